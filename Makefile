@@ -1,0 +1,19 @@
+.PHONY: help setup build test primes clean
+
+help:                 ## print this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup:                ## get the interpreters, .venv, .venv-gil and siege (PGO=1: a profile-guided interpreter)
+	@scripts/setup.sh
+
+build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)
+	@scripts/setup.sh engine
+
+test: setup           ## run the tests, but for the long ones
+	@.venv/bin/python -m pytest -q
+
+primes: setup         ## run the primes benchmark on every interpreter there is
+	@.venv/bin/python -m stm_bench primes
+
+clean:                ## remove what was made here; the cached interpreter stays
+	@rm -rf .venv .venv-gil .venv-pypy build dist *.egg-info tornado/stm/*.so

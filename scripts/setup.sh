@@ -1,0 +1,219 @@
+#!/usr/bin/env bash
+# The body of `make setup`: everything the tests and benchmarks need, from a bare machine, and nothing twice.
+#
+#   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source;
+#   2. .venv        made from it, with this checkout (editable) and the test and bench extras;
+#   3. .venv-gil    the same checkout on the newest CPython with a GIL, and .venv-pypy with plain Tornado, if they are there;
+#   4. siege, the load generator of the benchmarks.
+#
+# Without 1 and 2 there is nothing to run, so their failure is an error (status 2).  3 and 4 only widen what can be
+# measured: what is missing of them gets one line, and setup succeeds.
+#
+#   scripts/setup.sh          all of it; at once when nothing has changed
+#   scripts/setup.sh engine   compile the engine in place, and only that
+#
+# STM_PYTHON=PATH takes that free-threaded interpreter; PGO=1 builds a profile-guided one; STM_SANITIZE=address or
+# thread compiles the engine with that sanitizer.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tornado-stm
+
+say() { echo "setup: $*" >&2; }
+die() { say "$*"; exit 2; }
+
+
+# Which interpreters there are
+
+# The commands that may be a CPython: on PATH, of pyenv (its shims run only the selected version), of uv, of our cache.
+candidates() {
+    local name
+    for name in $(compgen -c python3 | grep -xE 'python3(\.[0-9]+)?(t|-nogil)?' | sort -u); do
+        type -aP "$name" || true
+    done
+    compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/*/bin/python3" || true
+    if command -v uv >/dev/null; then
+        uv python find --no-project 3.14t 2>/dev/null || true
+    fi
+    compgen -G "$CACHE/cpython-*/bin/python3" || true
+}
+
+# Prints "RANK<tab>EXECUTABLE" if the interpreter is of the kind asked for and can make a virtual environment.
+# A free-threaded one must bring the internal headers that the engine is compiled against.  3.14 ranks above its
+# successors: those headers change with every minor version, and it is the one that the engine was written for.
+PROBE='
+import os, sys, sysconfig, ensurepip, venv
+free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+headers = os.path.join(sysconfig.get_path("include"), "internal", "pycore_frame.h")
+ok = sys.implementation.name == "cpython" and sys.prefix == sys.base_prefix and sys.version_info.releaselevel == "final"
+if sys.argv[1] == "free":
+    ok = ok and free and sys.version_info >= (3, 14) and os.path.exists(headers)
+else:
+    ok = ok and not free and sys.version_info >= (3, 11)
+if ok:
+    rank = sys.version_info[:3]
+    if sys.argv[1] == "free":
+        rank = (rank[:2] == (3, 14), *rank)
+    print(*(format(part, "03d") for part in rank), sep=".", end="\t")
+    print(sys.executable)
+'
+
+# The best interpreter of a kind, "free" or "gil", among the commands on standard input; nothing if there is none.
+best() {
+    local python
+    sort -u | while read -r python; do
+        "$python" -I -c "$PROBE" "$1" 2>/dev/null </dev/null || true
+    done | sort | tail -n 1 | cut -f 2
+}
+
+# The free-threaded interpreter, in $PYTHON.
+get_free_threaded() {
+    if [[ -n ${STM_PYTHON:-} ]]; then
+        PYTHON=$({ command -v "$STM_PYTHON" || true; } | best free)
+        [[ -n $PYTHON ]] || die "STM_PYTHON=$STM_PYTHON is not a free-threaded CPython 3.14 or later with its headers"
+        return
+    fi
+    if [[ ${PGO:-} == 1 ]]; then
+        PYTHON=$({ compgen -G "$CACHE/cpython-*t-pgo/bin/python3" || true; } | best free)
+    else
+        PYTHON=$(candidates | best free)
+        if [[ -z $PYTHON ]] && command -v uv >/dev/null; then
+            say "no free-threaded CPython 3.14 or later found; asking uv for one"
+            uv python install --quiet 3.14t || say "uv could not install it"
+            PYTHON=$(candidates | best free)
+        fi
+    fi
+    if [[ -z $PYTHON ]]; then
+        PYTHON=$(scripts/build_cpython.sh "$CACHE") || exit 2
+    fi
+}
+
+
+# Virtual environments
+
+# A stamp file holds the hash of all that its step depends on.  The place of the checkout is part of it, because
+# an editable install refers to it: a copy of the checkout sets itself up anew.
+hash_of() { { pwd; cat -- "$@"; } | sha256sum | cut -d ' ' -f 1; }
+is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
+
+engine_hash() {
+    # shellcheck disable=SC2046  # a list of files whose names we chose
+    { echo "${STM_SANITIZE:-}"; hash_of setup.py $(compgen -G 'tornado/stm/engine/*.[ch]' | sort); } | sha256sum | cut -d ' ' -f 1
+}
+
+# make_venv DIRECTORY PYTHON: a fresh environment.
+make_venv() { "$2" -m venv --clear "$1" || die "$2 cannot make a virtual environment"; }
+
+# fill_venv DIRECTORY WHAT...: with what pip is told to install.
+fill_venv() {
+    local venv=$1
+    shift
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" || die "pip could not fill $venv"
+}
+
+compile_engine() {
+    local hash
+    compgen -G 'tornado/stm/engine/*.c' >/dev/null || return 0
+    say "compiling the engine${STM_SANITIZE:+ with -fsanitize=$STM_SANITIZE}"
+    hash=$(engine_hash)  # before: what is edited while it compiles is compiled next time
+    # setuptools compares times of sources only; a changed flag would go unnoticed without --force.
+    .venv/bin/python setup.py --quiet build_ext --inplace --force || die "the engine does not compile"
+    echo "$hash" >.venv/engine.stamp
+}
+
+# Whether .venv is there and runs on the interpreter that was asked for, if one was.
+has_wanted_interpreter() {
+    local real
+    [[ -x .venv/bin/python ]] || return 1
+    real=$(readlink -f .venv/bin/python)
+    [[ ${PGO:-} != 1 || $real == *-pgo/* ]] || return 1
+    [[ -z ${STM_PYTHON:-} || $real == "$(readlink -f "$(command -v "$STM_PYTHON")")" ]]
+}
+
+setup_venv() {
+    local wanted engine
+    wanted=$(hash_of setup.py pyproject.toml)
+    engine=$(engine_hash)
+    if ! has_wanted_interpreter; then
+        get_free_threaded
+        say "making .venv from $PYTHON"
+        make_venv .venv "$PYTHON"
+    fi
+    if ! is_stamped .venv/install.stamp "$wanted"; then
+        say "filling .venv"
+        # setuptools: to compile the engine in place; pip itself builds in an environment of its own.
+        fill_venv .venv 'setuptools>=77' -e '.[test,bench]'
+        echo "$wanted" >.venv/install.stamp
+        echo "$engine" >.venv/engine.stamp
+    fi
+    is_stamped .venv/engine.stamp "$engine" || compile_engine
+}
+
+setup_venv_gil() {
+    local wanted python
+    wanted=$(hash_of setup.py pyproject.toml)
+    if [[ -x .venv-gil/bin/python ]] && is_stamped .venv-gil/install.stamp "$wanted"; then
+        return
+    fi
+    python=$(candidates | best gil)
+    if [[ -z $python ]]; then
+        say "no CPython 3.11 or later with a GIL found: nothing to compare with (install python3 and python3-venv for it)"
+        return
+    fi
+    say "making .venv-gil from $python"
+    if (make_venv .venv-gil "$python" && fill_venv .venv-gil -e '.[test]'); then
+        echo "$wanted" >.venv-gil/install.stamp
+    else
+        say "CPython with a GIL will be missing from the tests and benchmarks"
+    fi
+}
+
+setup_venv_pypy() {
+    if ! command -v pypy3 >/dev/null || [[ -x .venv-pypy/bin/python && -f .venv-pypy/install.stamp ]]; then
+        return
+    fi
+    say "making .venv-pypy"
+    # pip takes the newest Tornado that this PyPy is new enough for.
+    if (make_venv .venv-pypy pypy3 && fill_venv .venv-pypy tornado); then
+        touch .venv-pypy/install.stamp
+    else
+        say "PyPy will be missing from the benchmarks"
+    fi
+}
+
+setup_siege() {
+    if command -v siege >/dev/null; then
+        return
+    fi
+    if ((EUID == 0)) && command -v apt-get >/dev/null; then
+        say "installing siege"
+        if { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y siege; } </dev/null >/dev/null 2>&1; then
+            return
+        fi
+    fi
+    say "siege is missing: install the package siege to run the benchmarks that need a load generator"
+}
+
+
+# Two at once would write the same environments and the same cache.
+mkdir -p "$CACHE" || die "cannot write to $CACHE"
+exec {LOCK}>"$CACHE/lock"
+if command -v flock >/dev/null && ! flock --nonblock "$LOCK"; then
+    say "waiting for another setup to finish"
+    flock "$LOCK"
+fi
+
+case ${1:-all} in
+    all)
+        setup_venv
+        setup_venv_gil
+        setup_venv_pypy
+        setup_siege
+        ;;
+    engine)
+        [[ -x .venv/bin/python ]] || die "there is no .venv yet: run make setup"
+        compile_engine
+        ;;
+    *) die "unknown argument '$1': it can be 'engine' or nothing" ;;
+esac

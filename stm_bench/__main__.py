@@ -1,0 +1,47 @@
+"""The command line: ``python -m stm_bench BENCHMARK [options]``."""
+
+import argparse
+import signal
+import sys
+
+from stm_bench.errors import BenchmarkError
+
+
+def command_line(arguments=None):
+    """Runs the benchmark that `arguments` (default: the process's own) name; returns the exit status.
+
+    0: measured; 1: measured, but a request failed or was answered wrongly; 2: could not be run; 130: interrupted.
+    """
+    try:
+        from stm_bench import primes_load
+    except ModuleNotFoundError as error:
+        return fail("%s is not installed: run make setup" % error.name)
+    parser = OneLineParser(prog="stm_bench", description="Benchmarks of tornado.stm.")
+    benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
+    primes_load.add_arguments(
+        benchmarks.add_parser("primes", help=primes_load.SUMMARY, description=primes_load.SUMMARY)
+    )
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwinds, which stops the servers
+    try:
+        return options.benchmark(options)
+    except BenchmarkError as error:
+        return fail(str(error), error.status)
+    except KeyboardInterrupt:
+        return fail("interrupted", 130)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line, without the usage."""
+
+    def error(self, message):
+        self.exit(fail(message))
+
+
+def fail(message, status=2):
+    print("stm_bench: %s" % message, file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(command_line())

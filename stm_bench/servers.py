@@ -1,0 +1,154 @@
+"""Interpreters, and the server processes that run on them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+
+from stm_bench.errors import BenchmarkError
+
+HOST = "127.0.0.1"
+START_TIMEOUT = 20  # seconds until a server must accept connections
+STOP_TIMEOUT = 30  # seconds until a server must have ended after SIGTERM; it may answer what has arrived first
+
+PROBE = """\
+import json, platform, sys, sysconfig, tornado
+print(json.dumps({
+    "implementation": platform.python_implementation(),
+    "version": platform.python_version(),
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "tornado": tornado.version,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that has Tornado.  `python` is its executable."""
+
+    python: str
+    implementation: str
+    version: str
+    free_threaded: bool
+    tornado: str
+
+    def __str__(self):
+        return "%s %s%s" % (self.implementation, self.version, "t" if self.free_threaded else "")
+
+
+def probe(python):
+    """The Interpreter whose executable is `python`.  Raises BenchmarkError where it does not run or lacks Tornado."""
+    try:
+        done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BenchmarkError("%s does not run: %s" % (python, error)) from None
+    if done.returncode != 0:
+        raise BenchmarkError("%s has no usable Tornado: %s" % (python, last_lines(done.stderr, 1)))
+    return Interpreter(python=python, **json.loads(done.stdout))
+
+
+def require(interpreter, module):
+    """Raises BenchmarkError where `interpreter` cannot import `module`."""
+    done = subprocess.run([interpreter.python, "-c", "import " + module], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise BenchmarkError("%s cannot import %s: %s" % (interpreter, module, last_lines(done.stderr, 1)))
+
+
+class Server:
+    """A server process on a free port: a context manager within which the server accepts connections.
+
+    `command` is run with ``--port PORT --stats FILE`` added; `name` is what messages call it.  However the context is
+    left, the process has ended after it.  Entering raises BenchmarkError where the server ends or does not accept
+    connections within START_TIMEOUT.
+    """
+
+    def __init__(self, name, command):
+        self.name = name
+        self.command = command
+        self.port = free_port()
+        self.process = None
+        self.folder = None
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="stm_bench-")
+        try:
+            with open(self.path("stderr"), "wb") as stderr:
+                self.process = subprocess.Popen(
+                    self.command + ["--port", str(self.port), "--stats", self.path("stats")],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                )
+            self.wait_until_serving()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.folder.cleanup()
+
+    def wait_until_serving(self):
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            self.check_alive()
+            try:
+                socket.create_connection((HOST, self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise self.error("does not accept connections after %d s" % START_TIMEOUT)
+
+    def check_alive(self):
+        """Raises BenchmarkError where the process has ended."""
+        if self.process.poll() is not None:
+            raise self.error("ended with status %d" % self.process.returncode)
+
+    def url(self, path):
+        return "http://%s:%d%s" % (HOST, self.port, path)
+
+    def stop(self):
+        """Ends the server with SIGTERM; returns the statistics that it wrote, a dict.
+
+        Raises BenchmarkError where it had ended before, does not end, or ends with an error.
+        """
+        self.check_alive()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise self.error("has not ended %d s after SIGTERM" % STOP_TIMEOUT) from None
+        if status != 0:
+            raise self.error("ended with status %d after SIGTERM" % status)
+        try:
+            with open(self.path("stats")) as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            raise self.error("wrote no statistics") from None
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def error(self, what):
+        with open(self.path("stderr"), errors="replace") as file:
+            stderr = last_lines(file.read(), 3)
+        return BenchmarkError("server %s %s: %s" % (self.name, what, stderr or "it printed nothing on stderr"))
+
+
+def last_lines(text, count):
+    """The last `count` lines of `text` that are not blank, as one line."""
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
+
+
+def free_port():
+    """A port on which nothing listens now."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return listener.getsockname()[1]

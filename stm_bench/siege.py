@@ -1,0 +1,122 @@
+"""The load generator: runs siege and reads its report.
+
+siege is run with a configuration and a home directory of its own, so that nothing in the user's ~/.siege changes a
+figure, and nothing is written there.  It prints its report as JSON on stdout, after a few lines about the configuration
+that it creates in an empty home.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+
+from stm_bench.errors import BenchmarkError
+
+# `limit` is the most clients siege will simulate: it silently takes fewer than asked for where they are more.
+CONFIGURATION = """\
+verbose = false
+quiet = false
+color = off
+json_output = true
+show-logfile = false
+logging = false
+parser = false
+cache = false
+cookies = false
+protocol = HTTP/1.1
+connection = close
+limit = {clients}
+"""
+
+GRACE = 120  # seconds that siege may take beyond the time it was told
+
+
+@dataclass(frozen=True)
+class Report:
+    """What siege saw of one server under load.
+
+    answered: requests answered with a status below 400; failed: all others, those without an answer included;
+    availability: per cent of requests that got an answer; seconds: how long the load lasted; rate: answers per second;
+    response_time and longest: mean and largest time in seconds from a request to its answer.
+    Requests still unanswered when the time is up count nowhere.
+    """
+
+    answered: int
+    failed: int
+    availability: float
+    seconds: float
+    rate: float
+    response_time: float
+    longest: float
+
+
+def version():
+    """The version of the installed siege, like "4.0.7".  Raises BenchmarkError where there is none."""
+    if shutil.which("siege") is None:
+        raise BenchmarkError("siege is not installed: run make setup, or apt install siege")
+    text = run_siege(["--version"], timeout=20)
+    words = text.split()
+    return words[1] if len(words) > 1 else "unknown"
+
+
+def load(url, clients, seconds):
+    """Puts `url` under the load of so many `clients`, each asking again at once, for so many whole `seconds`."""
+    return attack(url, clients, ["--benchmark", "--time=%dS" % seconds], timeout=seconds + GRACE)
+
+
+def requests(url, clients, each):
+    """Requests `url` `each` times from each of so many `clients`, and returns when all are answered."""
+    return attack(url, clients, ["--benchmark", "--reps=%d" % each], timeout=GRACE)
+
+
+def attack(url, clients, options, timeout):
+    with tempfile.TemporaryDirectory(prefix="stm_bench-") as home:
+        configuration = os.path.join(home, "siegerc")
+        with open(configuration, "w") as file:
+            file.write(CONFIGURATION.format(clients=clients))
+        arguments = ["--rc=" + configuration, "--concurrent=%d" % clients] + options + [url]
+        return parse(run_siege(arguments, timeout, home))
+
+
+def run_siege(arguments, timeout, home=None):
+    environment = dict(os.environ)
+    environment.pop("SIEGERC", None)
+    if home is not None:
+        environment["HOME"] = home
+    try:
+        done = subprocess.run(
+            ["siege"] + arguments,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError("siege did not end within %d s" % timeout) from None
+    return done.stdout
+
+
+def parse(output):
+    """The Report in what siege printed.  Raises BenchmarkError where there is none."""
+    start, end = output.rfind("{"), output.rfind("}")
+    try:
+        figures = json.loads(output[start : end + 1])
+        answered = figures["successful_transactions"]
+        return Report(
+            answered=answered,
+            # siege counts an answer like 404 neither as successful nor as failed.
+            failed=figures["failed_transactions"] + figures["transactions"] - answered,
+            availability=figures["availability"],
+            seconds=figures["elapsed_time"],
+            rate=figures["transaction_rate"],
+            response_time=figures["response_time"],
+            longest=figures["longest_transaction"],
+        )
+    except (ValueError, KeyError, TypeError):
+        last = next((line for line in reversed(output.splitlines()) if line.strip(" *")), "nothing")
+        raise BenchmarkError("siege printed no report, but: %s" % last.strip()) from None

@@ -1,0 +1,394 @@
+"""The benchmarks: the primes server, what is read from siege, figures, and errors.  No test looks at a speed."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from stm_bench import calibrate, siege
+from stm_bench.errors import BenchmarkError, WrongAnswer
+from stm_bench.primes import LARGEST
+from stm_bench.servers import Interpreter, Server, free_port, last_lines, probe, require
+
+rich_console = pytest.importorskip("rich.console")
+
+from stm_bench import primes_load, report  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+APPLICATION = str(ROOT / "stm_bench" / "primes.py")
+PRIMES_TO_30 = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
+
+
+def run(*command, **options):
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+
+
+def one_line(text):
+    """The only line of `text`."""
+    (line,) = text.splitlines()
+    return line
+
+
+# The primes server
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
+        yield server
+
+
+def get(server, path):
+    """The status and the body that `server` answers."""
+    try:
+        with urllib.request.urlopen(server.url(path), timeout=30) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.parametrize(
+    "limit, expected",
+    [(0, []), (1, []), (2, [2]), (29, PRIMES_TO_30), (30, PRIMES_TO_30), (1000, primes_load.sieve(1000))],
+)
+def test_primes_are_the_primes(upstream, limit, expected):
+    status, body = get(upstream, "/%d" % limit)
+    assert status == 200
+    assert json.loads(body) == {"primes": expected}
+
+
+@pytest.mark.parametrize("path", ["/", "/-5", "/abc", "/3.5", "/1e3", "/%d" % (LARGEST + 1), "/" + "9" * 5000])
+def test_what_is_no_sensible_number_is_refused(upstream, path):
+    status, body = get(upstream, path)
+    assert status in (400, 404)
+    assert b"Traceback" not in body
+
+
+def test_sigterm_stops_an_upstream_server_and_writes_no_counts():
+    with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
+        assert server.stop() == {}
+        assert server.process.returncode == 0
+
+
+def test_ctrl_c_stops_an_upstream_server_without_a_traceback():
+    with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 0
+        assert Path(server.path("stderr")).read_text() == ""
+
+
+def test_a_port_in_use_is_one_line_and_status_2(upstream):
+    done = run(sys.executable, APPLICATION, "--upstream", "--port", str(upstream.port))
+    assert done.returncode == 2
+    assert "port %d is in use: " % upstream.port in one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["0"],
+        ["-1"],
+        ["two"],
+        ["1.5"],
+        ["--port", "0"],
+        ["--port", "65536"],
+        ["--port", "http"],
+        ["2", "--upstream"],
+        ["--fast"],
+    ],
+)
+def test_bad_arguments_of_the_server_are_one_line_and_status_2(arguments):
+    done = run(sys.executable, APPLICATION, *arguments)
+    assert done.returncode == 2
+    assert one_line(done.stderr).startswith("primes.py: ")
+
+
+# Server processes
+
+
+def test_a_server_that_dies_is_reported_with_what_it_printed_last():
+    script = "import sys; print('first', file=sys.stderr); sys.exit('no such thing')"
+    with pytest.raises(BenchmarkError, match=r"^server mine ended with status 1: first \| no such thing$"):
+        with Server("mine", [sys.executable, "-c", script]):
+            pass
+
+
+def test_a_server_that_does_not_serve_is_reported_and_ended(monkeypatch):
+    monkeypatch.setattr("stm_bench.servers.START_TIMEOUT", 0.3)
+    server = Server("mine", [sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(BenchmarkError, match="does not accept connections"):
+        server.__enter__()
+    assert server.process.returncode is not None
+
+
+def test_a_server_has_ended_when_its_context_is_left_with_an_error():
+    with pytest.raises(KeyboardInterrupt):
+        with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
+            raise KeyboardInterrupt
+    assert server.process.returncode is not None
+    assert not os.path.exists(server.folder.name)
+
+
+def test_a_server_that_ends_with_an_error_after_sigterm_is_reported():
+    script = (
+        "import signal, socket, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "listener = socket.create_server(('127.0.0.1', int(sys.argv[2])))\n"
+        "signal.pause()\n"
+    )
+    with Server("mine", [sys.executable, "-c", script]) as server:
+        with pytest.raises(BenchmarkError, match="ended with status 3 after SIGTERM"):
+            server.stop()
+
+
+def test_a_free_port_can_be_bound():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", free_port()))
+
+
+def test_probe_describes_this_interpreter():
+    here = probe(sys.executable)
+    assert here.version == sys.version.split()[0].rstrip("+")
+    assert here.version in str(here)
+
+
+def test_an_interpreter_that_cannot_be_used_is_one_line(tmp_path):
+    with pytest.raises(BenchmarkError, match="does not run"):
+        probe(str(tmp_path / "python"))
+    with pytest.raises(BenchmarkError, match="cannot import no_such_module: ModuleNotFoundError"):
+        require(probe(sys.executable), "no_such_module")
+
+
+def test_last_lines_leaves_blank_lines_out():
+    assert last_lines("a\n\n b \n\nc\n", 2) == "b | c"
+    assert last_lines("", 2) == ""
+
+
+# siege
+
+GOOD = """\
+New configuration template added to /somewhere/.siege
+Run siege -C to view the current settings in that file
+{	"transactions":			          94,
+	"availability":			      100.00,
+	"elapsed_time":			        4.48,
+	"data_transferred":		        0.28,
+	"response_time":		        1.74,
+	"transaction_rate":		       20.98,
+	"throughput":			        0.06,
+	"concurrency":			       36.54,
+	"successful_transactions":	          94,
+	"failed_transactions":		           0,
+	"longest_transaction":		        2.83,
+	"shortest_transaction":		        0.05
+}
+"""
+
+NO_SERVER = """\
+[[1;33merror[0m] socket: unable to connect sock.c:282: Connection refused
+[[1;33merror[0m] socket: unable to connect sock.c:282: Connection refused
+{	"transactions":			           0,
+	"availability":			        0.00,
+	"elapsed_time":			        0.01,
+	"data_transferred":		        0.00,
+	"response_time":		        0.00,
+	"transaction_rate":		        0.00,
+	"throughput":			        0.00,
+	"concurrency":			        0.00,
+	"successful_transactions":	           0,
+	"failed_transactions":		        1026,
+	"longest_transaction":		        0.00,
+	"shortest_transaction":		        0.00
+}
+"""
+
+# Every request answered 404: siege counts them neither as successful nor as failed.
+NOT_FOUND = """\
+{	"transactions":			        2071,
+	"availability":			      100.00,
+	"elapsed_time":			        0.78,
+	"data_transferred":		        0.14,
+	"response_time":		        0.00,
+	"transaction_rate":		     2655.13,
+	"throughput":			        0.17,
+	"concurrency":			        2.97,
+	"successful_transactions":	           0,
+	"failed_transactions":		           0,
+	"longest_transaction":		        0.01,
+	"shortest_transaction":		        0.00
+}
+"""
+
+
+def test_a_report_of_siege_is_read():
+    assert siege.parse(GOOD) == siege.Report(94, 0, 100.0, 4.48, 20.98, 1.74, 2.83)
+
+
+def test_requests_without_a_good_answer_are_failed():
+    assert (siege.parse(NO_SERVER).answered, siege.parse(NO_SERVER).failed) == (0, 1026)
+    assert (siege.parse(NOT_FOUND).answered, siege.parse(NOT_FOUND).failed) == (0, 2071)
+
+
+@pytest.mark.parametrize(
+    "output, said",
+    [
+        ("", "nothing"),
+        ("ERROR: Unable to open cookies file\n****\n\n", "ERROR: Unable to open cookies file"),
+        ("{ broken", "{ broken"),
+        ('{"transactions": 3}', "transactions"),
+    ],
+)
+def test_output_without_a_report_is_one_line(output, said):
+    with pytest.raises(BenchmarkError, match="siege printed no report, but: .*%s" % said):
+        siege.parse(output)
+
+
+def test_a_turn_loads_a_server_checks_its_answers_and_stops_it():
+    if shutil.which("siege") is None:
+        pytest.skip("siege is not installed")
+    server = primes_load.upstream_on(probe(sys.executable))
+    turn = primes_load.take_turn(server, request_size=50, clients=3, seconds=1)
+    assert turn.load.answered > 0
+    assert turn.load.failed == 0
+    assert turn.commits is None
+
+
+def test_a_wrong_answer_is_noticed(upstream, monkeypatch):
+    primes_load.check_answers(upstream, 500)
+    monkeypatch.setattr(primes_load, "sieve", lambda limit: [2])
+    with pytest.raises(WrongAnswer, match="answered GET /0 wrongly"):
+        primes_load.check_answers(upstream, 500)
+
+
+# Figures
+
+
+def measured(name, threads, rates, free_threaded=True, failed=0, aborts=1):
+    interpreter = Interpreter("/bin/python", "CPython", "3.14.7" if free_threaded else "3.11.7", free_threaded, "6.6.1")
+    runs = [
+        report.Run(
+            siege.Report(int(rate * 8), failed, 99.4 if failed else 100.0, 7.8, rate, 2.3, 2.9),
+            commits=None if threads is None else 99,
+            aborts=None if threads is None else aborts,
+        )
+        for rate in rates
+    ]
+    return report.Measured(name, interpreter, threads, runs)
+
+
+def canned(failed=0):
+    servers = [
+        measured("upstream, CPython 3.14.7t", None, [20.5, 20.0, 19.0]),
+        measured("upstream, CPython 3.11.7", None, [17.0, 18.0, 17.5], free_threaded=False),
+        measured("tornado-stm, 1 thread", 1, [15.0, 15.5, 14.0], aborts=0),
+        measured("tornado-stm, 4 threads", 4, [48.0, 47.0, 49.0], failed=failed),
+    ]
+    settings = {"benchmark": "primes", "size": 5000, "clients": 50, "seconds": 8, "repeats": 3}
+    return report.Figures(settings, {"cpus": 4}, servers, ["no row for PyPy: not found"])
+
+
+def printed(figures, width=100):
+    console = rich_console.Console(file=io.StringIO(), width=width)
+    console.print(report.table(figures))
+    return console.file.getvalue()
+
+
+def test_the_table_has_a_row_for_each_server_and_fits_100_columns():
+    rows = [line.split() for line in printed(canned()).splitlines()]
+    assert ["upstream,", "CPython", "3.14.7t", "20.0", "19.0-20.5", "1.00", "100", "%", "0"] in rows
+    assert ["upstream,", "CPython", "3.11.7", "17.5", "17.0-18.0", "0.88", "100", "%", "0"] in rows
+    assert "tornado-stm, 1 thread 15.0 14.0-15.5 0.75 100 % 0.0 % 100 % 0".split() in rows
+    assert "tornado-stm, 4 threads 48.0 47.0-49.0 2.40 80 % 1.0 % 100 % 0".split() in rows
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed(canned())
+
+
+def test_failed_requests_stand_out():
+    figures = canned(failed=2)
+    assert figures.failed == 6
+    cells = list(report.table(figures).columns[-1].cells)
+    assert cells == ["0", "0", "0", "[bold red]6[/]"]
+    assert "99.4 %" in printed(figures)
+
+
+def test_figures_that_cannot_be_computed_are_left_out():
+    figures = report.Figures({}, {}, [measured("upstream", None, [0.0]), measured("ours", 2, [3.0])], [])
+    assert figures.ratio(figures.servers[1]) is None
+    assert figures.efficiency(figures.servers[1]) is None
+    assert figures.servers[0].aborted is None
+
+
+def test_json_holds_every_figure_and_every_run_and_no_path():
+    text = report.to_json(canned())
+    data = json.loads(text)
+    assert data["settings"]["size"] == 5000
+    ours = data["servers"][3]
+    assert (ours["threads"], ours["requests_per_second"], ours["ratio_to_upstream"]) == (4, 48.0, 2.4)
+    assert ours["efficiency_per_core"] == pytest.approx(0.8)
+    assert ours["aborted_share"] == pytest.approx(0.01)
+    assert [turn["load"]["rate"] for turn in ours["runs"]] == [48.0, 47.0, 49.0]
+    assert ours["runs"][0]["commits"] == 99
+    assert "/bin/python" not in text
+
+
+def test_the_plot_is_a_png(tmp_path):
+    pytest.importorskip("matplotlib")
+    from stm_bench import plot
+
+    plot.save(canned(), tmp_path / "figures.png")
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_default_thread_counts_are_powers_of_two_and_all_cpus():
+    assert [primes_load.default_threads(cpus) for cpus in (1, 2, 3, 4, 6, 16)] == [
+        [1],
+        [1, 2],
+        [1, 2, 3],
+        [1, 2, 4],
+        [1, 2, 4, 6],
+        [1, 2, 4, 8, 16],
+    ]
+
+
+def test_a_request_size_is_found_for_a_time(monkeypatch):
+    monkeypatch.setattr(calibrate, "time_primes", lambda size: size**1.9 * 5e-9)
+    assert calibrate.request_size(0.05) == pytest.approx((0.05 / 5e-9) ** (1 / 1.9), rel=0.1)
+    assert calibrate.request_size(1e9) == LARGEST
+    assert calibrate.request_size(1e-9) >= 2
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ([], "BENCHMARK"),
+        (["nonsense"], "nonsense"),
+        (["primes", "--threads", "1,x"], "not a positive integer: 'x'"),
+        (["primes", "--threads", "0"], "not a positive integer: '0'"),
+        (["primes", "--time", "-1"], "--time"),
+        (["primes", "--size", str(LARGEST + 1)], "larger than"),
+        (["primes", "--json", "/no/such/folder/figures.json"], "cannot write"),
+        (["primes", "--plot", "/"], "cannot write"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_status_2(arguments, said):
+    done = run(sys.executable, "-m", "stm_bench", *arguments)
+    assert done.returncode == 2
+    assert one_line(done.stderr).startswith("stm_bench: ")
+    assert said in done.stderr
+
+
+def test_a_missing_siege_is_one_line_and_status_2(tmp_path):
+    done = run(sys.executable, "-m", "stm_bench", "primes", env={**os.environ, "PATH": str(tmp_path)})
+    assert done.returncode == 2
+    assert one_line(done.stderr) == "stm_bench: siege is not installed: run make setup, or apt install siege"

@@ -1,0 +1,492 @@
+"""The conflict-log analyser: its accounting, its report, and what it does with files that are not as they should be."""
+
+import importlib.util
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "scripts" / "print_stm_log.py"
+DATA = Path(__file__).parent / "data"
+
+spec = importlib.util.spec_from_file_location("print_stm_log", str(SCRIPT))
+analyser = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(analyser)
+
+C7_HEADER = b"STMGC-C7-PROF01\n"
+C8_HEADER = b"STMGC-C8-PROF01\n"
+
+# Spelt out and not taken from the analyser, which is what they test.
+C7_NUMBERS = {name: number for number, name in enumerate(
+    "START COMMIT ABORT WRITE_WRITE WRITE_READ INEVITABLE ABORTING_OTHER WAIT_FREE_SEGMENT WAIT_SYNC_PAUSE "
+    "WAIT_CONTENTION WAIT_DONE MINOR_START MINOR_DONE MAJOR_START MAJOR_DONE".split())}
+C8_NUMBERS = {name: number for number, name in enumerate(
+    "START COMMIT ABORT DETACH REATTACH BECOME_INEVITABLE WRITE_READ WAIT_FREE_SEGMENT WAIT_SYNCING WAIT_SYNC_PAUSE "
+    "WAIT_OTHER_INEVITABLE WAIT_DONE MINOR_START MINOR_DONE MAJOR_START MAJOR_DONE".split())}
+
+MS = 10**6
+HERE, THERE = 'File "here.py", line 1, in get', 'File "there.py", line 2, in put'
+
+
+def stamp(milliseconds):
+    """A time of the log, which does not begin at a whole second: the run crosses one."""
+    return divmod(7 * 10**9 + 995 * MS + milliseconds * MS, 10**9)
+
+
+def c7_record(milliseconds, thread, event, here="", there="", other=0):
+    here, there = here.encode(), there.encode()
+    number = C7_NUMBERS.get(event, event)
+    return struct.pack("<IIIIBBB", *stamp(milliseconds), thread, other, number, len(here), len(there)) + here + there
+
+
+def c8_record(milliseconds, thread, event, here=""):
+    here = here.encode()
+    return struct.pack("<IIIBB", *stamp(milliseconds), thread, C8_NUMBERS.get(event, event), len(here)) + here
+
+
+def c7_log(*records):
+    """Each record: (milliseconds, thread, event[, here[, there[, other thread]]])."""
+    return C7_HEADER + b"".join(c7_record(*record) for record in records)
+
+
+def c8_log(*records):
+    """Each record: (milliseconds, thread, event[, place])."""
+    return C8_HEADER + b"".join(c8_record(*record) for record in records)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(data, name="stm.log"):
+        path = tmp_path / name
+        path.write_bytes(data)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def analyse(write):
+    return lambda data: analyser.analyse(write(data))
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, str(SCRIPT)] + [str(a) for a in arguments],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+
+def rows(accounts):
+    """The conflicts in order, times in milliseconds."""
+    return [(c.kind, c.here.decode(), c.there.decode(), c.count, c.lost / MS, c.paused / MS)
+            for c in accounts.ranking()]
+
+
+# Accounting
+
+def test_agrees_with_the_original_analyser():
+    accounts = analyser.analyse(str(DATA / "pypystm-c8-primes.log"))
+    real_time, counts, cpu, *conflicts = (DATA / "pypystm-c8-primes.expected.txt").read_text().splitlines()
+
+    def nanoseconds(text):
+        return int(text.replace(".", ""))
+
+    assert real_time.split() == ["total_real_time", "%.9f" % (accounts.real_time / 1e9)]
+    assert counts == "committed %d aborted %d" % (accounts.committed, accounts.aborted)
+    assert [nanoseconds(n) for n in cpu.split()[1::2]] == [
+        accounts.cpu_committed, accounts.cpu_aborted, accounts.paused]
+    expected = []
+    for line in conflicts:
+        kind, cost, place = line.split(" | ")
+        _, aborted, _, paused, _, count = cost.split()
+        expected.append((kind, nanoseconds(aborted), nanoseconds(paused), int(count), place))
+    assert expected == [("STM_" + c.kind, c.lost, c.paused, c.count, c.here.decode())
+                        for c in accounts.ranking()[:len(expected)]]
+    assert len(expected) == 5
+    assert accounts.truncated and accounts.unexplained == 0
+
+
+def test_c7_transactions_pauses_and_collections(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "WAIT_FREE_SEGMENT"), (2, 1, "WAIT_DONE"),
+        (2, 1, "START"),
+        (4, 1, "MINOR_START"), (5, 1, "MINOR_DONE"),
+        (5, 1, "MAJOR_START"), (6, 1, "WAIT_SYNC_PAUSE"), (9, 1, "WAIT_DONE"), (11, 1, "MAJOR_DONE"),
+        (12, 1, "COMMIT"),
+        (13, 2, "START"), (17, 2, "ABORT"),
+        (18, 2, "START"), (20, 2, "WAIT_SYNC_PAUSE"),  # not over when the log ends
+    ))
+    assert accounts.real_time == 20 * MS
+    assert (accounts.committed, accounts.aborted) == (1, 1)
+    assert accounts.cpu_committed == (10 - 3) * MS
+    assert accounts.cpu_aborted == 4 * MS
+    assert accounts.pauses == {"WAIT_FREE_SEGMENT": 2 * MS, "WAIT_SYNC_PAUSE": 3 * MS}
+    assert accounts.gc == (1 + 6 - 3) * MS
+    assert (accounts.unexplained, accounts.cpu_unexplained) == (1, 4 * MS)
+    assert rows(accounts) == []
+
+
+def test_c7_aborting_itself_and_waiting(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "START"), (3, 1, "WRITE_WRITE", HERE, THERE), (5, 1, "ABORT"),
+        (5, 1, "START"), (7, 1, "WRITE_WRITE", HERE, THERE), (7, 1, "WAIT_CONTENTION"), (11, 1, "WAIT_DONE"),
+        (12, 1, "WRITE_READ", HERE), (12, 1, "WAIT_CONTENTION"), (13, 1, "WAIT_DONE"),
+        (14, 1, "WAIT_SYNC_PAUSE"), (16, 1, "WAIT_DONE"),  # for something else
+        (20, 1, "COMMIT"),
+    ))
+    assert rows(accounts) == [
+        ("CONTENTION_WRITE_WRITE", HERE, THERE, 2, 5, 4),
+        ("CONTENTION_WRITE_READ", HERE, "", 1, 0, 1),
+    ]
+    assert accounts.cpu_committed == (15 - 4 - 1 - 2) * MS
+    assert accounts.unexplained == 0
+
+
+def test_c7_abort_after_a_wait_is_charged_to_what_it_waited_for(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "START"), (2, 1, "INEVITABLE", HERE, THERE), (2, 1, "WAIT_CONTENTION"), (7, 1, "WAIT_DONE"),
+        (8, 1, "ABORT"),
+    ))
+    assert rows(accounts) == [("CONTENTION_INEVITABLE", HERE, THERE, 1, 3, 5)]
+
+
+def test_c7_abort_after_another_wait_is_nobodys(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "START"), (2, 1, "WRITE_READ", HERE), (2, 1, "WAIT_CONTENTION"), (7, 1, "WAIT_DONE"),
+        (8, 1, "WAIT_SYNC_PAUSE"), (9, 1, "WAIT_DONE"), (9, 1, "ABORT"),
+    ))
+    assert rows(accounts) == [("CONTENTION_WRITE_READ", HERE, "", 1, 0, 5)]
+    assert (accounts.unexplained, accounts.cpu_unexplained) == (1, 3 * MS)
+
+
+def test_c7_becoming_inevitable_waits_for_all_others(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "START"), (1, 1, "INEVITABLE", HERE),
+        (1, 1, "WAIT_SYNC_PAUSE"), (3, 1, "WAIT_DONE"), (3, 1, "WAIT_SYNC_PAUSE"), (6, 1, "WAIT_DONE"),
+        (8, 1, "COMMIT"),
+    ))
+    assert rows(accounts) == [("CONTENTION_INEVITABLE", HERE, "", 1, 0, 5)]
+    assert accounts.cpu_committed == 3 * MS
+
+
+def test_c7_aborting_the_other(analyse):
+    accounts = analyse(c7_log(
+        (0, 2, "START"), (4, 1, "START"),
+        (6, 1, "WRITE_WRITE", HERE, THERE, 2), (6, 1, "ABORTING_OTHER", "", "", 2), (6, 1, "WAIT_CONTENTION"),
+        (9, 2, "WRITE_READ", THERE), (10, 2, "ABORT"),  # doomed already: not for what it met itself
+        (11, 1, "WAIT_DONE"), (12, 1, "ABORT"),  # it has won that conflict
+        (12, 2, "START"), (20, 2, "ABORT"),  # asked for by nobody
+    ))
+    assert rows(accounts) == [
+        ("CONTENTION_WRITE_WRITE", HERE, THERE, 1, 10, 5),
+        ("CONTENTION_WRITE_READ", THERE, "", 1, 0, 0),
+    ]
+    assert (accounts.unexplained, accounts.cpu_unexplained) == (2, (3 + 8) * MS)
+    assert accounts.cpu_aborted == (10 + 3 + 8) * MS
+
+
+def test_c7_victim_that_logs_its_abort_first(analyse):
+    accounts = analyse(c7_log(
+        (0, 2, "START"), (1, 1, "START"),
+        (3, 1, "WRITE_WRITE", HERE, THERE, 2), (4, 2, "ABORT"), (4, 2, "START"),
+        (5, 1, "ABORTING_OTHER", "", "", 2), (6, 1, "COMMIT"), (9, 2, "ABORT"),
+    ))
+    assert rows(accounts) == [("CONTENTION_WRITE_WRITE", HERE, THERE, 1, 4, 0)]
+    assert (accounts.unexplained, accounts.cpu_unexplained) == (1, 5 * MS)
+
+
+def test_c7_doom_ends_with_the_transaction(analyse):
+    accounts = analyse(c7_log(
+        (0, 2, "START"), (0, 1, "START"), (1, 1, "WRITE_WRITE", HERE, THERE, 2), (1, 1, "ABORTING_OTHER", "", "", 2),
+        (2, 2, "COMMIT"), (3, 2, "START"), (5, 2, "ABORT"),
+    ))
+    assert rows(accounts) == [("CONTENTION_WRITE_WRITE", HERE, THERE, 1, 0, 0)]
+
+
+def test_c8_conflicts(analyse):
+    accounts = analyse(c8_log(
+        (0, 1, "START"), (1, 1, "BECOME_INEVITABLE", HERE), (2, 1, "COMMIT"),  # no wait: no conflict
+        (2, 1, "START"), (3, 1, "BECOME_INEVITABLE", HERE),
+        (3, 1, "WAIT_OTHER_INEVITABLE"), (6, 1, "WAIT_DONE"),
+        (6, 1, "MINOR_START"), (7, 1, "MINOR_DONE"),
+        (7, 1, "WAIT_OTHER_INEVITABLE"), (9, 1, "WAIT_DONE"),
+        (9, 1, "WAIT_SYNC_PAUSE"), (10, 1, "WAIT_DONE"),
+        (11, 1, "WRITE_READ", THERE), (13, 1, "ABORT"),
+    ))
+    assert rows(accounts) == [
+        ("CONTENTION_WRITE_READ", THERE, "", 1, 3, 6),
+        ("BECOME_INEVITABLE", HERE, "", 2, 0, 5),
+    ]
+    assert (accounts.cpu_committed, accounts.cpu_aborted) == (2 * MS, 5 * MS)
+    assert (accounts.paused, accounts.gc) == (6 * MS, 1 * MS)
+
+
+def test_c8_detached_time_is_no_cpu_time(analyse):
+    accounts = analyse(c8_log(
+        (0, 1, "DETACH"), (4, 1, "REATTACH"), (5, 1, "REATTACH"),  # a transaction older than the log
+        (6, 1, "COMMIT"),
+        (6, 1, "START"), (7, 1, "DETACH"), (8, 1, "DETACH"), (10, 1, "COMMIT"),  # committed by another thread
+    ))
+    assert accounts.committed == 2
+    assert accounts.cpu_committed == (2 + 1) * MS
+
+
+def test_waits_and_collections_that_do_not_pair(analyse):
+    accounts = analyse(c8_log(
+        (0, 1, "WAIT_DONE"), (0, 1, "MINOR_DONE"),
+        (1, 1, "START"), (2, 1, "WAIT_SYNCING"), (4, 1, "WAIT_SYNC_PAUSE"), (7, 1, "WAIT_DONE"), (7, 1, "WAIT_DONE"),
+        (8, 1, "COMMIT"), (9, 1, "COMMIT"), (9, 1, "ABORT"), (9, 1, "WRITE_READ"), (9, 1, "REATTACH"),
+    ))
+    assert accounts.pauses == {"WAIT_SYNCING": 2 * MS, "WAIT_SYNC_PAUSE": 3 * MS}
+    assert accounts.cpu_committed == 2 * MS
+    assert accounts.gc == 0
+
+
+# The time line
+
+def test_time_line_shows_when():
+    line = analyser.Timeline()
+    for when in (0, 500, 999):
+        line.add(when * MS, 5)
+    line.add(999 * MS, 5)
+    drawn = line.draw(999 * MS, 60)
+    assert len(drawn) == 60
+    assert {column for column, c in enumerate(drawn) if c != " "} <= {0, 1, 29, 30, 59, 58}
+    assert drawn[0] != " " and drawn[59] == "@"
+
+
+@pytest.mark.parametrize("length", [0, 1, 59, 60, 511, 512, 513, 10**6, 3 * 10**12])
+def test_time_line_loses_nothing_at_any_length(length):
+    line = analyser.Timeline()
+    moments = sorted({length * i // 97 for i in range(98)})
+    for when in moments:
+        line.add(when, 3)
+    columns = line.columns(length, 60)
+    assert len(columns) == 60
+    assert sum(columns) == pytest.approx(3 * len(moments))
+    assert min(columns) >= 0
+    assert len(line.cells) <= line.CELLS
+    assert "@" in line.draw(length)
+
+
+def test_even_load_draws_an_even_line():
+    line = analyser.Timeline()
+    for when in range(100000):
+        line.add(when * 1000, 1)
+    columns = line.columns(100000 * 1000, 60)
+    assert max(columns) / min(columns) < 1.05
+
+
+# The report
+
+def report_of_three(write, tmp_path):
+    source = tmp_path / "app.py"
+    source.write_text("import time\n\n    self.start = time.time()\n", encoding="utf-8")
+    place = 'File "%s", line 3, in get (#42)' % source
+    return write(c7_log(
+        (0, 1, "START"), (1, 1, "WRITE_READ", "cheap"), (2, 1, "ABORT"),
+        (2, 1, "START"), (3, 1, "WRITE_WRITE", place, THERE), (9, 1, "ABORT"),
+        (9, 1, "START"), (10, 1, "INEVITABLE", "middle"), (10, 1, "WAIT_SYNC_PAUSE"), (13, 1, "WAIT_DONE"),
+        (14, 1, "COMMIT"),
+    )), place
+
+
+def test_report(write, tmp_path):
+    log, place = report_of_three(write, tmp_path)
+    done = command(log)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *conflicts = done.stdout.strip().split("\n\n")
+    assert [re.sub(" +", " ", line).strip() for line in head.splitlines()] == [
+        "Total real time: 0.014s",
+        "CPU time committed: 0.002s 14.3% of real time",
+        "CPU time aborted: 0.009s 64.3% of real time",
+        "CPU time in GC: 0.000s 0.0% of real time",
+        "Time paused: 0.003s 21.4% of real time",
+        "in WAIT_SYNC_PAUSE: 0.003s",
+        "Transactions: 3 66.7% of them aborted (2)",
+    ]
+    assert [c.splitlines()[0] for c in conflicts] == [
+        "0.007s lost in aborts, 0.000s paused (1x STM_CONTENTION_WRITE_WRITE)",
+        "0.000s lost in aborts, 0.003s paused (1x STM_CONTENTION_INEVITABLE)",
+        "0.002s lost in aborts, 0.000s paused (1x STM_CONTENTION_WRITE_READ)",
+    ]
+    first = conflicts[0].splitlines()
+    assert first[1:4] == [place, "    self.start = time.time()", THERE]
+    assert re.fullmatch(r"time line: \|[ .:=+*#%@-]{60}\|", first[4])
+    assert len(first) == 5
+
+
+def test_number_of_conflicts_shown(write):
+    records = []
+    for i in range(15):
+        begin, end = i * 20, i * 21 + 1
+        records += [(begin, 1, "START"), (end, 1, "WRITE_READ", "place %d" % i), (end, 1, "ABORT")]
+    log = write(c8_log(*records))
+
+    def shown(*arguments):
+        return re.findall(r"^place (\d+)$", command(log, *arguments).stdout, re.M)
+
+    worst_first = [str(i) for i in reversed(range(15))]
+    assert shown() == worst_first[:10]
+    assert shown("-n", "3") == worst_first[:3]
+    assert shown("-n", "0") == []
+    assert shown("--all") == worst_first
+    assert "5 less expensive conflicts not shown (0.015s in all)" in command(log).stdout
+    assert command(log, "-n", "-1").returncode == 2
+
+
+def test_aborts_without_a_conflict_are_said(write):
+    done = command(write(c7_log((0, 1, "START"), (2, 1, "ABORT"))))
+    assert "aborted without a conflict in the log: 1, 0.002s" in done.stdout
+
+
+def test_places_that_cannot_be_printed_as_they_are(write):
+    log = write(c8_log((0, 1, "START"), (1, 1, "WRITE_READ", "a\nb\x1b[31mé"), (1, 1, "ABORT"),
+                       (2, 1, "START"), (2, 1, "WRITE_READ"), (2, 1, "ABORT")))
+    environment = dict(os.environ, PYTHONIOENCODING="ascii")
+    done = subprocess.run([sys.executable, str(SCRIPT), log], stdout=subprocess.PIPE, env=environment, check=True)
+    assert b"a\\x0ab\\x1b[31m\\xe9\n" in done.stdout
+    assert b"(no place in the log)\n" in done.stdout
+
+
+def test_places_whose_source_cannot_be_read(write, tmp_path):
+    places = ['File "%s", line 1, in f' % tmp_path, 'File "%s", line 99, in f' % write(b"one line\n", "short.py"),
+              'File "%s", line 0, in f' % write(b"\xff\xfe", "binary.py"), 'File "<string>", line 1, in f', 'File "']
+    assert [analyser.source_line(place) for place in places] == [""] * 5
+
+
+def test_json(write, tmp_path):
+    log, place = report_of_three(write, tmp_path)
+    output = tmp_path / "out.json"
+    done = command(log, "--json", output)
+    assert done.returncode == 0 and "lost in aborts" in done.stdout
+    data = json.loads(output.read_text(encoding="utf-8"))
+    conflicts = data.pop("conflicts")
+    assert data == {
+        "format": "C7", "truncated": False, "unknown_events": 0, "real_time": 0.014, "cpu_committed": 0.002,
+        "cpu_aborted": 0.009, "cpu_gc": 0, "paused": 0.003, "paused_by_wait": {"WAIT_SYNC_PAUSE": 0.003},
+        "committed": 1, "aborted": 2, "aborted_without_conflict": 0,
+    }
+    time_line = conflicts[0].pop("time_line")
+    assert len(time_line) == 60 and sum(time_line) == pytest.approx(0.007)
+    assert conflicts[0] == {"kind": "STM_CONTENTION_WRITE_WRITE", "count": 1, "lost": 0.007, "paused": 0,
+                            "here": place, "there": THERE}
+    assert len(conflicts) == 3
+
+
+def test_json_that_cannot_be_written(write, tmp_path):
+    log, _ = report_of_three(write, tmp_path)
+    done = command(log, "--json", tmp_path / "missing" / "out.json")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and "No such file" in done.stderr
+
+
+# Files that are not as they should be
+
+@pytest.mark.parametrize("data, says", [
+    (b"", "is empty: no transaction was logged"),
+    (C7_HEADER[:9], "is empty: no transaction was logged"),
+    (C8_HEADER, "is empty: no transaction was logged"),
+    (C7_HEADER + b"\0" * 7, "is empty: no transaction was logged"),
+    (b"GET / HTTP/1.1\r\n\r\n", "is no conflict log"),
+    (b"short", "is no conflict log"),
+    (b"STMGC-C9-PROF01\n" + b"\0" * 100, "is no conflict log"),
+])
+def test_no_log(write, data, says):
+    done = command(write(data))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and says in done.stderr
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path, says in [(tmp_path / "missing.log", "No such file or directory"), (tmp_path, "Is a directory")]:
+        done = command(path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1 and says in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_file_without_permission(write):
+    log = write(C7_HEADER)
+    os.chmod(log, 0)
+    done = command(log)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and "Permission denied" in done.stderr
+
+
+def small_logs():
+    c7 = c7_log((0, 1, "START"), (0, 2, "START"), (1, 1, "WRITE_WRITE", HERE, THERE, 2),
+                (1, 1, "ABORTING_OTHER", "", "", 2), (1, 1, "WAIT_CONTENTION"), (2, 2, "ABORT"), (3, 1, "WAIT_DONE"),
+                (4, 1, "MINOR_START"), (5, 1, "MINOR_DONE"), (6, 1, "COMMIT"))
+    c8 = c8_log((0, 1, "DETACH"), (1, 1, "REATTACH"), (2, 1, "BECOME_INEVITABLE", HERE),
+                (2, 1, "WAIT_OTHER_INEVITABLE"), (3, 1, "WAIT_DONE"), (4, 1, "WRITE_READ", HERE), (5, 1, "ABORT"))
+    return [c7, c8]
+
+
+@pytest.mark.parametrize("log", small_logs(), ids=["C7", "C8"])
+def test_truncated_anywhere(log, analyse, write, capsys):
+    whole = analyse(log)
+    assert not whole.truncated
+    counts = []
+    for size in range(len(log)):
+        path = write(log[:size])
+        status = analyser.main([path])
+        out, err = capsys.readouterr()
+        lines = err.splitlines()
+        if status == 0:
+            accounts = analyser.analyse(path)
+            counts.append(accounts.records)
+            assert out.startswith("Total real time")
+            assert len(lines) == accounts.truncated
+            assert not lines or "ends in the middle of a record" in lines[0]
+        else:
+            assert (status, out, len(lines)) == (2, "", 1)
+            assert "is empty" in lines[0]
+    assert counts == sorted(counts) and counts[-1] == whole.records - 1
+
+
+@pytest.mark.parametrize("log", small_logs(), ids=["C7", "C8"])
+def test_damaged_anywhere(log, write, capsys):
+    for position in range(16, len(log)):
+        for value in (0, 255):
+            assert analyser.main([write(log[:position] + bytes([value]) + log[position + 1:])]) in (0, 2)
+    capsys.readouterr()
+
+
+def test_events_of_unknown_number_are_counted(write):
+    log = write(c7_log((0, 1, "START"), (1, 1, 99, "x", "y"), (2, 1, 200), (3, 1, "COMMIT")))
+    done = command(log)
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1 and "2 events of unknown number" in done.stderr
+    assert analyser.analyse(log).cpu_committed == 3 * MS
+
+
+def test_records_across_the_borders_of_reading(analyse, monkeypatch):
+    log = (DATA / "pypystm-c8-primes.log").read_bytes()[:20011]
+    at_once = analyse(log)
+    monkeypatch.setattr(analyser.LogReader, "CHUNK", 7)
+    in_pieces = analyse(log)
+    assert analyser.as_json(in_pieces) == analyser.as_json(at_once)
+
+
+def test_progress_is_told_in_bytes(write, monkeypatch):
+    monkeypatch.setattr(analyser.LogReader, "CHUNK", 10000)
+    told = []
+    path = DATA / "pypystm-c8-primes.log"
+    analyser.analyse(str(path), told.append)
+    assert told == sorted(told) and told[-1] == path.stat().st_size and len(told) > 10
+
+
+def test_reader_of_the_output_that_leaves_early(write):
+    records = [(i, 1, "WRITE_READ", "place %d" % i) for i in range(5000)]
+    log = write(c8_log(*records))
+    process = subprocess.Popen([sys.executable, str(SCRIPT), "--all", log],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    complaints = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), complaints) == (0, b"")

@@ -1,0 +1,54 @@
+"""The engine in use: the compiled one on a free-threaded interpreter, the serial one elsewhere.
+
+Everything above the engine imports it from here.  `PARALLEL` tells whether transactions run in parallel; where it is
+false the same API runs them one at a time.
+"""
+
+import sys
+
+
+def gil_is_enabled():
+    """Do threads of this process take turns?  (A free-threaded interpreter may switch its GIL on while it runs.)"""
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+try:
+    from ._engine import (
+        Abort, Transaction, atomic_enter, atomic_exit, current, defer, exclusive, fresh, in_transaction, inject_aborts,
+        irrevocable, is_exclusive, is_fresh, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
+    )
+
+    COMPILED = True
+except ImportError:
+    from .serial import (
+        Abort, Transaction, atomic_enter, atomic_exit, current, defer, exclusive, fresh, in_transaction, inject_aborts,
+        irrevocable, is_exclusive, is_fresh, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
+    )
+
+    COMPILED = False
+
+PARALLEL = COMPILED and not gil_is_enabled()
+
+if COMPILED:
+    from .instrument import trusted
+else:
+
+    def trusted(function):
+        """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
+        return function
+
+
+_activated = False
+
+
+def activate():
+    """Make the engine ready: fill its tables and let it see Python code that starts.  Called before transactions run."""
+    global _activated
+    if _activated:
+        return
+    _activated = True
+    if COMPILED:
+        from . import effects, instrument, twins
+
+        effects.register(twins.TWINS)
+        instrument.activate()

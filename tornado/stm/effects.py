@@ -1,0 +1,694 @@
+"""What C code does to Python objects: the tables of types and of callables.
+
+The engine cannot look into C functions.  What is not declared here runs exclusively (alone, never aborted), so a missing
+line costs speed, and only a wrong line costs correctness.  One line an entry: the dotted name, then the effect.
+``Type.*`` stands for all methods of a type; a later line overrides an earlier one.
+
+Kinds of types
+    INERT      has no state that changes          INSTANCE   attributes only       LIST DICT ODICT SET DEQUE BYTEARRAY
+    TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
+    MODULE CLASS FUNCTION METHOD CONTEXT           OPAQUE     C state that cannot be put back
+
+Effects of calls (the receiver of a method counts as the first argument)
+    PURE         reads and changes nothing that a transaction may change
+    READS        reads the arguments, one level deep
+    DEEP         reads the arguments and all that they contain (compares, prints, encodes)
+    ITERATES     takes items from the arguments
+    GETS_KEY PUTS_KEY DELETES_KEY      the first argument at the key that is the second
+    MUTATES      changes the first argument in any way, takes items from the others
+    LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
+    GETS_ATTR SETS_ATTR                the first argument's attribute that the second names
+    RESUMES      continues a generator or coroutine
+    ADVANCES     takes the next item of an iterator
+    RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
+    CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it
+    OPAQUE       uses such an object: free for one's own, else exclusive
+    IRREVOCABLE  an effect outside that touches no shared object
+    EXCLUSIVE    anything else (the default)
+
+Functions that have a *twin*, a transactional stand-in, are listed in `twins`.
+"""
+
+import builtins
+import importlib
+import types
+
+from . import _engine
+
+TYPES = """
+    builtins.int INERT
+    builtins.float INERT
+    builtins.complex INERT
+    builtins.bool INERT
+    builtins.str INERT
+    builtins.bytes INERT
+    builtins.range INERT
+    builtins.slice INERT
+    types.NoneType INERT
+    types.EllipsisType INERT
+    types.NotImplementedType INERT
+    types.CodeType INERT
+    types.BuiltinFunctionType INERT
+    types.MethodDescriptorType INERT
+    types.WrapperDescriptorType INERT
+    types.MethodWrapperType INERT
+    types.ClassMethodDescriptorType INERT
+    types.GetSetDescriptorType INERT
+    types.MemberDescriptorType INERT
+    types.MappingProxyType INERT
+    types.GenericAlias INERT
+    types.UnionType INERT
+    types.TracebackType INERT
+    types.FrameType INERT
+    types.CellType INERT
+    types.SimpleNamespace INSTANCE
+    builtins.object INERT
+    builtins.property FUNCTION
+    builtins.staticmethod FUNCTION
+    builtins.classmethod FUNCTION
+    builtins.super INERT
+    builtins.tuple TUPLE
+    builtins.frozenset TUPLE
+    builtins.memoryview INERT
+    builtins.list LIST
+    builtins.dict DICT
+    collections.defaultdict DICT
+    collections.OrderedDict ODICT
+    builtins.set SET
+    collections.deque DEQUE
+    builtins.bytearray BYTEARRAY
+    builtins.BaseException INSTANCE
+    builtins.type CLASS
+    types.ModuleType MODULE
+    types.FunctionType FUNCTION
+    types.MethodType METHOD
+    functools.partial METHOD
+    functools._lru_cache_wrapper METHOD
+    operator.attrgetter METHOD
+    operator.itemgetter METHOD
+    operator.methodcaller METHOD
+    types.GeneratorType GENERATOR
+    types.CoroutineType GENERATOR
+    types.AsyncGeneratorType GENERATOR
+    weakref.ReferenceType INERT
+    weakref.ProxyType UNKNOWN
+    re.Pattern INERT
+    re.Match INERT
+    datetime.date INERT
+    datetime.time INERT
+    datetime.datetime INERT
+    datetime.timedelta INERT
+    datetime.timezone INERT
+    datetime.tzinfo INERT
+    decimal.Decimal INERT
+    struct.Struct INERT
+    time.struct_time TUPLE
+    os.stat_result TUPLE
+    contextvars.ContextVar INERT
+    contextvars.Token INERT
+    contextvars.Context CONTEXT
+    builtins.enumerate ITERATOR
+    builtins.zip ITERATOR
+    builtins.map ITERATOR
+    builtins.filter ITERATOR
+    builtins.reversed ITERATOR
+    itertools.chain ITERATOR
+    itertools.islice ITERATOR
+    itertools.cycle OPAQUE
+    itertools.repeat ITERATOR
+    itertools.count OPAQUE
+    itertools.takewhile ITERATOR
+    itertools.dropwhile ITERATOR
+    itertools.starmap ITERATOR
+    itertools.accumulate ITERATOR
+    itertools.product OPAQUE
+    itertools.permutations OPAQUE
+    itertools.combinations OPAQUE
+    itertools.groupby OPAQUE
+    itertools.zip_longest ITERATOR
+    itertools.pairwise ITERATOR
+    itertools.filterfalse ITERATOR
+    itertools.compress ITERATOR
+    itertools.batched ITERATOR
+    io.StringIO OPAQUE
+    io.BytesIO OPAQUE
+    zoneinfo.ZoneInfo INERT
+    uuid.SafeUUID INERT
+    threading._local UNKNOWN
+    array.array UNKNOWN
+    _thread.lock INERT
+    _thread.RLock INERT
+    _socket.socket INERT
+    select.epoll INERT
+    json.encoder.c_make_encoder INERT
+    json.decoder.scanner.c_make_scanner INERT
+    tornado.speedups INERT
+    random.Random OPAQUE
+    _random.Random OPAQUE
+"""
+
+#: types that have no public name
+HIDDEN_TYPES = [
+    (iter([]), "ITERATOR"),
+    (iter(()), "ITERATOR"),
+    (iter(""), "ITERATOR"),
+    (iter("é"), "ITERATOR"),
+    (iter(b""), "ITERATOR"),
+    (iter(bytearray()), "ITERATOR"),
+    (iter(range(1)), "ITERATOR"),
+    (iter({}), "ITERATOR"),
+    (iter({}.items()), "ITERATOR"),
+    (iter({}.values()), "ITERATOR"),
+    (reversed({}), "ITERATOR"),
+    (reversed({}.items()), "ITERATOR"),
+    (reversed({}.values()), "ITERATOR"),
+    ({}.keys(), "ITERATOR"),
+    ({}.items(), "ITERATOR"),
+    ({}.values(), "ITERATOR"),
+    (iter(set()), "ITERATOR"),
+    (reversed([]), "ITERATOR"),
+    (iter(int, 0), "ITERATOR"),
+]
+
+CALLS = """
+    builtins.str.* ITERATES
+    builtins.str.format DEEP
+    builtins.str.format_map DEEP
+    builtins.str.__mod__ DEEP
+    builtins.bytes.* ITERATES
+    builtins.int.* PURE
+    builtins.float.* PURE
+    builtins.complex.* PURE
+    builtins.bool.* PURE
+    builtins.range.* PURE
+    builtins.slice.* PURE
+    builtins.tuple.* DEEP
+    builtins.frozenset.* ITERATES
+    builtins.memoryview.* PURE
+    builtins.property.* PURE
+    types.MappingProxyType.* PURE
+    types.MappingProxyType.copy PURE
+    types.GenericAlias.* PURE
+    types.CodeType.* PURE
+
+    builtins.list.append LIST_APPEND
+    builtins.list.extend LIST_EXTEND
+    builtins.list.pop LIST_POP
+    builtins.list.insert MUTATES
+    builtins.list.remove MUTATES
+    builtins.list.clear MUTATES
+    builtins.list.reverse MUTATES
+    builtins.list.copy READS
+    builtins.list.count DEEP
+    builtins.list.index DEEP
+    builtins.list.sort EXCLUSIVE
+    builtins.list.__reversed__ ITERATES
+    builtins.list.__getitem__ GETS_KEY
+    builtins.list.__setitem__ PUTS_KEY
+    builtins.list.__delitem__ DELETES_KEY
+    builtins.list.__class_getitem__ PURE
+
+    builtins.dict.get GETS_KEY
+    builtins.dict.__getitem__ GETS_KEY
+    builtins.dict.__contains__ GETS_KEY
+    builtins.dict.__setitem__ PUTS_KEY
+    builtins.dict.__delitem__ DELETES_KEY
+    builtins.dict.setdefault PUTS_KEY
+    builtins.dict.pop DELETES_KEY
+    builtins.dict.popitem MUTATES
+    builtins.dict.update MUTATES
+    builtins.dict.clear MUTATES
+    builtins.dict.copy READS
+    builtins.dict.keys PURE
+    builtins.dict.values PURE
+    builtins.dict.items PURE
+    builtins.dict.fromkeys ITERATES
+    builtins.dict.__reversed__ ITERATES
+    builtins.dict.__class_getitem__ PURE
+    collections.defaultdict.copy READS
+    collections.defaultdict.__missing__ PUTS_KEY
+    collections.OrderedDict.move_to_end MUTATES
+    collections.OrderedDict.popitem MUTATES
+    collections.OrderedDict.pop DELETES_KEY
+    collections.OrderedDict.setdefault PUTS_KEY
+    collections.OrderedDict.update MUTATES
+    collections.OrderedDict.clear MUTATES
+    collections.OrderedDict.copy READS
+    collections.OrderedDict.keys READS
+    collections.OrderedDict.values READS
+    collections.OrderedDict.items READS
+    collections.OrderedDict.__reversed__ READS
+
+    builtins.set.add SET_CHANGE
+    builtins.set.discard SET_CHANGE
+    builtins.set.remove SET_CHANGE
+    builtins.set.__contains__ GETS_KEY
+    builtins.set.pop MUTATES
+    builtins.set.clear MUTATES
+    builtins.set.update MUTATES
+    builtins.set.difference_update MUTATES
+    builtins.set.intersection_update MUTATES
+    builtins.set.symmetric_difference_update MUTATES
+    builtins.set.copy READS
+    builtins.set.union ITERATES
+    builtins.set.intersection ITERATES
+    builtins.set.difference ITERATES
+    builtins.set.symmetric_difference ITERATES
+    builtins.set.isdisjoint ITERATES
+    builtins.set.issubset ITERATES
+    builtins.set.issuperset ITERATES
+
+    collections.deque.append DEQUE_APPEND
+    collections.deque.appendleft DEQUE_APPENDLEFT
+    collections.deque.pop DEQUE_POP
+    collections.deque.popleft DEQUE_POPLEFT
+    collections.deque.extend MUTATES
+    collections.deque.extendleft MUTATES
+    collections.deque.insert MUTATES
+    collections.deque.remove MUTATES
+    collections.deque.clear MUTATES
+    collections.deque.reverse MUTATES
+    collections.deque.rotate MUTATES
+    collections.deque.copy READS
+    collections.deque.count DEEP
+    collections.deque.index DEEP
+    collections.deque.__reversed__ ITERATES
+
+    builtins.bytearray.append MUTATES
+    builtins.bytearray.extend MUTATES
+    builtins.bytearray.insert MUTATES
+    builtins.bytearray.pop MUTATES
+    builtins.bytearray.remove MUTATES
+    builtins.bytearray.reverse MUTATES
+    builtins.bytearray.clear MUTATES
+    builtins.bytearray.copy READS
+    builtins.bytearray.find READS
+    builtins.bytearray.rfind READS
+    builtins.bytearray.index READS
+    builtins.bytearray.count READS
+    builtins.bytearray.decode READS
+    builtins.bytearray.hex READS
+    builtins.bytearray.startswith READS
+    builtins.bytearray.endswith READS
+    builtins.bytearray.split READS
+    builtins.bytearray.strip READS
+    builtins.bytearray.lower READS
+    builtins.bytearray.upper READS
+    builtins.bytearray.join ITERATES
+
+    builtins.abs PURE
+    builtins.all ITERATES
+    builtins.any ITERATES
+    builtins.ascii DEEP
+    builtins.bin PURE
+    builtins.callable PURE
+    builtins.chr PURE
+    builtins.delattr SETS_ATTR
+    builtins.divmod PURE
+    builtins.format DEEP
+    builtins.getattr GETS_ATTR
+    builtins.hasattr GETS_ATTR
+    builtins.hash PURE
+    builtins.hex PURE
+    builtins.id PURE
+    builtins.isinstance PURE
+    builtins.issubclass PURE
+    builtins.iter ITERATES
+    builtins.aiter ITERATES
+    builtins.anext ADVANCES
+    builtins.len READS
+    builtins.max DEEP
+    builtins.min DEEP
+    builtins.next ADVANCES
+    builtins.oct PURE
+    builtins.ord PURE
+    builtins.pow PURE
+    builtins.repr DEEP
+    builtins.round PURE
+    builtins.setattr SETS_ATTR
+    builtins.sorted DEEP
+    builtins.sum ITERATES
+    builtins.__build_class__ PURE
+
+    builtins.int DEEP
+    builtins.float DEEP
+    builtins.complex PURE
+    builtins.bool READS
+    builtins.str DEEP
+    builtins.bytes ITERATES
+    builtins.bytearray ITERATES
+    builtins.memoryview READS
+    builtins.tuple ITERATES
+    builtins.list ITERATES
+    builtins.dict ITERATES
+    builtins.set ITERATES
+    builtins.frozenset ITERATES
+    builtins.object PURE
+    builtins.type PURE
+    builtins.range PURE
+    builtins.slice PURE
+    builtins.super PURE
+    builtins.property PURE
+    builtins.staticmethod PURE
+    builtins.classmethod PURE
+    builtins.enumerate ITERATES
+    builtins.zip ITERATES
+    builtins.map ITERATES
+    builtins.filter ITERATES
+    builtins.reversed ITERATES
+    types.MethodType PURE
+    types.SimpleNamespace PURE
+    types.MappingProxyType PURE
+    types.GenericAlias PURE
+    collections.deque ITERATES
+    collections.defaultdict ITERATES
+    collections.OrderedDict ITERATES
+    collections._tuplegetter PURE
+    functools.partial PURE
+    functools.reduce ITERATES
+    functools.cmp_to_key PURE
+    itertools.chain ITERATES
+    itertools.chain.from_iterable ITERATES
+    itertools.islice ITERATES
+    itertools.repeat PURE
+    itertools.takewhile ITERATES
+    itertools.dropwhile ITERATES
+    itertools.starmap ITERATES
+    itertools.accumulate ITERATES
+    itertools.zip_longest ITERATES
+    itertools.pairwise ITERATES
+    itertools.filterfalse ITERATES
+    itertools.compress ITERATES
+    itertools.batched ITERATES
+    itertools.count.__next__ PURE
+
+    types.GeneratorType.send RESUMES
+    types.GeneratorType.throw RESUMES
+    types.GeneratorType.close RESUMES
+    types.CoroutineType.send RESUMES
+    types.CoroutineType.throw RESUMES
+    types.CoroutineType.close RESUMES
+    types.CoroutineType.__await__ PURE
+    types.AsyncGeneratorType.asend RESUMES
+    types.AsyncGeneratorType.athrow RESUMES
+    types.AsyncGeneratorType.aclose RESUMES
+
+    builtins.BaseException.with_traceback PURE
+    builtins.BaseException.add_note EXCLUSIVE
+    builtins.BaseException.__reduce__ DEEP
+
+    builtins.object.__setattr__ SETS_ATTR
+    builtins.object.__delattr__ SETS_ATTR
+    builtins.object.__getattribute__ GETS_ATTR
+    builtins.object.__repr__ DEEP
+    builtins.object.__str__ DEEP
+    builtins.object.__eq__ DEEP
+    builtins.object.__ne__ DEEP
+    builtins.object.__lt__ DEEP
+    builtins.object.__le__ DEEP
+    builtins.object.__gt__ DEEP
+    builtins.object.__ge__ DEEP
+    builtins.object.__hash__ PURE
+    builtins.object.__new__ PURE
+    builtins.object.__init_subclass__ PURE
+    builtins.object.__format__ DEEP
+    builtins.object.__sizeof__ PURE
+    builtins.type.mro PURE
+    builtins.type.__subclasses__ PURE
+    builtins.type.__instancecheck__ PURE
+    builtins.type.__subclasscheck__ PURE
+    builtins.list.__len__ READS
+    builtins.list.__iter__ ITERATES
+    builtins.list.__add__ READS
+    builtins.list.__mul__ READS
+    builtins.list.__iadd__ MUTATES
+    builtins.set.__or__ READS
+    builtins.set.__and__ READS
+    builtins.set.__sub__ READS
+    builtins.set.__xor__ READS
+    builtins.set.__ior__ MUTATES
+    builtins.set.__iand__ MUTATES
+    builtins.set.__isub__ MUTATES
+    builtins.set.__ixor__ MUTATES
+    types.FunctionType.__get__ PURE
+
+    weakref.ref PURE
+    weakref.getweakrefcount PURE
+    contextvars.copy_context SETS_CONTEXT
+    contextvars.Context PURE
+    contextvars.Context.run RUNS_CONTEXT
+    contextvars.Context.copy READS
+    contextvars.Context.get READS
+    contextvars.ContextVar PURE
+    contextvars.ContextVar.get PURE
+    contextvars.ContextVar.set SETS_CONTEXT
+    contextvars.ContextVar.reset SETS_CONTEXT
+
+    _asyncio.get_running_loop PURE
+    _asyncio._get_running_loop PURE
+    _asyncio.get_event_loop PURE
+    _asyncio.current_task PURE
+    _asyncio._enter_task PURE
+    _asyncio._leave_task PURE
+    _asyncio._swap_current_task PURE
+
+    time.time PURE
+    time.time_ns PURE
+    time.monotonic PURE
+    time.monotonic_ns PURE
+    time.perf_counter PURE
+    time.perf_counter_ns PURE
+    time.process_time PURE
+    time.thread_time PURE
+    time.gmtime PURE
+    time.localtime PURE
+    time.mktime PURE
+    time.strftime PURE
+    time.strptime PURE
+    time.asctime PURE
+    time.ctime PURE
+    datetime.date.* PURE
+    datetime.time.* PURE
+    datetime.datetime.* PURE
+    datetime.timedelta.* PURE
+    datetime.timezone.* PURE
+    datetime.date PURE
+    datetime.time PURE
+    datetime.datetime PURE
+    datetime.timedelta PURE
+    datetime.timezone PURE
+    zoneinfo.ZoneInfo PURE
+    decimal.Decimal PURE
+    decimal.Decimal.* PURE
+    math.* PURE
+    math.fsum ITERATES
+    math.prod ITERATES
+    math.dist ITERATES
+    math.sumprod ITERATES
+    cmath.* PURE
+    operator.* EXCLUSIVE
+    operator.index PURE
+    operator.is_ PURE
+    operator.is_not PURE
+    operator.eq DEEP
+    operator.ne DEEP
+    operator.lt DEEP
+    operator.le DEEP
+    operator.gt DEEP
+    operator.ge DEEP
+    operator.add READS
+    operator.sub READS
+    operator.mul READS
+    operator.truth READS
+    operator.not_ READS
+    operator.itemgetter PURE
+    operator.attrgetter PURE
+    operator.methodcaller PURE
+    operator.contains DEEP
+    operator.getitem GETS_KEY
+    operator.setitem PUTS_KEY
+    operator.delitem DELETES_KEY
+
+    re.Pattern.* READS
+    re.Match.* PURE
+    _sre.compile ITERATES
+    _sre.ascii_iscased PURE
+    _sre.ascii_tolower PURE
+    _sre.unicode_iscased PURE
+    _sre.unicode_tolower PURE
+    _sre.getlower PURE
+    _sre.template ITERATES
+    json.encoder.encode_basestring_ascii PURE
+    json.encoder.encode_basestring PURE
+    json.encoder.c_encode_basestring_ascii PURE
+    json.encoder.c_encode_basestring PURE
+    json.encoder.c_make_encoder DEEP
+    json.decoder.scanstring PURE
+    json.decoder.c_scanner PURE
+    json.scanner.c_make_scanner READS
+    struct.pack PURE
+    struct.unpack READS
+    struct.unpack_from READS
+    struct.calcsize PURE
+    struct.Struct PURE
+    struct.Struct.pack PURE
+    struct.Struct.unpack READS
+    struct.Struct.unpack_from READS
+    binascii.* READS
+    zlib.crc32 READS
+    zlib.adler32 READS
+    zlib.compress READS
+    zlib.decompress READS
+    zlib.compressobj CREATES
+    zlib.decompressobj CREATES
+    _hashlib.openssl_md5 CREATES
+    _hashlib.openssl_sha1 CREATES
+    _hashlib.openssl_sha224 CREATES
+    _hashlib.openssl_sha256 CREATES
+    _hashlib.openssl_sha384 CREATES
+    _hashlib.openssl_sha512 CREATES
+    _hashlib.new CREATES
+    _hashlib.hmac_new CREATES
+    _hashlib.hmac_digest READS
+    _hashlib.compare_digest PURE
+    _hashlib.pbkdf2_hmac READS
+    _operator._compare_digest PURE
+    _blake2.blake2b CREATES
+    _blake2.blake2s CREATES
+    io.StringIO CREATES
+    io.BytesIO CREATES
+    io.text_encoding PURE
+    _codecs.* READS
+    _bisect.* DEEP
+    unicodedata.* PURE
+    secrets.token_bytes PURE
+    os.urandom PURE
+    os.getpid PURE
+    os.getppid PURE
+    os.fspath PURE
+    os.fsencode PURE
+    os.fsdecode PURE
+    os.cpu_count PURE
+    os.strerror PURE
+    posixpath._path_normpath PURE
+    posixpath._path_splitroot_ex PURE
+    posix.stat IRREVOCABLE
+    posix.lstat IRREVOCABLE
+    _thread.get_ident PURE
+    _thread.get_native_id PURE
+    sys._getframe PURE
+    sys.exc_info PURE
+    sys.exception PURE
+    sys.intern PURE
+    sys.getrefcount PURE
+    sys.getsizeof PURE
+    sys.getrecursionlimit PURE
+    sys.getdefaultencoding PURE
+    sys.getfilesystemencoding PURE
+    sys.get_coroutine_origin_tracking_depth PURE
+    sys.get_asyncgen_hooks PURE
+    sys.audit PURE
+    sys.is_finalizing PURE
+    gc.isenabled PURE
+    atexit.register EXCLUSIVE
+    errno.* PURE
+    _abc._abc_instancecheck PURE
+    _abc._abc_subclasscheck PURE
+    _abc._get_dump PURE
+    _abc.get_cache_token PURE
+    _typing._idfunc PURE
+    typing.TypeVar PURE
+    _uuid.generate_time_safe PURE
+    tornado.speedups.websocket_mask READS
+    _warnings.warn EXCLUSIVE
+"""
+
+#: methods of OPAQUE types
+OPAQUE_METHODS = """
+    io.StringIO io.BytesIO _hashlib.HASH _hashlib.HMAC zlib._Compress zlib._Decompress _random.Random
+"""
+
+
+def _lookup(name):
+    """The object of a dotted name, or None where this Python does not have it."""
+    parts = name.split(".")
+    for i in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:i]))
+        except ImportError:
+            continue
+        for part in parts[i:]:
+            holder = found
+            try:
+                found = holder.__dict__[part] if isinstance(holder, type) and part in holder.__dict__ else getattr(holder, part)
+            except AttributeError:
+                return None
+        return found
+    return None
+
+
+def _entries(table):
+    for line in table.splitlines():
+        if line.strip():
+            yield line.split()
+
+
+_C_CALLABLES = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+)
+
+
+def _callables(name):
+    """The C callables that a name of the table stands for."""
+    if not name.endswith(".*"):
+        found = _lookup(name)
+        found = getattr(found, "__func__", found) if isinstance(found, (staticmethod, classmethod)) else found
+        return [found] if isinstance(found, _C_CALLABLES + (type,)) else []
+    holder = _lookup(name[:-2])
+    if holder is None:
+        return []
+    members = vars(holder).values()
+    # Slot wrappers are shared by all types: they get lines of their own.
+    kinds = tuple(kind for kind in _C_CALLABLES if kind is not types.WrapperDescriptorType)
+    return [getattr(member, "__func__", member) for member in members
+            if isinstance(getattr(member, "__func__", member), kinds)]
+
+
+def register(twins):
+    """Fill the engine's tables.  Once, before the first transaction.
+
+    Args:
+        twins: C callable → the Python function that stands in for it.
+    """
+    for name, kind in _entries(TYPES):
+        found = _lookup(name)
+        if isinstance(found, type):
+            _engine.register_type(found, _engine.KINDS[kind])
+    for example, kind in HIDDEN_TYPES:
+        _engine.register_type(type(example), _engine.KINDS[kind])
+    for exception in vars(builtins).values():
+        if isinstance(exception, type) and issubclass(exception, BaseException):
+            _engine.register_type(exception, _engine.KINDS["INSTANCE"])
+            _engine.register_effect(exception, _engine.EFFECTS["PURE"])
+    for name, effect in _entries(CALLS):
+        for found in _callables(name):
+            _engine.register_effect(found, _engine.EFFECTS[effect])
+    for name in OPAQUE_METHODS.split():
+        found = _lookup(name)
+        if isinstance(found, type):
+            _engine.register_type(found, _engine.KINDS["OPAQUE"])
+            for method in _callables(name + ".*"):
+                _engine.register_effect(method, _engine.EFFECTS["OPAQUE"])
+    for instances in (_lookup("json.encoder.c_make_encoder"),):
+        if instances is not None:
+            _engine.register_instances(instances, _engine.EFFECTS["DEEP"])
+    for instances in (_lookup("json.scanner.c_make_scanner"), _lookup("weakref.ref")):
+        if instances is not None:
+            _engine.register_instances(instances, _engine.EFFECTS["PURE"])
+    for callable_, twin in twins.items():
+        if callable_ is not None:
+            kind = _engine.EFFECTS["TWIN"]
+            if isinstance(callable_, type) and callable_.__name__ == "_lru_cache_wrapper":
+                _engine.register_instances(callable_, kind, twin)
+            else:
+                _engine.register_effect(callable_, kind, twin)

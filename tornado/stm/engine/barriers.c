@@ -1,0 +1,433 @@
+/* The functions that instrumented bytecode calls.
+ *
+ * A barrier stands right before the instruction that it is for:
+ *
+ *      LOAD_CONST barrier; PUSH_NULL; CALL 0; POP_TOP; <the instruction>
+ *
+ * and takes no arguments.  It looks at the instruction's operands where they
+ * lie, on the caller's value stack below itself, and at the instruction's own
+ * argument behind the call.  So nothing is copied, no reference is counted, and
+ * the instruction runs as it would without the barrier.
+ */
+#include "stm.h"
+
+#include "internal/pycore_code.h"
+#include "internal/pycore_opcode_utils.h"
+#include "opcode.h"
+
+int stm_barriers_off;
+PyObject *stm_disable;
+
+typedef struct {
+    _PyInterpreterFrame *frame;
+    _PyStackRef *top;       /* top[-1] is the instruction's topmost operand */
+} Site;
+
+static inline Site
+site(Tx *tx)
+{
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    return (Site){f, f->stackpointer - 2};      /* the barrier itself and its NULL */
+}
+
+static inline PyObject *
+operand(Site s, int i)
+{
+    return PyStackRef_AsPyObjectBorrow(s.top[-i]);
+}
+
+/* The argument of the instruction that the barrier is for. */
+static inline int
+instruction_arg(Site s)
+{
+    _Py_CODEUNIT *p = s.frame->instr_ptr + 1 + INLINE_CACHE_ENTRIES_CALL + 1;
+    int arg = 0;
+    while (p->op.code == EXTENDED_ARG) {
+        arg = (arg | p->op.arg) << 8;
+        p++;
+    }
+    return arg | p->op.arg;
+}
+
+#define BARRIER(name) \
+    static int name##_work(Tx *tx, Site s, PyObject *name_operand); \
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    { \
+        (void)args; \
+        (void)nargs; \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->live || tx->grade == GRADE_EXCLUSIVE || UNLIKELY(stm_barriers_off)) \
+            Py_RETURN_NONE; \
+        if (name##_work(tx, site(tx), self) < 0) \
+            return NULL; \
+        Py_RETURN_NONE; \
+    } \
+    static int name##_work(Tx *tx, Site s, PyObject *name_operand)
+
+#define UNUSED_NAME (void)name_operand
+#define UNUSED_SITE (void)s
+
+BARRIER(attr_read) { return open_attr_read(tx, operand(s, 1), name_operand); }
+BARRIER(attr_write) { return open_attr_write(tx, operand(s, 1), name_operand); }
+BARRIER(global_read) { return open_global_read(tx, s.frame->f_globals, name_operand); }
+BARRIER(global_write) { return open_global_write(tx, s.frame->f_globals, name_operand); }
+BARRIER(unknown) { UNUSED_SITE; return exclusive_for(tx, "the instruction", name_operand); }
+BARRIER(handler) { UNUSED_SITE; UNUSED_NAME; return check_doomed(tx); }
+
+BARRIER(item_read) { UNUSED_NAME; return open_key_read(tx, operand(s, 2), operand(s, 1)); }
+BARRIER(item_write) { UNUSED_NAME; return open_key_write(tx, operand(s, 2), operand(s, 1), false); }
+BARRIER(item_delete) { UNUSED_NAME; return open_key_write(tx, operand(s, 2), operand(s, 1), true); }
+BARRIER(slice_read) { UNUSED_NAME; return open_whole_read(tx, operand(s, 3)); }
+
+BARRIER(slice_write)
+{
+    UNUSED_NAME;
+    return open_iter(tx, operand(s, 4)) < 0 ? -1 : open_whole_write(tx, operand(s, 3));
+}
+
+BARRIER(contains)
+{
+    UNUSED_NAME;
+    PyObject *item = operand(s, 2), *container = operand(s, 1);
+    Kind kind = kind_of(tx, container);
+    if (kind == KIND_DICT || kind == KIND_SET)
+        return open_key_read(tx, container, item);
+    if (kind_of(tx, item) == KIND_INERT)
+        return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
+    return open_deep_read(tx, item, 0) < 0 || open_deep_read(tx, container, 0) < 0
+        || open_iter(tx, container) < 0 ? -1 : 0;
+}
+
+BARRIER(iterate) { UNUSED_NAME; return open_iter(tx, operand(s, 1)); }
+BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
+BARRIER(truth) { UNUSED_NAME; return open_whole_read(tx, operand(s, 1)); }
+BARRIER(deep) { UNUSED_NAME; return open_deep_read(tx, operand(s, 1), 0); }
+BARRIER(deep_second) { UNUSED_NAME; return open_deep_read(tx, operand(s, 2), 0); }
+
+/* In a comprehension that awaits, the list under construction outlives a
+ * transaction; the instruction's argument says how deep it lies. */
+BARRIER(comprehension_append)
+{
+    UNUSED_NAME;
+    return open_list_append(tx, operand(s, 1 + instruction_arg(s)));
+}
+BARRIER(comprehension_add)
+{
+    UNUSED_NAME;
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
+}
+BARRIER(comprehension_put)
+{
+    UNUSED_NAME;
+    return open_whole_write(tx, operand(s, 2 + instruction_arg(s)));
+}
+
+static int
+open_operand(Tx *tx, PyObject *o, Kind kind)
+{
+    return kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_INSTANCE
+        ? 0 : open_whole_read(tx, o);
+}
+
+BARRIER(binary)
+{
+    UNUSED_NAME;
+    PyObject *a = operand(s, 2), *b = operand(s, 1);
+    Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
+    if (ka == KIND_INERT && kb == KIND_INERT)
+        return check_doomed(tx);
+    int op = instruction_arg(s);
+    if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
+        return open_deep_read(tx, b, 0) < 0 ? -1 : open_operand(tx, a, ka);
+    if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
+        && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
+            || ka == KIND_BYTEARRAY || ka == KIND_ODICT)) {
+        if (open_iter(tx, b) < 0)
+            return -1;
+        return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, a)
+                                                       : open_whole_write(tx, a);
+    }
+    return open_operand(tx, a, ka) < 0 ? -1 : open_operand(tx, b, kb);
+}
+
+BARRIER(compare)
+{
+    UNUSED_NAME;
+    PyObject *a = operand(s, 2), *b = operand(s, 1);
+    Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
+    if (ka == KIND_INERT && kb == KIND_INERT)
+        return check_doomed(tx);
+    if (ka == KIND_INERT || kb == KIND_INERT) {
+        /* Something inert never looks into a container. */
+        PyObject *o = ka == KIND_INERT ? b : a;
+        Kind k = ka == KIND_INERT ? kb : ka;
+        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY ? open_whole_read(tx, o)
+                                                                            : check_doomed(tx);
+    }
+    return open_deep_read(tx, a, 0) < 0 ? -1 : open_deep_read(tx, b, 0);
+}
+
+/* super().name: only the C state of an undeclared type could be read here. */
+BARRIER(super_attr)
+{
+    UNUSED_NAME;
+    PyObject *self = operand(s, 1);
+    return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name_operand) : check_doomed(tx);
+}
+
+static PyObject *
+cell_at(Site s)
+{
+    return PyStackRef_AsPyObjectBorrow(s.frame->localsplus[instruction_arg(s)]);
+}
+
+BARRIER(cell_read) { UNUSED_NAME; return open_cell_read(tx, cell_at(s)); }
+BARRIER(cell_write) { UNUSED_NAME; return open_cell_write(tx, cell_at(s)); }
+
+/* import name: free of effects once the module is there. */
+BARRIER(import_name)
+{
+    PyObject *level = operand(s, 2);
+    if (!PyLong_Check(level))
+        return exclusive_for(tx, "import of", name_operand);
+    long up = PyLong_AsLong(level);
+    PyObject *full = NULL;
+    if (up == 0)
+        full = Py_NewRef(name_operand);
+    else {
+        PyObject *package = PyDict_GetItemString(s.frame->f_globals, "__package__");
+        if (package != NULL && PyUnicode_Check(package)) {
+            Py_ssize_t end = PyUnicode_GET_LENGTH(package);
+            while (--up > 0 && end > 0) {
+                end = PyUnicode_FindChar(package, '.', 0, end, -1);
+                if (end < 0)
+                    end = 0;
+            }
+            PyObject *base = PyUnicode_Substring(package, 0, end);
+            if (base != NULL)
+                full = PyUnicode_GET_LENGTH(name_operand)
+                    ? PyUnicode_FromFormat("%U.%U", base, name_operand) : Py_NewRef(base);
+            Py_XDECREF(base);
+        }
+    }
+    PyObject *module = full ? PyImport_GetModule(full) : NULL;
+    Py_XDECREF(full);
+    PyErr_Clear();
+    if (module == NULL)
+        return exclusive_for(tx, "import of", name_operand);
+    Py_DECREF(module);
+    return 0;
+}
+
+/* ---- Calls ---------------------------------------------------------------------------- */
+
+/* Unlike the others these act in an exclusive transaction too: functions get
+ * instrumented there as well, and effects are deferred in their order. */
+#define CALL_BARRIER(name) \
+    static int name##_work(Tx *tx, Site s); \
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    { \
+        (void)self; \
+        (void)args; \
+        (void)nargs; \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off)) \
+            Py_RETURN_NONE; \
+        if (name##_work(tx, site(tx)) < 0) \
+            return NULL; \
+        Py_RETURN_NONE; \
+    } \
+    static int name##_work(Tx *tx, Site s)
+
+#define MAX_STACK_ARGS 64
+
+/* callable, self or NULL, and n arguments lie from `at` upwards. */
+static int
+before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
+{
+    PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
+    if (LIKELY(PyFunction_Check(callable)))
+        return ensure_instrumented(tx, callable);
+    if (n >= MAX_STACK_ARGS)
+        return exclusive_for(tx, "call with many arguments of", callable);
+    PyObject *args[MAX_STACK_ARGS + 1];
+    int count = 0;
+    if (!PyStackRef_IsNull(at[1]))
+        args[count++] = PyStackRef_AsPyObjectBorrow(at[1]);
+    for (int i = 0; i < n; i++)
+        args[count++] = PyStackRef_AsPyObjectBorrow(at[2 + i]);
+    int nkw = kwnames ? (int)PyTuple_GET_SIZE(kwnames) : 0;
+    return before_call(tx, &at[0], args, count - nkw, args + count - nkw, nkw);
+}
+
+CALL_BARRIER(call)
+{
+    int n = instruction_arg(s);
+    return before_stack_call(tx, s.top - n - 2, n, NULL);
+}
+
+/* The instrumenter takes this call for one of a certain builtin and has left
+ * out barriers for what follows; should it be another, all others stand still. */
+static PyObject *
+call_builtin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)args;
+    (void)nargs;
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
+        Py_RETURN_NONE;
+    Site s = site(tx);
+    int n = instruction_arg(s);
+    _PyStackRef *at = s.top - n - 2;
+    if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != self)) {
+        if (exclusive_for(tx, "another function under the name of the builtin", self) < 0)
+            return NULL;
+    }
+    if (before_stack_call(tx, at, n, NULL) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+CALL_BARRIER(call_kw)
+{
+    int n = instruction_arg(s);
+    return before_stack_call(tx, s.top - n - 3, n, operand(s, 1));
+}
+
+CALL_BARRIER(call_ex)
+{
+    PyObject *kwargs = PyStackRef_IsNull(s.top[-1]) ? NULL : operand(s, 1);
+    PyObject *positional = operand(s, 2);
+    _PyStackRef *callable = &s.top[-4];
+    if (tx->grade != GRADE_EXCLUSIVE) {
+        if (open_iter(tx, positional) < 0 || (kwargs != NULL && open_whole_read(tx, kwargs) < 0))
+            return -1;
+    }
+    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable);
+    if (PyFunction_Check(c))
+        return ensure_instrumented(tx, c);
+    if (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c)))
+        return ensure_instrumented(tx, PyMethod_GET_FUNCTION(c));
+    PyObject *args[MAX_STACK_ARGS + 1], *kw[MAX_STACK_ARGS];
+    Py_ssize_t n = 0, nkw = 0;
+    if (PyTuple_Check(positional) && PyTuple_GET_SIZE(positional) < MAX_STACK_ARGS) {
+        for (; n < PyTuple_GET_SIZE(positional); n++)
+            args[n] = PyTuple_GET_ITEM(positional, n);
+    }
+    else if (PyList_Check(positional) && PyList_GET_SIZE(positional) < MAX_STACK_ARGS) {
+        for (; n < PyList_GET_SIZE(positional); n++)
+            args[n] = PyList_GET_ITEM(positional, n);
+    }
+    else
+        return exclusive_for(tx, "call with many arguments of", c);
+    if (kwargs != NULL) {
+        PyObject *k, *v;
+        Py_ssize_t pos = 0;
+        if (!PyDict_Check(kwargs) || PyDict_GET_SIZE(kwargs) >= MAX_STACK_ARGS)
+            return exclusive_for(tx, "call with many arguments of", c);
+        while (PyDict_Next(kwargs, &pos, &k, &v))
+            kw[nkw++] = v;
+    }
+    return before_call(tx, callable, args, n, kw, nkw);
+}
+
+/* with: the exit function is called on the way of an exception. */
+CALL_BARRIER(with_except)
+{
+    if (tx->grade != GRADE_EXCLUSIVE && check_doomed(tx) < 0)
+        return -1;
+    PyObject *args[4] = {NULL, Py_None, Py_None, Py_None};
+    bool bound = PyStackRef_IsNull(s.top[-4]);
+    if (!bound)
+        args[0] = operand(s, 4);
+    return before_call(tx, &s.top[-5], bound ? args + 1 : args, bound ? 3 : 4, NULL, 0);
+}
+
+/* ---- The table of barriers ------------------------------------------------------------------ */
+
+#define ENTRY(name) {#name, _PyCFunction_CAST(name), METH_FASTCALL, NULL}
+static PyMethodDef barriers[] = {
+    ENTRY(attr_read),
+    ENTRY(attr_write),
+    ENTRY(super_attr),
+    ENTRY(global_read),
+    ENTRY(global_write),
+    ENTRY(cell_read),
+    ENTRY(cell_write),
+    ENTRY(item_read),
+    ENTRY(item_write),
+    ENTRY(item_delete),
+    ENTRY(slice_read),
+    ENTRY(slice_write),
+    ENTRY(contains),
+    ENTRY(iterate),
+    ENTRY(send),
+    ENTRY(truth),
+    ENTRY(deep),
+    ENTRY(deep_second),
+    ENTRY(binary),
+    ENTRY(compare),
+    ENTRY(comprehension_append),
+    ENTRY(comprehension_add),
+    ENTRY(comprehension_put),
+    ENTRY(import_name),
+    ENTRY(call),
+    ENTRY(call_builtin),
+    ENTRY(call_kw),
+    ENTRY(call_ex),
+    ENTRY(with_except),
+    ENTRY(handler),
+    ENTRY(unknown),
+    {NULL, NULL, 0, NULL},
+};
+
+/* A barrier with its operand (an attribute's or global's name, or None).
+ * Immortal, so that threads which load it share no reference count. */
+PyObject *
+barrier_make(const char *name, PyObject *name_operand)
+{
+    for (PyMethodDef *d = barriers; d->ml_name != NULL; d++) {
+        if (strcmp(d->ml_name, name) == 0) {
+            if (PyUnicode_Check(name_operand)) {
+                Py_INCREF(name_operand);
+                PyUnicode_InternInPlace(&name_operand);
+            }
+            PyObject *f = PyCFunction_New(d, name_operand);
+            if (f != NULL)
+                _Py_SetImmortal(f);
+            return f;
+        }
+    }
+    return PyErr_Format(PyExc_ValueError, "no barrier is called %s", name);
+}
+
+/* ---- Python code that no barrier announced ---------------------------------------------------- */
+
+/* sys.monitoring callback for PY_START and PY_RESUME: the net under the call
+ * barriers. Code that C called (a comparison, a weak reference's callback, a
+ * property) arrives here the first time, and runs exclusively that once. */
+PyObject *
+on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (n < 1 || !PyCode_Check(args[0]))
+        Py_RETURN_NONE;
+    if (((PyCodeObject *)args[0])->co_flags & CO_STM_ANY)
+        return Py_NewRef(stm_disable);
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->live || stm_barriers_off)
+        Py_RETURN_NONE;
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    if (f != NULL && !PyStackRef_IsNull(f->f_funcobj)) {
+        PyObject *func = PyStackRef_AsPyObjectBorrow(f->f_funcobj);
+        if (PyFunction_Check(func) && PyFunction_GET_CODE(func) == args[0]
+            && ensure_instrumented(tx, func) < 0)
+            return NULL;
+        if (PyFunction_Check(func)
+            && (((PyCodeObject *)PyFunction_GET_CODE(func))->co_flags & CO_STM_TRUSTED))
+            Py_RETURN_NONE;
+    }
+    if (exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}

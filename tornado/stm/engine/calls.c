@@ -1,0 +1,518 @@
+/* What a call is about to do: Python functions are instrumented, C callables
+ * are looked up in the effects table, anything else runs exclusively.
+ *
+ * The table (filled from effects.py) is keyed by what stays the same whichever
+ * way a C function is reached: its PyMethodDef for functions and methods, its
+ * slot definition for slot wrappers, the type for a class, and the address of
+ * tp_call for instances of a C type that can be called.
+ */
+#include "stm.h"
+
+typedef struct { const void *key; int effect; PyObject *twin; } EffectEntry;
+
+#define TABLE 8192
+static EffectEntry table[TABLE];
+
+PyObject *stm_instrument;
+PyTypeObject *stm_method_wrapper_type;    /* CPython does not export its name */
+
+static size_t
+place(const void *key)
+{
+    return ((uintptr_t)key >> 3) * 0x9E3779B97F4A7C15ull >> 51;
+}
+
+static const EffectEntry *
+lookup(const void *key)
+{
+    static const EffectEntry nothing = {NULL, EFFECT_NONE, NULL};
+    for (size_t i = place(key);; i = (i + 1) % TABLE) {
+        if (table[i].key == key)
+            return &table[i];
+        if (table[i].key == NULL)
+            return &nothing;
+    }
+}
+
+static const void *
+key_of(PyObject *callable)
+{
+    if (PyCFunction_Check(callable))
+        return ((PyCFunctionObject *)callable)->m_ml;
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
+        return ((PyMethodDescrObject *)callable)->d_method;
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type))
+        return ((PyWrapperDescrObject *)callable)->d_base;
+    return callable;
+}
+
+/* ---- Objects created in this transaction ------------------------------------------ */
+
+bool
+is_fresh(Tx *tx, PyObject *obj)
+{
+    if (tx->fresh == NULL)
+        return false;
+    PyObject *id = PyLong_FromVoidPtr(obj);
+    bool yes = id != NULL && PyDict_Contains(tx->fresh, id) == 1;
+    Py_XDECREF(id);
+    return yes;
+}
+
+int
+make_fresh(Tx *tx, PyObject *obj)
+{
+    if (tx->fresh == NULL && (tx->fresh = PyDict_New()) == NULL)
+        return -1;
+    PyObject *id = PyLong_FromVoidPtr(obj);
+    int r = id == NULL ? -1 : PyDict_SetItem(tx->fresh, id, obj);
+    Py_XDECREF(id);
+    return r;
+}
+
+/* Stands in for a constructor of C objects whose state cannot be restored: what
+ * it makes belongs to this transaction and needs no undo. */
+static PyObject *
+call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *result = PyObject_Vectorcall(self, args, nargs, kwnames);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->live && make_fresh(tx, result) < 0)
+        Py_CLEAR(result);
+    return result;
+}
+
+static PyMethodDef call_fresh_def = {"call_fresh", _PyCFunction_CAST(call_fresh),
+                                     METH_FASTCALL | METH_KEYWORDS, NULL};
+
+int
+effects_register(PyObject *callable, int effect, PyObject *twin)
+{
+    const void *key = key_of(callable);
+    if (effect == EFFECT_CREATES) {
+        twin = PyCFunction_New(&call_fresh_def, callable);
+        if (twin == NULL)
+            return -1;
+    }
+    for (size_t i = place(key), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
+        if (table[i].key != NULL && table[i].key != key)
+            continue;
+        if (table[i].key == NULL)
+            Py_INCREF(callable);    /* the key lives as long as the table */
+        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin)};
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
+    return -1;
+}
+
+/* Calls of instances of this C type have the effect. */
+int
+effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
+{
+    for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
+        if (table[i].key == NULL || table[i].key == &type->tp_call) {
+            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin)};
+            Py_INCREF(type);
+            return 0;
+        }
+    }
+}
+
+/* ---- Python functions --------------------------------------------------------------- */
+
+int
+ensure_instrumented(Tx *tx, PyObject *func)
+{
+    PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
+    if (LIKELY(code->co_flags & CO_STM_ANY))
+        return check_doomed(tx);
+    tx_pause(tx);
+    PyObject *r = PyObject_CallOneArg(stm_instrument, func);
+    tx_resume(tx);
+    if (r == NULL) {
+        PyErr_FormatUnraisable("tornado.stm: cannot instrument %R", func);
+        return exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
+    }
+    Py_DECREF(r);
+    return 0;
+}
+
+/* ---- C functions ---------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t n;
+    PyObject *const *kw;
+    Py_ssize_t nkw;
+} Args;
+
+typedef int (*Opener)(Tx *tx, PyObject *obj);
+
+static int
+open_deep(Tx *tx, PyObject *obj)
+{
+    return open_deep_read(tx, obj, 0);
+}
+
+/* A function that C code will call with what it finds. Returns the effect that
+ * such calls have, or EFFECT_EXCLUSIVE. */
+static int
+effect_as_callback(Tx *tx, PyObject *f)
+{
+    if (PyMethod_Check(f))
+        f = PyMethod_GET_FUNCTION(f);
+    if (PyFunction_Check(f))
+        return ensure_instrumented(tx, f) < 0 ? -1 : EFFECT_PURE;
+    if (PyCFunction_Check(f) || Py_IS_TYPE(f, &PyMethodDescr_Type)
+        || Py_IS_TYPE(f, &PyWrapperDescr_Type) || PyType_Check(f)) {
+        int effect = lookup(key_of(f))->effect;
+        if (effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP)
+            return effect;
+        if (PyType_Check(f) && is_python_class((PyTypeObject *)f)
+            && classify((PyTypeObject *)f) == KIND_INSTANCE)
+            return EFFECT_PURE;
+        return EFFECT_EXCLUSIVE;
+    }
+    return EFFECT_EXCLUSIVE;
+}
+
+static bool
+can_be_callback(PyObject *o)
+{
+    return PyCallable_Check(o);
+}
+
+static int
+open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
+{
+    bool deep = false;
+    for (int pass = 0; pass < 2; pass++) {
+        PyObject *const *v = pass ? a.kw : a.args;
+        Py_ssize_t n = pass ? a.nkw : a.n;
+        for (Py_ssize_t i = pass ? 0 : from; i < n; i++) {
+            if (!can_be_callback(v[i]))
+                continue;
+            int effect = effect_as_callback(tx, v[i]);
+            if (effect < 0)
+                return -1;
+            if (effect == EFFECT_EXCLUSIVE)
+                return exclusive_for(tx, "call back of", v[i]);
+            deep |= effect != EFFECT_PURE;
+        }
+    }
+    if (deep)
+        open = open_deep;
+    for (int pass = 0; pass < 2; pass++) {
+        PyObject *const *v = pass ? a.kw : a.args;
+        Py_ssize_t n = pass ? a.nkw : a.n;
+        for (Py_ssize_t i = pass ? 0 : from; i < n; i++) {
+            if (open(tx, v[i]) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* min(xs, key=f): C code compares what f returns, which nobody has opened. */
+static bool
+has_callable_keyword(Args a)
+{
+    for (Py_ssize_t i = 0; i < a.nkw; i++) {
+        if (can_be_callback(a.kw[i]))
+            return true;
+    }
+    return false;
+}
+
+/* object.__init__, list.__init__, ...: one slot wrapper for all types. */
+static int
+before_init(Tx *tx, Args a)
+{
+    if (a.n == 0)
+        return 0;
+    Kind kind = kind_of(tx, a.args[0]);
+    if (kind == KIND_INSTANCE || kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_CLASS
+        || kind == KIND_FUNCTION || kind == KIND_MODULE)
+        return 0;
+    if (open_whole_write(tx, a.args[0]) < 0)
+        return -1;
+    return open_args(tx, a, 1, open_iter);
+}
+
+static int
+apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
+{
+    PyObject *receiver = a.n ? a.args[0] : NULL;
+    switch (e->effect) {
+    case EFFECT_PURE:
+    case EFFECT_CREATES:
+    case EFFECT_TWIN:
+        return check_doomed(tx);
+    case EFFECT_READS:
+        return open_args(tx, a, 0, open_whole_read);
+    case EFFECT_DEEP:
+        if (has_callable_keyword(a))
+            return exclusive_for(tx, "key function for", callable);
+        return open_args(tx, a, 0, open_deep);
+    case EFFECT_ITERATES:
+        return open_args(tx, a, 0, open_iter);
+    case EFFECT_IRREVOCABLE:
+        return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
+    case EFFECT_RUNS_CONTEXT:
+        return receiver == NULL ? 0 : open_context(tx, receiver);
+    case EFFECT_SETS_CONTEXT: {
+        PyObject *ctx = tx->tstate->context;
+        return ctx == NULL ? 0 : open_context(tx, ctx);
+    }
+    case EFFECT_OPAQUE:
+        if (receiver != NULL && is_fresh(tx, receiver))
+            return check_doomed(tx);
+        return exclusive_for(tx, "call of", callable);
+    case EFFECT_NONE:
+    case EFFECT_EXCLUSIVE:
+        return exclusive_for(tx, "call of", callable);
+    default:
+        break;
+    }
+    if (receiver == NULL)
+        return 0;       /* the call itself will complain */
+    PyObject *second = a.n > 1 ? a.args[1] : NULL;
+    switch (e->effect) {
+    case EFFECT_GETS_KEY:
+        return second == NULL ? 0 : open_key_read(tx, receiver, second);
+    case EFFECT_PUTS_KEY:
+        return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
+    case EFFECT_DELETES_KEY:
+        return second == NULL ? open_whole_write(tx, receiver)
+                              : open_key_write(tx, receiver, second, true);
+    case EFFECT_MUTATES:
+        if (has_callable_keyword(a))
+            return exclusive_for(tx, "key function for", callable);
+        if (open_whole_write(tx, receiver) < 0)
+            return -1;
+        return open_args(tx, a, 1, open_iter);
+    case EFFECT_LIST_APPEND:
+        return open_list_append(tx, receiver);
+    case EFFECT_LIST_EXTEND:
+        if (open_list_append(tx, receiver) < 0)
+            return -1;
+        return open_args(tx, a, 1, open_iter);
+    case EFFECT_LIST_POP:
+        return open_list_pop(tx, receiver, second == NULL ? -1 : 0);
+    case EFFECT_SET_CHANGE:
+        return second == NULL ? 0 : open_set_change(tx, receiver, second);
+    case EFFECT_DEQUE_APPEND:
+        return open_deque_op(tx, receiver, DEQUE_APPEND);
+    case EFFECT_DEQUE_APPENDLEFT:
+        return open_deque_op(tx, receiver, DEQUE_APPENDLEFT);
+    case EFFECT_DEQUE_POP:
+        return open_deque_op(tx, receiver, DEQUE_POP);
+    case EFFECT_DEQUE_POPLEFT:
+        return open_deque_op(tx, receiver, DEQUE_POPLEFT);
+    case EFFECT_GETS_ATTR:
+        if (second == NULL || !PyUnicode_Check(second))
+            return 0;
+        return open_attr_read(tx, receiver, second);
+    case EFFECT_SETS_ATTR:
+        if (second == NULL || !PyUnicode_Check(second))
+            return 0;
+        return open_attr_write(tx, receiver, second);
+    case EFFECT_RESUMES:
+        return open_generator(tx, receiver);
+    case EFFECT_ADVANCES:
+        return open_iter(tx, receiver);
+    }
+    return exclusive_for(tx, "call of", callable);
+}
+
+/* ---- Classes ------------------------------------------------------------------------------ */
+
+static int
+before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
+{
+    static PyObject *init_name, *new_name, *call_name;
+    PyTypeObject *type = (PyTypeObject *)cls;
+    const EffectEntry *e = lookup(cls);
+    if (e->effect != EFFECT_NONE) {
+        *entry = e;
+        return apply(tx, e, cls, a);
+    }
+    if (init_name == NULL) {
+        init_name = PyUnicode_InternFromString("__init__");
+        new_name = PyUnicode_InternFromString("__new__");
+        call_name = PyUnicode_InternFromString("__call__");
+    }
+    if (Py_TYPE(cls) != &PyType_Type) {
+        PyObject *call = _PyType_LookupRef(Py_TYPE(cls), call_name);
+        int r = call != NULL && PyFunction_Check(call) ? ensure_instrumented(tx, call) : 0;
+        Py_XDECREF(call);
+        if (r < 0)
+            return -1;
+    }
+    if (!is_python_class(type))
+        return exclusive_for(tx, "construction of", cls);
+    if (classify(type) == KIND_UNKNOWN)
+        return exclusive_for(tx, "construction of", cls);
+    bool python_init = false;
+    PyObject *names[2] = {init_name, new_name};
+    for (int i = 0; i < 2; i++) {
+        PyObject *m = _PyType_LookupRef(type, names[i]);
+        if (m != NULL && Py_IS_TYPE(m, &PyStaticMethod_Type))
+            Py_SETREF(m, PyObject_GetAttr(cls, names[i]));
+        int r = 0;
+        if (m != NULL && PyFunction_Check(m)) {
+            python_init = true;
+            r = ensure_instrumented(tx, m);
+        }
+        Py_XDECREF(m);
+        if (r < 0)
+            return -1;
+    }
+    if (python_init)
+        return 0;
+    /* The constructor of the C base takes the arguments. */
+    return open_args(tx, a, 0, open_deep);
+}
+
+/* ---- The barrier's work ---------------------------------------------------------------------- */
+
+#define MAX_ARGS 64
+
+static int
+before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
+{
+    if (PyFunction_Check(callable))
+        return ensure_instrumented(tx, callable);
+    if (depth > 8 || a.n >= MAX_ARGS)
+        return exclusive_for(tx, "call of", callable);
+    PyObject *more[MAX_ARGS + 1];
+    if (PyMethod_Check(callable)) {
+        PyObject *f = PyMethod_GET_FUNCTION(callable);
+        if (PyFunction_Check(f))
+            return ensure_instrumented(tx, f);
+        more[0] = PyMethod_GET_SELF(callable);
+        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+        const EffectEntry *ignored = NULL;
+        int r = before(tx, f, (Args){more, a.n + 1, a.kw, a.nkw}, &ignored, depth + 1);
+        if (r == 0 && ignored != NULL && ignored->twin != NULL)
+            return exclusive_for(tx, "call of", f);
+        return r;
+    }
+    if (PyCFunction_Check(callable)) {
+        const EffectEntry *e = lookup(key_of(callable));
+        *entry = e;
+        PyObject *self = PyCFunction_GET_SELF(callable);
+        int flags = PyCFunction_GET_FLAGS(callable);
+        if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
+            return apply(tx, e, callable, a);
+        more[0] = self;
+        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+        return apply(tx, e, callable, (Args){more, a.n + 1, a.kw, a.nkw});
+    }
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type)) {
+        *entry = lookup(key_of(callable));
+        return apply(tx, *entry, callable, a);
+    }
+    if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
+        /* Bound slot wrapper: find its descriptor by name. */
+        PyObject *self = PyObject_GetAttrString(callable, "__self__");
+        PyObject *name = PyObject_GetAttrString(callable, "__name__");
+        PyObject *descr = self && name ? _PyType_LookupRef(Py_TYPE(self), name) : NULL;
+        PyErr_Clear();
+        int r;
+        if (descr != NULL) {
+            more[0] = self;
+            memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+            r = before(tx, descr, (Args){more, a.n + 1, a.kw, a.nkw}, entry, depth + 1);
+        }
+        else
+            r = exclusive_for(tx, "call of", callable);
+        Py_XDECREF(self);
+        Py_XDECREF(name);
+        Py_XDECREF(descr);
+        return r;
+    }
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
+        const char *name = ((PyWrapperDescrObject *)callable)->d_base->name;
+        if (strcmp(name, "__init__") == 0)
+            return before_init(tx, a);
+        if (strcmp(name, "__call__") == 0 && a.n > 0)
+            return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+        const EffectEntry *e = lookup(key_of(callable));
+        return apply(tx, e, callable, a);
+    }
+    if (PyType_Check(callable))
+        return before_class_call(tx, callable, a, entry);
+    /* An instance that can be called. */
+    const EffectEntry *e = lookup(&Py_TYPE(callable)->tp_call);
+    if (e->effect != EFFECT_NONE) {
+        *entry = e;
+        return apply(tx, e, callable, a);
+    }
+    if (is_python_class(Py_TYPE(callable))) {
+        PyObject *call_name = PyUnicode_InternFromString("__call__");
+        PyObject *call = call_name ? _PyType_LookupRef(Py_TYPE(callable), call_name) : NULL;
+        Py_XDECREF(call_name);
+        int r = call != NULL && PyFunction_Check(call)
+            ? ensure_instrumented(tx, call)
+            : exclusive_for(tx, "call of", callable);
+        Py_XDECREF(call);
+        return r;
+    }
+    if (kind_of(tx, callable) == KIND_METHOD) {
+        /* functools.partial: what it is around, with all the arguments. */
+        PyObject *f = PyObject_GetAttrString(callable, "func");
+        if (f != NULL) {
+            int effect = effect_as_callback(tx, f);
+            Py_DECREF(f);
+            if (effect < 0)
+                return -1;
+            if (effect == EFFECT_PURE)
+                return 0;
+        }
+        PyErr_Clear();
+    }
+    return exclusive_for(tx, "call of", callable);
+}
+
+/* Before a call of *callable with these arguments (borrowed; the receiver of a
+ * method is the first). May put a twin in the place of the callable. */
+int
+before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
+            PyObject *const *kwvalues, Py_ssize_t nkw)
+{
+    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable);
+    const EffectEntry *e = NULL;
+    if (tx->grade != GRADE_EXCLUSIVE) {
+        if (before(tx, c, (Args){args, n, kwvalues, nkw}, &e, 0) < 0)
+            return -1;
+    }
+    else {
+        if (PyFunction_Check(c))
+            return ensure_instrumented(tx, c);
+        if (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c)))
+            return ensure_instrumented(tx, PyMethod_GET_FUNCTION(c));
+        e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
+                   : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
+    }
+    if (e == NULL || e->twin == NULL)
+        return 0;
+    PyObject *twin;
+    if (e->effect == EFFECT_TWIN
+        && ((PyCFunction_Check(c) && PyCFunction_GET_SELF(c) != NULL
+             && !PyModule_Check(PyCFunction_GET_SELF(c))))) {
+        twin = PyMethod_New(e->twin, PyCFunction_GET_SELF(c));
+    }
+    else if (e->effect == EFFECT_TWIN && e->key == &Py_TYPE(c)->tp_call) {
+        twin = PyMethod_New(e->twin, c);
+    }
+    else
+        twin = Py_NewRef(e->twin);
+    if (twin == NULL)
+        return -1;
+    _PyStackRef old = *callable;
+    *callable = PyStackRef_FromPyObjectSteal(twin);
+    PyStackRef_CLOSE(old);
+    return 0;
+}

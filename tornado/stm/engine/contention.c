@@ -1,0 +1,369 @@
+/* The contention manager: wound-wait by age, and the two grades of inevitability.
+ *
+ * Every kind of contention, and what is done about it:
+ *
+ *  write-write   two transactions want to own one cell;
+ *  write-read    one wants to own what the other has read, or to read what the
+ *                other owns.
+ *      The older one dooms the younger and waits until that has rolled back;
+ *      the younger one waits until the older has ended.  So whoever waits,
+ *      waits for an older one or for a doomed one: no cycle, no deadlock, and
+ *      the oldest transaction of all never waits for long.
+ *  inevitable    one is inevitable, or wants to be.
+ *      There is one token of inevitability.  Its holder is never doomed.  An
+ *      irrevocable holder runs beside the others.  An exclusive one stops new
+ *      transactions from beginning and waits until the active ones have ended;
+ *      an active one that would have to wait for it, directly or through a
+ *      predecessor that cannot begin any more, aborts itself instead.
+ *  order         a transaction reaches its commit before its predecessor.
+ *      It waits.  Predecessors are older, so this closes no cycle either.
+ *
+ * A doomed transaction learns of it at its next barrier, while it waits, or,
+ * if it has run into neither for a while, by an asynchronous exception.
+ */
+#include "stm.h"
+
+#include <pthread.h>
+#include <time.h>
+
+static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static _Atomic int sleepers;
+
+_Atomic int stm_exclusive_slot;
+static _Atomic int token_slot;          /* who holds the token of inevitability */
+
+/* One lock around "is it still doomed?" and the asynchronous exception, so
+ * that the exception never reaches a later transaction of that thread. */
+static PyMutex async_lock;
+
+#define SPINS 100
+#define NAP_NS 2000000L
+
+/* Something that somebody may be waiting for has changed. */
+void
+wake_waiters(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&sleepers, memory_order_relaxed) > 0) {
+        pthread_mutex_lock(&change_lock);
+        pthread_cond_broadcast(&change);
+        pthread_mutex_unlock(&change_lock);
+    }
+}
+
+typedef bool (*Condition)(void *arg);
+
+/* Wait, detached, until the condition holds, or a nap's length at most. */
+static void
+nap_until(Condition holds, void *arg)
+{
+    PyThreadState *ts = PyEval_SaveThread();
+    pthread_mutex_lock(&change_lock);
+    atomic_fetch_add(&sleepers, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!holds(arg)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += NAP_NS;
+        if (until.tv_nsec >= 1000000000L) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000L;
+        }
+        pthread_cond_timedwait(&change, &change_lock, &until);
+    }
+    atomic_fetch_sub(&sleepers, 1);
+    pthread_mutex_unlock(&change_lock);
+    PyEval_RestoreThread(ts);
+}
+
+static void
+wait_step(int *spins, Condition holds, void *arg)
+{
+    if (++*spins < SPINS)
+        __builtin_ia32_pause();
+    else
+        nap_until(holds, arg);
+}
+
+/* ---- Doom ------------------------------------------------------------------- */
+
+static void
+raise_abort(void)
+{
+    PyErr_SetNone(stm_Abort);
+}
+
+static void
+doom_self(Tx *tx)
+{
+    int expected = TX_ACTIVE;
+    atomic_compare_exchange_strong(&tx->status, &expected, TX_DOOMED);
+    atomic_store(&tx->attention, 1);
+}
+
+static int
+abort_self(Tx *tx)
+{
+    doom_self(tx);
+    raise_abort();
+    return -1;
+}
+
+static uint32_t
+next_random(Tx *tx)
+{
+    uint64_t x = tx->inject_state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    tx->inject_state = x;
+    return (uint32_t)(x >> 16);
+}
+
+/* The slow side of check_doomed(). */
+int
+stm_attention(Tx *tx)
+{
+    int status = atomic_load(&tx->status);
+    if (status == TX_DOOMED) {
+        raise_abort();
+        return -1;
+    }
+    if (tx->releasing && tx->grade == GRADE_NONE)
+        return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
+    if (stm_inject_rate != 0 && status == TX_ACTIVE && !tx->releasing
+        && next_random(tx) < stm_inject_rate)
+        return abort_self(tx);
+    return 0;
+}
+
+static bool
+doom(Tx *o)
+{
+    int expected = TX_ACTIVE;
+    if (!atomic_compare_exchange_strong(&o->status, &expected, TX_DOOMED))
+        return false;
+    atomic_store(&o->attention, 1);
+    wake_waiters();
+    return true;
+}
+
+/* Reach a doomed transaction that runs a loop without barriers. */
+static void
+doom_asynchronously(Tx *o, uint64_t serial)
+{
+    PyMutex_Lock(&async_lock);
+    if (atomic_load(&o->serial) == serial && atomic_load(&o->status) == TX_DOOMED)
+        PyThreadState_SetAsyncExc(o->thread_id, stm_Abort);
+    PyMutex_Unlock(&async_lock);
+}
+
+/* At the end of a doomed attempt: no exception of its doom may arrive later. */
+void
+contention_clear_async(Tx *tx)
+{
+    PyMutex_Lock(&async_lock);
+    atomic_store(&tx->status, TX_COMMITTING);
+    PyThreadState_SetAsyncExc(tx->thread_id, NULL);
+    PyMutex_Unlock(&async_lock);
+}
+
+/* ---- Waiting for one other transaction ---------------------------------------- */
+
+typedef struct { Tx *tx, *other; uint64_t serial; } Encounter;
+
+static bool
+encounter_over(void *arg)
+{
+    Encounter *e = arg;
+    return atomic_load(&e->other->serial) != e->serial
+        || atomic_load(&e->tx->status) == TX_DOOMED
+        || atomic_load(&stm_exclusive_slot) == e->other->slot;
+}
+
+/* Transaction number `serial` of the thread `other_slot` stands in the way:
+ * return 0 when it has ended, -1 when this transaction must abort. */
+int
+contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_place)
+{
+    Tx *o = atomic_load(&stm_threads[other_slot]);
+    Encounter e = {tx, o, serial};
+    if (stm_log_on)
+        log_event(tx, other_slot, event, log_place(tx), other_place);
+    if (tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age)) {
+        if (atomic_load(&o->serial) == serial && doom(o) && stm_log_on)
+            log_event(tx, other_slot, LOG_ABORTING_OTHER, NULL, NULL);
+    }
+    log_if(tx, LOG_WAIT_CONTENTION);
+    int spins = 0, result = 0;
+    while (atomic_load(&o->serial) == serial) {
+        if (atomic_load(&tx->status) == TX_DOOMED) {
+            raise_abort();
+            result = -1;
+            break;
+        }
+        if (atomic_load(&stm_exclusive_slot) == other_slot) {
+            result = abort_self(tx);
+            break;
+        }
+        wait_step(&spins, encounter_over, &e);
+        if (spins >= SPINS + 1 && atomic_load(&o->status) == TX_DOOMED)
+            doom_asynchronously(o, serial);
+    }
+    log_if(tx, LOG_WAIT_DONE);
+    return result;
+}
+
+/* ---- Commit order ------------------------------------------------------------- */
+
+static bool
+predecessor_over(void *arg)
+{
+    Tx *tx = arg;
+    Transaction *p = (Transaction *)tx->txn->predecessor;
+    return atomic_load(&p->done) || atomic_load(&tx->status) == TX_DOOMED
+        || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+int
+wait_for_predecessor(Tx *tx)
+{
+    if (tx->txn == NULL || tx->txn->predecessor == NULL)
+        return 0;
+    Transaction *p = (Transaction *)tx->txn->predecessor;
+    if (atomic_load(&p->done))
+        return 0;
+    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    int spins = 0, result = 0;
+    while (!atomic_load(&p->done)) {
+        if (atomic_load(&tx->status) == TX_DOOMED) {
+            raise_abort();
+            result = -1;
+            break;
+        }
+        if (atomic_load(&stm_exclusive_slot) != 0) {
+            result = abort_self(tx);
+            break;
+        }
+        wait_step(&spins, predecessor_over, tx);
+    }
+    log_if(tx, LOG_WAIT_DONE);
+    return result;
+}
+
+/* ---- Inevitability -------------------------------------------------------------- */
+
+static bool
+token_free(void *arg)
+{
+    Tx *tx = arg;
+    return atomic_load(&token_slot) == 0 || atomic_load(&tx->status) == TX_DOOMED
+        || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+static bool
+all_others_over(void *arg)
+{
+    Tx *tx = arg;
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL && o != tx && atomic_load(&o->status) != TX_IDLE)
+            return false;
+    }
+    return true;
+}
+
+static int
+take_token(Tx *tx)
+{
+    int spins = 0;
+    for (;;) {
+        int expected = 0;
+        if (atomic_compare_exchange_strong(&token_slot, &expected, tx->slot))
+            return 0;
+        if (atomic_load(&tx->status) == TX_DOOMED) {
+            raise_abort();
+            return -1;
+        }
+        if (atomic_load(&stm_exclusive_slot) != 0)
+            return abort_self(tx);
+        wait_step(&spins, token_free, tx);
+    }
+}
+
+/* From here on this transaction cannot be aborted: GRADE_IRREVOCABLE goes on
+ * beside the others, GRADE_EXCLUSIVE alone. Returns -1 when it has to abort
+ * first; the next attempt then begins in the grade asked for. */
+int
+become_inevitable(Tx *tx, int grade, const char *why)
+{
+    if (tx->grade >= grade)
+        return 0;
+    if (stm_log_on)
+        log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
+    if (grade == GRADE_EXCLUSIVE)
+        tx->want_exclusive = true;
+    if (tx->grade == GRADE_NONE) {
+        if (wait_for_predecessor(tx) < 0)
+            return -1;
+        log_if(tx, LOG_WAIT_SYNC_PAUSE);
+        int got = take_token(tx);
+        log_if(tx, LOG_WAIT_DONE);
+        if (got < 0)
+            return -1;
+        int expected = TX_ACTIVE;
+        if (!atomic_compare_exchange_strong(&tx->status, &expected, TX_INEVITABLE)) {
+            atomic_store(&token_slot, 0);
+            wake_waiters();
+            raise_abort();
+            return -1;
+        }
+    }
+    tx->grade = grade;
+    if (grade == GRADE_EXCLUSIVE) {
+        atomic_store(&stm_exclusive_slot, tx->slot);
+        atomic_thread_fence(memory_order_seq_cst);
+        wake_waiters();
+        log_if(tx, LOG_WAIT_SYNC_PAUSE);
+        int spins = 0;
+        while (!all_others_over(tx))
+            wait_step(&spins, all_others_over, tx);
+        log_if(tx, LOG_WAIT_DONE);
+        tx->exclusives++;
+    }
+    return 0;
+}
+
+void
+inevitable_end(Tx *tx)
+{
+    if (tx->grade == GRADE_NONE)
+        return;
+    if (tx->grade == GRADE_EXCLUSIVE)
+        atomic_store(&stm_exclusive_slot, 0);
+    tx->grade = GRADE_NONE;
+    atomic_store(&token_slot, 0);
+    wake_waiters();
+}
+
+static bool
+admitted(void *arg)
+{
+    (void)arg;
+    return atomic_load(&stm_exclusive_slot) == 0;
+}
+
+/* A transaction begins only while no other one is exclusive. */
+void
+wait_until_admitted(Tx *tx)
+{
+    if (admitted(NULL))
+        return;
+    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    int spins = 0;
+    while (!admitted(NULL))
+        wait_step(&spins, admitted, NULL);
+    log_if(tx, LOG_WAIT_DONE);
+}

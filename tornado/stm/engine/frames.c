@@ -1,0 +1,188 @@
+/* Snapshots of suspended generators, coroutines and asynchronous generators.
+ *
+ * A transaction that resumes a coroutine and aborts must leave it where it
+ * found it.  The snapshot copies the suspended frame (locals, value stack,
+ * instruction pointer), each stack reference made safe to keep on the heap,
+ * and the exception state.  What it does not copy is the state of an iterator
+ * that lies on the frame's stack: the instrumenter puts a barrier before each
+ * step of a loop that can suspend, and that barrier saves the iterator.
+ *
+ * A generator that completed keeps its executable and drops the rest, so it
+ * can be refilled in place; nothing of the frame moves, since the generator
+ * object owns its memory.
+ */
+#include "stm.h"
+
+typedef struct {
+    int8_t frame_state;
+    char closed, running_async, hooks_inited;
+    int stack_size;
+    int32_t tlbc_index;
+    uint16_t return_offset;
+    char owner;
+    _Py_CODEUNIT *instr_ptr;
+    PyObject *exc_value;
+    PyObject *f_locals;
+    PyObject *f_globals, *f_builtins;
+    _PyStackRef funcobj;
+    _PyStackRef slots[];
+} Snapshot;
+
+static _PyStackRef
+keep(_PyStackRef r)
+{
+    if (PyStackRef_IsNullOrInt(r))
+        return r;
+    return PyStackRef_MakeHeapSafe(PyStackRef_DUP(r));
+}
+
+static Snapshot *
+snapshot(PyGenObject *g)
+{
+    _PyInterpreterFrame *f = &g->gi_iframe;
+    bool done = g->gi_frame_state >= FRAME_COMPLETED;
+    int n = done ? 0 : (int)(f->stackpointer - f->localsplus);
+    Snapshot *s = PyMem_RawMalloc(sizeof(Snapshot) + n * sizeof(_PyStackRef));
+    if (s == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    s->frame_state = g->gi_frame_state;
+    s->closed = g->gi_closed;
+    s->running_async = g->gi_running_async;
+    s->hooks_inited = g->gi_hooks_inited;
+    s->stack_size = n;
+    s->exc_value = Py_XNewRef(g->gi_exc_state.exc_value);
+    s->f_locals = NULL;
+    s->funcobj = PyStackRef_NULL;
+    if (!done) {
+        s->tlbc_index = f->tlbc_index;
+        s->return_offset = f->return_offset;
+        s->owner = f->owner;
+        s->instr_ptr = f->instr_ptr;
+        s->f_locals = Py_XNewRef(f->f_locals);
+        s->f_globals = f->f_globals;
+        s->f_builtins = f->f_builtins;
+        s->funcobj = keep(f->f_funcobj);
+        for (int i = 0; i < n; i++)
+            s->slots[i] = keep(f->localsplus[i]);
+    }
+    return s;
+}
+
+/* Save the generator, and those that it delegates to, before they are resumed. */
+int
+open_generator(Tx *tx, PyObject *gen)
+{
+    for (int depth = 0; gen != NULL && depth < 10000; depth++) {
+        if (!PyGen_CheckExact(gen) && !PyCoro_CheckExact(gen) && !PyAsyncGen_CheckExact(gen))
+            return depth == 0 ? 0 : open_iter(tx, gen);
+        PyGenObject *g = (PyGenObject *)gen;
+        if (g->gi_frame_state == FRAME_EXECUTING)
+            return 0;   /* an error that the interpreter reports; or ours already */
+        bool first;
+        if (lock_exclusive(tx, cell_of(gen, WHOLE), &first) < 0)
+            return -1;
+        if (g->gi_frame_state < FRAME_COMPLETED) {
+            PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
+            if (!(code->co_flags & CO_STM_ANY)
+                && become_inevitable(tx, GRADE_EXCLUSIVE,
+                                     "a generator made before its function was instrumented") < 0)
+                return -1;
+        }
+        if (first && tx->grade != GRADE_EXCLUSIVE) {
+            Undo *u = undo_push(tx, UNDO_GENERATOR, gen, NULL, NULL);
+            if (u == NULL)
+                return -1;
+            u->mem = snapshot(g);
+            if (u->mem == NULL)
+                return -1;
+        }
+        PyObject *inner = g->gi_frame_state == FRAME_SUSPENDED_YIELD_FROM ? _PyGen_yf(g) : NULL;
+        /* It stays alive: the saved frame refers to it. */
+        Py_XDECREF(inner);
+        gen = inner;
+    }
+    return 0;
+}
+
+void
+generator_restore(Undo *u)
+{
+    PyGenObject *g = (PyGenObject *)u->obj;
+    Snapshot *s = u->mem;
+    _PyInterpreterFrame *f = &g->gi_iframe;
+    if (s->frame_state >= FRAME_COMPLETED)
+        return;
+    _PyStackRef stale[1];
+    int n_now = 0;
+    _PyStackRef *old = stale;
+    PyObject *old_locals = NULL;
+    _PyStackRef old_func = PyStackRef_NULL;
+    if (g->gi_frame_state < FRAME_COMPLETED) {
+        n_now = (int)(f->stackpointer - f->localsplus);
+        if (n_now > 0) {
+            old = PyMem_RawMalloc(n_now * sizeof(_PyStackRef));
+            if (old == NULL)
+                Py_FatalError("tornado.stm: out of memory while restoring a coroutine");
+            memcpy(old, f->localsplus, n_now * sizeof(_PyStackRef));
+        }
+        old_locals = f->f_locals;
+        old_func = f->f_funcobj;
+    }
+    PyObject *old_exc = g->gi_exc_state.exc_value;
+    /* A frame object that somebody holds (a traceback, a debugger) has either
+     * taken the frame over when it completed, or still points here. */
+    if (g->gi_frame_state >= FRAME_COMPLETED)
+        f->frame_obj = NULL;
+    f->previous = NULL;
+    f->tlbc_index = s->tlbc_index;
+    f->return_offset = s->return_offset;
+    f->owner = s->owner;
+    f->visited = 0;
+    f->instr_ptr = s->instr_ptr;
+    f->f_globals = s->f_globals;
+    f->f_builtins = s->f_builtins;
+    f->f_locals = s->f_locals;
+    f->f_funcobj = s->funcobj;
+    memcpy(f->localsplus, s->slots, s->stack_size * sizeof(_PyStackRef));
+    f->stackpointer = f->localsplus + s->stack_size;
+    g->gi_exc_state.exc_value = s->exc_value;
+    g->gi_exc_state.previous_item = NULL;
+    g->gi_closed = s->closed;
+    g->gi_running_async = s->running_async;
+    g->gi_hooks_inited = s->hooks_inited;
+    g->gi_frame_state = s->frame_state;
+    /* The snapshot's references are the frame's now. */
+    s->stack_size = 0;
+    s->exc_value = NULL;
+    s->f_locals = NULL;
+    s->funcobj = PyStackRef_NULL;
+    for (int i = 0; i < n_now; i++) {
+        if (!PyStackRef_IsNullOrInt(old[i]))
+            PyStackRef_CLOSE(old[i]);
+    }
+    if (old != stale)
+        PyMem_RawFree(old);
+    if (!PyStackRef_IsNull(old_func))
+        PyStackRef_CLOSE(old_func);
+    Py_XDECREF(old_locals);
+    Py_XDECREF(old_exc);
+}
+
+void
+generator_forget(Undo *u)
+{
+    Snapshot *s = u->mem;
+    if (s == NULL)
+        return;
+    for (int i = 0; i < s->stack_size; i++) {
+        if (!PyStackRef_IsNullOrInt(s->slots[i]))
+            PyStackRef_CLOSE(s->slots[i]);
+    }
+    if (!PyStackRef_IsNull(s->funcobj))
+        PyStackRef_CLOSE(s->funcobj);
+    Py_XDECREF(s->f_locals);
+    Py_XDECREF(s->exc_value);
+    PyMem_RawFree(s);
+}

@@ -1,0 +1,476 @@
+/* tornado.stm._engine: what the Python side sees of the engine. */
+#include "stm.h"
+
+extern PyObject *stm_exclusive_reasons;
+extern uint64_t stm_inject_seed;
+int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
+
+/* ---- Tables, filled once at start ---------------------------------------------- */
+
+static PyObject *
+register_type(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyTypeObject *type;
+    int kind;
+    if (!PyArg_ParseTuple(args, "O!i", &PyType_Type, &type, &kind) || types_register(type, kind) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+register_effect(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *callable, *twin = Py_None;
+    int effect;
+    if (!PyArg_ParseTuple(args, "Oi|O", &callable, &effect, &twin)
+        || effects_register(callable, effect, twin == Py_None ? NULL : twin) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+register_instances(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyTypeObject *type;
+    PyObject *twin = Py_None;
+    int effect;
+    if (!PyArg_ParseTuple(args, "O!i|O", &PyType_Type, &type, &effect, &twin)
+        || effects_register_instances(type, effect, twin == Py_None ? NULL : twin) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+register_module(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *globals, *rebound;
+    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &globals, &rebound)
+        || register_module_globals(globals, rebound) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+rebound_globals(PyObject *self, PyObject *globals)
+{
+    (void)self;
+    return globals_rebound(globals);
+}
+
+static PyObject *
+configure(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *instrument, *disable;
+    PyTypeObject *probe;
+    if (!PyArg_ParseTuple(args, "OOO!", &instrument, &disable, &PyType_Type, &probe))
+        return NULL;
+    Py_XSETREF(stm_instrument, Py_NewRef(instrument));
+    Py_XSETREF(stm_disable, Py_NewRef(disable));
+    types_set_probe(probe);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+make_barrier(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *name;
+    PyObject *operand;
+    if (!PyArg_ParseTuple(args, "sO", &name, &operand))
+        return NULL;
+    return barrier_make(name, operand);
+}
+
+static PyObject *
+defer_refcount(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    return PyBool_FromLong(PyUnstable_Object_EnableDeferredRefcount(obj));
+}
+
+/* ---- From inside a transaction ----------------------------------------------------- */
+
+static Tx *
+live_tx(void)
+{
+    return stm_self != NULL && stm_self->live ? stm_self : NULL;
+}
+
+static PyObject *
+call_tail(PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *rest = PyTuple_New(n - 1);
+    for (Py_ssize_t i = 1; rest != NULL && i < n; i++)
+        PyTuple_SET_ITEM(rest, i - 1, Py_NewRef(args[i]));
+    return rest;
+}
+
+static PyObject *
+defer(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (n < 1) {
+        PyErr_SetString(PyExc_TypeError, "defer() needs a callable");
+        return NULL;
+    }
+    Tx *tx = live_tx();
+    if (tx == NULL) {
+        PyObject *r = PyObject_Vectorcall(args[0], args + 1, n - 1, NULL);
+        Py_XDECREF(r);
+        if (r == NULL)
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (tx->deferred == NULL && (tx->deferred = PyList_New(0)) == NULL)
+        return NULL;
+    PyObject *rest = call_tail(args, n);
+    PyObject *action = rest ? PyTuple_Pack(2, args[0], rest) : NULL;
+    int r = action ? PyList_Append(tx->deferred, action) : -1;
+    Py_XDECREF(rest);
+    Py_XDECREF(action);
+    if (r < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+on_abort(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (n < 1) {
+        PyErr_SetString(PyExc_TypeError, "on_abort() needs a callable");
+        return NULL;
+    }
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE) {
+        PyObject *rest = call_tail(args, n);
+        Undo *u = rest ? undo_push(tx, UNDO_CALL, args[0], rest, NULL) : NULL;
+        Py_XDECREF(rest);
+        if (u == NULL)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+in_transaction(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyBool_FromLong(live_tx() != NULL);
+}
+
+static PyObject *
+current(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    Tx *tx = stm_self;
+    return Py_NewRef(tx && tx->txn ? (PyObject *)tx->txn : Py_None);
+}
+
+static PyObject *
+exclusive(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *why;
+    if (!PyArg_ParseTuple(args, "s", &why))
+        return NULL;
+    Tx *tx = live_tx();
+    if (tx != NULL && exclusive_for(tx, why, NULL) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+irrevocable(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *why;
+    if (!PyArg_ParseTuple(args, "s", &why))
+        return NULL;
+    Tx *tx = live_tx();
+    if (tx != NULL && become_inevitable(tx, GRADE_IRREVOCABLE, why) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+is_exclusive(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyBool_FromLong(stm_self != NULL && stm_self->grade == GRADE_EXCLUSIVE);
+}
+
+static PyObject *
+own(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    bool first;
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+share(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && lock_shared(tx, cell_of(obj, WHOLE)) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+open_all(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_deep_read(tx, obj, 0) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+fresh(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && make_fresh(tx, obj) < 0)
+        return NULL;
+    return Py_NewRef(obj);
+}
+
+static PyObject *
+engine_is_fresh(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    return PyBool_FromLong(stm_self != NULL && is_fresh(stm_self, obj));
+}
+
+/* ---- Around transactions -------------------------------------------------------------- */
+
+static PyObject *
+atomic_enter(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL)
+        return NULL;
+    if (atomic_load(&tx->status) != TX_IDLE)
+        Py_RETURN_FALSE;
+    for (;;) {
+        tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
+        log_if(tx, LOG_START);
+        if (become_inevitable(tx, GRADE_EXCLUSIVE, "atomic in a thread of its own") == 0)
+            Py_RETURN_TRUE;
+        PyErr_Clear();
+        tx_abort(tx);
+    }
+}
+
+static PyObject *
+atomic_exit(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    if (tx_commit(stm_self) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+stats(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    unsigned long long commits = 0, aborts = 0, exclusives = 0;
+    for (int i = 1; i < MAX_THREADS; i++) {
+        Tx *tx = atomic_load(&stm_threads[i]);
+        if (tx != NULL) {
+            commits += tx->commits;
+            aborts += tx->aborts;
+            exclusives += tx->exclusives;
+        }
+    }
+    PyObject *reasons = PyDict_Copy(stm_exclusive_reasons);
+    if (reasons == NULL)
+        return NULL;
+    return Py_BuildValue("{s:K,s:K,s:K,s:N}", "commits", commits, "aborts", aborts,
+                         "exclusives", exclusives, "exclusive_reasons", reasons);
+}
+
+static PyObject *
+inject_aborts(PyObject *self, PyObject *args)
+{
+    (void)self;
+    double rate;
+    unsigned long long seed;
+    if (!PyArg_ParseTuple(args, "dK", &rate, &seed))
+        return NULL;
+    if (!(rate >= 0 && rate < 1)) {
+        PyErr_SetString(PyExc_ValueError, "the rate of injected aborts must be in [0, 1)");
+        return NULL;
+    }
+    stm_inject_seed = seed;
+    stm_inject_rate = (uint32_t)(rate * 4294967296.0);
+    for (int i = 1; i < MAX_THREADS; i++) {
+        Tx *tx = atomic_load(&stm_threads[i]);
+        if (tx != NULL)
+            tx->inject_state = (seed + i) * 0x9E3779B97F4A7C15ull | 1;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+switch_barriers(PyObject *self, PyObject *on)
+{
+    (void)self;
+    int yes = PyObject_IsTrue(on);
+    if (yes < 0)
+        return NULL;
+    stm_barriers_off = !yes;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_log_open(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *path;
+    if (!PyArg_ParseTuple(args, "s", &path) || log_open(path) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_log_close(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    log_close();
+    Py_RETURN_NONE;
+}
+
+#define DOC(text) PyDoc_STR(text)
+static PyMethodDef methods[] = {
+    {"register_type", register_type, METH_VARARGS, DOC("register_type(type, kind): declare a C type")},
+    {"register_effect", register_effect, METH_VARARGS,
+     DOC("register_effect(callable, effect, twin=None): declare a C callable")},
+    {"register_instances", register_instances, METH_VARARGS,
+     DOC("register_instances(type, effect, twin=None): declare calls of a type's instances")},
+    {"register_module", register_module, METH_VARARGS,
+     DOC("register_module(globals, names): functions of this module read these names with a barrier")},
+    {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
+    {"configure", configure, METH_VARARGS,
+     DOC("configure(instrument, DISABLE, python_class): what the engine needs from Python")},
+    {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand): a callable for bytecode")},
+    {"defer_refcount", defer_refcount, METH_O, DOC("let threads share the object without counting references")},
+    {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
+     DOC("sys.monitoring callback for code that starts or resumes")},
+    {"defer", _PyCFunction_CAST(defer), METH_FASTCALL,
+     DOC("defer(f, *args): call at commit, in order; at once outside a transaction")},
+    {"on_abort", _PyCFunction_CAST(on_abort), METH_FASTCALL,
+     DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
+    {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
+    {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
+    {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
+    {"irrevocable", irrevocable, METH_VARARGS, DOC("irrevocable(why): from here on never abort")},
+    {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
+    {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
+    {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
+    {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
+    {"fresh", fresh, METH_O, DOC("fresh(obj): declare it created in this transaction; return it")},
+    {"is_fresh", engine_is_fresh, METH_O, DOC("was it created in this transaction?")},
+    {"atomic_enter", atomic_enter, METH_NOARGS,
+     DOC("exclude all transactions; False if this thread is in one already")},
+    {"atomic_exit", atomic_exit, METH_NOARGS, DOC("let transactions run again")},
+    {"stats", stats, METH_NOARGS,
+     DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
+    {"inject_aborts", inject_aborts, METH_VARARGS,
+     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability")},
+    {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},
+    {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path): write the conflict log there")},
+    {"log_close", engine_log_close, METH_NOARGS, DOC("end the conflict log")},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+engine_exec(PyObject *module)
+{
+    if (orec_init() < 0 || aliased_dicts_init() < 0)
+        return -1;
+    PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
+    if (wrapper == NULL)
+        return -1;
+    stm_method_wrapper_type = Py_TYPE(wrapper);
+    Py_DECREF(wrapper);
+    stm_Abort = PyErr_NewExceptionWithDoc(
+        "tornado.stm._engine.Abort",
+        "Unwinds an attempt that will be rolled back and run again. Never catch it.",
+        PyExc_BaseException, NULL);
+    if (stm_Abort == NULL || PyModule_AddObjectRef(module, "Abort", stm_Abort) < 0)
+        return -1;
+    if (PyType_Ready(&Transaction_Type) < 0
+        || PyModule_AddObjectRef(module, "Transaction", (PyObject *)&Transaction_Type) < 0)
+        return -1;
+    if (PyModule_AddIntConstant(module, "CO_INSTRUMENTED", CO_STM_INSTRUMENTED) < 0
+        || PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0)
+        return -1;
+    static const char *const kinds[] = {
+        NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
+        "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "OPAQUE", "UNKNOWN",
+    };
+    static const char *const effects[] = {
+        NULL, "PURE", "READS", "DEEP", "ITERATES", "GETS_KEY", "PUTS_KEY", "DELETES_KEY", "MUTATES",
+        "LIST_APPEND", "LIST_EXTEND", "LIST_POP", "SET_CHANGE", "DEQUE_APPEND", "DEQUE_APPENDLEFT",
+        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_ATTR", "SETS_ATTR", "RESUMES", "ADVANCES", "RUNS_CONTEXT",
+        "SETS_CONTEXT", "CREATES", "OPAQUE", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
+    };
+    PyObject *names = PyDict_New(), *more = PyDict_New();
+    if (names == NULL || more == NULL)
+        return -1;
+    for (int i = 1; i < (int)Py_ARRAY_LENGTH(kinds); i++) {
+        PyObject *n = PyLong_FromLong(i);
+        PyDict_SetItemString(names, kinds[i], n);
+        Py_DECREF(n);
+    }
+    for (int i = 1; i < (int)Py_ARRAY_LENGTH(effects); i++) {
+        PyObject *n = PyLong_FromLong(i);
+        PyDict_SetItemString(more, effects[i], n);
+        Py_DECREF(n);
+    }
+    if (PyModule_Add(module, "KINDS", names) < 0 || PyModule_Add(module, "EFFECTS", more) < 0)
+        return -1;
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, engine_exec},
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_engine",
+    .m_doc = PyDoc_STR("The transactional engine: locks, undo, contention, barriers."),
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__engine(void)
+{
+    return PyModuleDef_Init(&definition);
+}

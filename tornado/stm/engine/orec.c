@@ -1,0 +1,341 @@
+/* Ownership records and read marks: who may read, who may write.
+ *
+ * Protocol.  A reader stores its mark, fences, and looks for an owner; a
+ * writer takes the ownership record, fences, and looks for marks.  Whichever
+ * comes second sees the other (Dekker), so two conflicting accesses never
+ * both go on.  The one that has to give way withdraws what it had placed
+ * before it waits, so that nobody waits for somebody who only asks.
+ *
+ * Containers are locked at two levels.  An operation on a key takes an
+ * intention (to read, to write) on the whole and a lock on the key's cell;
+ * an operation on the whole takes it shared or exclusive:
+ *
+ *                     intent-read  intent-write  shared  exclusive
+ *      intent-read        ok            ok         ok       -
+ *      intent-write       ok            ok         -        -
+ *      shared             ok            -          ok       -
+ *      exclusive          -             -          -        -
+ *
+ * A lock, once taken, is held until its transaction ends (two-phase locking).
+ */
+#include "stm.h"
+
+static OrecBucket *orecs;
+
+int
+orec_init(void)
+{
+    orecs = PyMem_RawCalloc(OREC_BUCKETS, sizeof(OrecBucket));
+    if (orecs == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+static inline OrecBucket *
+bucket_of(Cell c)
+{
+    return &orecs[c & (OREC_BUCKETS - 1)];
+}
+
+static inline uint64_t
+orec_tag(Cell c)
+{
+    return c >> 16;
+}
+
+static void
+spin_lock(OrecBucket *b)
+{
+    uint64_t expected = 0;
+    while (!atomic_compare_exchange_weak_explicit(&b->spin, &expected, 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+        expected = 0;
+        __builtin_ia32_pause();
+    }
+}
+
+static void
+spin_unlock(OrecBucket *b)
+{
+    atomic_store_explicit(&b->spin, 0, memory_order_release);
+}
+
+/* The slot of the thread that owns the cell, or 0. */
+static int
+owner_of(Cell c)
+{
+    OrecBucket *b = bucket_of(c);
+    for (int i = 0; i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w != 0 && w >> 8 == orec_tag(c))
+            return (int)(w & 0xFF);
+    }
+    return 0;
+}
+
+typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
+
+/* Add the mode to this thread's mark of the cell; remember what stood there. */
+static Placed
+mark_place(Tx *tx, Cell c, uint32_t mode)
+{
+    _Atomic uint32_t *b = tx->marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
+    uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
+    uint32_t want = epoch << 18 | mark_tag(c) << 2;
+    int empty = -1;
+    for (int i = 0; i < MARK_WAYS; i++) {
+        uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
+        if ((m & ~MODE_MASK) == want) {
+            atomic_store_explicit(&b[i], m | mode, memory_order_relaxed);
+            return (Placed){&b[i], m};
+        }
+        if (m >> 18 != epoch)
+            empty = i;
+    }
+    if (empty >= 0) {
+        Placed p = {&b[empty], 0};
+        atomic_store_explicit(&b[empty], want | mode, memory_order_relaxed);
+        return p;
+    }
+    /* Full: way 0 stands for every cell of the bucket from now on. */
+    uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
+    atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
+                          memory_order_relaxed);
+    return (Placed){&b[0], m};
+}
+
+static void
+mark_withdraw(Placed p)
+{
+    atomic_store_explicit(p.at, p.before, memory_order_release);
+}
+
+/* Does the other thread hold a mark on the cell with one of these modes?
+ * `any` counts a mark of every mode, intent-read too. */
+static bool
+mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
+{
+    _Atomic uint32_t *b = o->marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
+    uint32_t epoch = atomic_load_explicit(&o->epoch, memory_order_acquire);
+    for (int i = 0; i < MARK_WAYS; i++) {
+        uint32_t m = atomic_load_explicit(&b[i], memory_order_acquire);
+        uint32_t tag = m >> 2 & 0xFFFF;
+        if (m >> 18 == epoch && (tag == mark_tag(c) || tag == MARK_ANY_TAG)
+            && (any || (m & modes)))
+            return true;
+    }
+    return false;
+}
+
+/* Slot of some other thread whose marks conflict, or 0; *serial says which
+ * of its transactions that was. */
+static int
+find_marker(Tx *tx, Cell c, uint32_t modes, bool any, uint64_t *serial)
+{
+    int limit = atomic_load_explicit(&stm_thread_limit, memory_order_acquire);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
+        if (o == NULL || o == tx
+            || atomic_load_explicit(&o->status, memory_order_acquire) == TX_IDLE)
+            continue;
+        *serial = atomic_load_explicit(&o->serial, memory_order_acquire);
+        if (mark_of_other(o, c, modes, any))
+            return i;
+    }
+    return 0;
+}
+
+/* Take the cell in a reader's mode; conflicting marks are those of `against`. */
+static int
+lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
+{
+    if (check_doomed(tx) < 0)
+        return -1;
+    if (marked(tx, c, mode))
+        return 0;
+    for (;;) {
+        Placed p = mark_place(tx, c, mode);
+        atomic_thread_fence(memory_order_seq_cst);
+        uint64_t serial = 0;
+        int event = LOG_WRITE_READ;
+        int other = owner_of(c);
+        if (other == tx->slot)
+            return 0;
+        if (other != 0) {
+            Tx *o = atomic_load(&stm_threads[other]);
+            serial = atomic_load(&o->serial);
+            if (owner_of(c) != other) {
+                mark_withdraw(p);
+                continue;
+            }
+        }
+        else if (against != 0) {
+            other = find_marker(tx, c, against, false, &serial);
+        }
+        if (other == 0)
+            return 0;
+        const char *place = stm_log_on ? log_owner_place(c) : NULL;
+        mark_withdraw(p);
+        if (contend(tx, other, serial, event, place) < 0)
+            return -1;
+    }
+}
+
+/* Read a cell that is no container of keys. */
+int
+lock_shared(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_SHARED, 0);
+}
+
+/* Read all of a container. */
+int
+lock_shared_container(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_SHARED, MODE_INTENT_WRITE);
+}
+
+int
+lock_intent_read(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_INTENT_READ, 0);
+}
+
+int
+lock_intent_write(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_INTENT_WRITE, MODE_SHARED);
+}
+
+static int
+remember_owned(Tx *tx, _Atomic uint64_t *word)
+{
+    if (tx->n_owned == tx->cap_owned) {
+        Py_ssize_t cap = tx->cap_owned ? 2 * tx->cap_owned : 256;
+        void *p = PyMem_RawRealloc(tx->owned, cap * sizeof(*tx->owned));
+        if (p == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        tx->owned = p;
+        tx->cap_owned = cap;
+    }
+    tx->owned[tx->n_owned++] = word;
+    return 0;
+}
+
+/* Own the cell. *first tells whether this transaction did not own it before,
+ * that is, whether the caller has to log how to undo its write. */
+int
+lock_exclusive(Tx *tx, Cell c, bool *first)
+{
+    if (check_doomed(tx) < 0)
+        return -1;
+    *first = false;
+    if (owner_of(c) == tx->slot)
+        return 0;
+    *first = true;
+    OrecBucket *b = bucket_of(c);
+    for (;;) {
+        int way = -1, other = 0;
+        uint64_t serial = 0;
+        const char *place = stm_log_on ? log_place(tx) : NULL;
+        spin_lock(b);
+        for (int i = 0; i < OREC_WAYS; i++) {
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_relaxed);
+            if (w == 0)
+                way = i;
+            else if (w >> 8 == orec_tag(c))
+                other = (int)(w & 0xFF);
+        }
+        if (other == 0 && way >= 0) {
+            atomic_store_explicit(&b->word[way], orec_tag(c) << 8 | (uint64_t)tx->slot,
+                                  memory_order_release);
+            if (place != NULL)
+                log_remember_owner((size_t)(b - orecs), way, place);
+        }
+        else if (other != 0) {
+            /* Its owner cannot end before it has cleared the word. */
+            serial = atomic_load(&stm_threads[other]->serial);
+        }
+        spin_unlock(b);
+        if (other != 0) {
+            /* Clearing needs no spin lock: it may just have ended. */
+            if (owner_of(c) != other)
+                continue;
+            place = stm_log_on ? log_owner_place(c) : NULL;
+            if (contend(tx, other, serial, LOG_WRITE_WRITE, place) < 0)
+                return -1;
+            continue;
+        }
+        if (way < 0) {
+            /* More writes meet in this bucket than it has room for. */
+            *first = true;
+            return become_inevitable(tx, GRADE_EXCLUSIVE, "the table of ownership records is full");
+        }
+        if (remember_owned(tx, &b->word[way]) < 0) {
+            atomic_store_explicit(&b->word[way], 0, memory_order_release);
+            return -1;
+        }
+        atomic_thread_fence(memory_order_seq_cst);
+        for (;;) {
+            other = find_marker(tx, c, 0, true, &serial);
+            if (other == 0)
+                return 0;
+            Tx *o = atomic_load(&stm_threads[other]);
+            bool yield = tx->grade == GRADE_NONE
+                && atomic_load(&o->age) < atomic_load(&tx->age);
+            if (yield) {
+                tx->n_owned--;
+                atomic_store_explicit(&b->word[way], 0, memory_order_release);
+            }
+            if (contend(tx, other, serial, LOG_WRITE_READ, NULL) < 0)
+                return -1;
+            if (yield)
+                break;
+        }
+    }
+}
+
+/* Give up all cells: the caller then moves its epoch on, which drops the marks. */
+void
+locks_release(Tx *tx)
+{
+    for (Py_ssize_t i = 0; i < tx->n_owned; i++)
+        atomic_store_explicit(tx->owned[i], 0, memory_order_release);
+    tx->n_owned = 0;
+}
+
+/* ---- The places of owners, for the conflict log --------------------------- */
+static const char *_Atomic *owner_places;
+
+void
+log_remember_owner(size_t bucket, int way, const char *place)
+{
+    const char *_Atomic *t = owner_places;
+    if (t == NULL) {
+        t = PyMem_RawCalloc((size_t)OREC_BUCKETS * OREC_WAYS, sizeof(*t));
+        if (t == NULL)
+            return;
+        owner_places = t;
+    }
+    atomic_store_explicit(&t[bucket * OREC_WAYS + way], place, memory_order_release);
+}
+
+/* Where the present owner of the cell took it, or NULL. */
+const char *
+log_owner_place(Cell c)
+{
+    OrecBucket *b = bucket_of(c);
+    if (owner_places == NULL)
+        return NULL;
+    for (int i = 0; i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w != 0 && w >> 8 == orec_tag(c))
+            return atomic_load_explicit(&owner_places[(size_t)(b - orecs) * OREC_WAYS + i],
+                                        memory_order_acquire);
+    }
+    return NULL;
+}

@@ -1,0 +1,388 @@
+/* The transactional engine: shared declarations.
+ *
+ * Concurrency control is two-phase locking with in-place writes and an undo
+ * log (TLRW: Dice & Shavit, "TLRW: Return of the Read-Write Lock", 2010):
+ *
+ *   orec.c         what is locked: ownership records (writers), read marks
+ *   contention.c   who waits, who is doomed; irrevocable and exclusive mode
+ *   undo.c         what an abort puts back
+ *   frames.c       snapshots of suspended generators and coroutines
+ *   types.c        which types have mutable state, and of which shape
+ *   access.c       opening an object for an operation: locks plus undo
+ *   barriers.c     the functions that instrumented bytecode calls
+ *   calls.c        effects of C callables at a call
+ *   transaction.c  begin, retry, commit, publish
+ *   proflog.c      the PYPYSTM conflict log
+ *   module.c       the Python face of all this
+ *
+ * A function that "opens" something returns 0 when the caller may go on and
+ * -1 with an exception set when the transaction must abort (or failed).
+ */
+#ifndef TORNADO_STM_H
+#define TORNADO_STM_H
+
+#include <Python.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "internal/pycore_frame.h"
+#include "internal/pycore_interpframe.h"
+#include "internal/pycore_genobject.h"
+#include "internal/pycore_stackref.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#define MAX_THREADS 128
+
+/* Code flags beyond CPython's own: the instrumenter sets them. */
+#define CO_STM_INSTRUMENTED 0x40000000  /* has barriers */
+#define CO_STM_TRUSTED 0x20000000       /* the project's own: knows about transactions */
+#define CO_STM_ANY (CO_STM_INSTRUMENTED | CO_STM_TRUSTED)
+
+/* ---- Cells ------------------------------------------------------------
+ * A cell is the smallest thing that is locked: an attribute of an instance,
+ * a key of a dict or set, or a whole object (key 0). It is known by a 64-bit
+ * hash of (object, key); two cells with one hash only wait needlessly. */
+typedef uint64_t Cell;
+
+static inline Cell
+cell_of(const void *obj, uint64_t key)
+{
+    uint64_t h = ((uintptr_t)obj >> 4) * 0x9E3779B97F4A7C15ull;
+    h ^= key * 0xC2B2AE3D27D4EB4Full + 0x165667B19E3779F9ull;
+    h ^= h >> 29;
+    h *= 0xBF58476D1CE4E5B9ull;
+    h ^= h >> 32;
+    return h;
+}
+
+#define WHOLE 0ull
+/* Key hashes are moved away from WHOLE. */
+static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63); }
+
+/* ---- Read marks ---------------------------------------------------------
+ * One table a thread, written by its owner only, read by every writer.
+ * mark = epoch << 18 | tag << 2 | mode. A mark counts only while its epoch is
+ * the owner's current one, so that ending a transaction drops all of them. */
+#define MARK_BUCKETS (1u << 16)
+#define MARK_WAYS 4
+#define EPOCH_MAX ((1u << 14) - 1)
+
+enum {
+    MODE_INTENT_READ = 0,   /* reads a key of this container */
+    MODE_SHARED = 1,        /* reads the cell (of a container: all of it) */
+    MODE_INTENT_WRITE = 2,  /* writes a key of this container */
+};
+#define MODE_MASK 3u
+/* The tag that a full bucket falls back to: it stands for every cell there. */
+#define MARK_ANY_TAG 0xFFFFu
+
+/* ---- Ownership records --------------------------------------------------
+ * word = tag << 8 | owner's slot, 0 when free. A cell is owned by at most one
+ * thread; its word lies in any way of its bucket. Words are set under the
+ * bucket's spin lock and cleared by their owner with a plain release store. */
+#define OREC_BUCKETS (1u << 17)
+#define OREC_WAYS 7
+typedef struct {
+    _Atomic uint64_t word[OREC_WAYS];
+    _Atomic uint64_t spin;
+} OrecBucket;
+
+/* ---- Undo log ----------------------------------------------------------- */
+typedef enum {
+    UNDO_ATTR,          /* obj.key = old (or delete) */
+    UNDO_DICT_SET,      /* dict[key] = old (or delete: the key was inserted) */
+    UNDO_DICT_DEL,      /* put key back at position n */
+    UNDO_DICT_ALL,      /* contents = old (a dict) */
+    UNDO_SET_ADD,       /* discard key */
+    UNDO_SET_DEL,       /* add key */
+    UNDO_SET_ALL,       /* contents = old (a set) */
+    UNDO_LIST_LEN,      /* cut to n items */
+    UNDO_LIST_ITEM,     /* list[n] = old */
+    UNDO_LIST_ALL,      /* contents = old (a list) */
+    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, bytearray, OrderedDict by update */
+    UNDO_METHOD,        /* obj.key(old), or obj.key() */
+    UNDO_CELL,          /* closure cell = old */
+    UNDO_STRUCT,        /* memory of a C iterator */
+    UNDO_GENERATOR,     /* suspended frame */
+    UNDO_CONTEXT,       /* variables of a contextvars.Context */
+    UNDO_CALL,          /* obj(*key) */
+} UndoKind;
+
+typedef struct {
+    UndoKind kind;
+    Py_ssize_t n;
+    PyObject *obj, *key, *old;  /* owned, may be NULL */
+    void *mem;                  /* snapshot, owned by the entry */
+} Undo;
+
+/* ---- Transaction descriptor ------------------------------------------------ */
+enum { TX_IDLE = 0, TX_ACTIVE, TX_DOOMED, TX_INEVITABLE, TX_COMMITTING };
+enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
+
+typedef struct Transaction Transaction;
+
+#define TYPE_CACHE 512
+typedef struct { PyTypeObject *type; uint32_t version; int kind; } TypeEntry;
+
+typedef struct Tx {
+    /* Written by other threads: */
+    _Atomic int status;             /* ACTIVE -> DOOMED only by compare-and-swap */
+    _Atomic int attention;          /* look at status (or inject) at the next barrier */
+    char pad[56];
+    /* Written by this thread, read by others: */
+    _Atomic uint32_t epoch;         /* 1..EPOCH_MAX; counts up at each end */
+    _Atomic uint64_t age;           /* smaller is older; fixed at the enqueueing */
+    _Atomic uint64_t serial;        /* counts ends: tells a waiter that this one is over */
+    _Atomic uint32_t *marks;
+    int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
+    unsigned long thread_id;
+    /* Private to this thread: */
+    int live;                       /* barriers act: in a transaction, not paused */
+    int paused;                     /* depth of engine code inside a transaction */
+    int grade;
+    int releasing;                  /* dropping old values after a commit */
+    bool want_exclusive;            /* the next attempt starts exclusive */
+    uint64_t inject_state;
+    PyThreadState *tstate;
+    Transaction *txn;
+    _Atomic uint64_t **owned;       /* words to clear at the end */
+    Py_ssize_t n_owned, cap_owned;
+    Undo *undo;
+    Py_ssize_t n_undo, cap_undo;
+    PyObject *deferred;             /* list of (callable, args) */
+    PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
+    uint64_t commits, aborts, exclusives;
+    TypeEntry types[TYPE_CACHE];
+} Tx;
+
+extern _Thread_local Tx *stm_self;
+extern Tx *_Atomic stm_threads[MAX_THREADS];
+extern _Atomic int stm_thread_limit;    /* slots in use are below this */
+extern _Atomic uint64_t stm_next_age;
+extern PyObject *stm_Abort;             /* raised to unwind an aborted attempt */
+extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
+
+/* Injected aborts: a test hook. Chance of one in 2^32 a barrier. */
+extern uint32_t stm_inject_rate;
+extern int stm_barriers_off;            /* another: show what breaks without barriers */
+
+/* descriptor, in transaction.c */
+Tx *stm_thread_tx(void);
+
+/* orec.c */
+int orec_init(void);
+int lock_shared(Tx *tx, Cell c);
+int lock_shared_container(Tx *tx, Cell c);
+int lock_intent_read(Tx *tx, Cell c);
+int lock_intent_write(Tx *tx, Cell c);
+int lock_exclusive(Tx *tx, Cell c, bool *first);
+void locks_release(Tx *tx);
+
+static inline uint32_t
+mark_tag(Cell c)
+{
+    return (uint32_t)(c >> 16) & 0xFFFF;
+}
+
+/* Has this transaction marked the cell with (at least) this mode? */
+static inline bool
+marked(Tx *tx, Cell c, uint32_t mode)
+{
+    _Atomic uint32_t *b = tx->marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
+    uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
+    uint32_t want = epoch << 18 | mark_tag(c) << 2;
+    for (int i = 0; i < MARK_WAYS; i++) {
+        uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
+        if ((m & ~MODE_MASK) == want)
+            return (m & mode) == mode;
+    }
+    return false;
+}
+
+/* contention.c */
+int stm_attention(Tx *tx);
+int contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_place);
+int become_inevitable(Tx *tx, int grade, const char *why);
+void inevitable_end(Tx *tx);
+void wait_until_admitted(Tx *tx);
+int wait_for_predecessor(Tx *tx);
+void wake_waiters(void);
+void contention_clear_async(Tx *tx);
+
+static inline int
+check_doomed(Tx *tx)
+{
+    if (UNLIKELY(atomic_load_explicit(&tx->attention, memory_order_relaxed)))
+        return stm_attention(tx);
+    return 0;
+}
+
+/* undo.c */
+Undo *undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old);
+void undo_rollback(Tx *tx);
+void undo_forget(Tx *tx, Py_ssize_t from);
+void order_inserted_keys(Tx *tx);
+
+/* frames.c */
+int open_generator(Tx *tx, PyObject *gen);
+void generator_restore(Undo *u);
+void generator_forget(Undo *u);
+
+/* types.c */
+typedef enum {
+    KIND_INERT = 1,   /* no mutable state that a transaction may write */
+    KIND_INSTANCE,    /* of a Python class: attributes */
+    KIND_LIST,
+    KIND_DICT,
+    KIND_ODICT,       /* OrderedDict: locked whole */
+    KIND_SET,
+    KIND_DEQUE,
+    KIND_BYTEARRAY,
+    KIND_TUPLE,       /* inert itself; deep operations look inside (frozenset too) */
+    KIND_GENERATOR,   /* generator, coroutine, async generator */
+    KIND_ITERATOR,    /* a C iterator or view whose state is its struct */
+    KIND_MODULE,
+    KIND_CLASS,
+    KIND_FUNCTION,    /* attributes read freely, written exclusively */
+    KIND_METHOD,      /* bound method, partial: callable around others */
+    KIND_CONTEXT,
+    KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
+    KIND_UNKNOWN,
+} Kind;
+Kind classify(PyTypeObject *type);
+int types_register(PyTypeObject *type, int kind);
+void types_set_probe(PyTypeObject *python_class);
+bool is_python_class(PyTypeObject *type);
+
+static inline Kind
+kind_of(Tx *tx, PyObject *obj)
+{
+    PyTypeObject *t = Py_TYPE(obj);
+    TypeEntry *e = &tx->types[((uintptr_t)t >> 5) % TYPE_CACHE];
+    if (LIKELY(e->type == t && e->version == t->tp_version_tag && e->version != 0))
+        return e->kind;
+    Kind k = classify(t);
+    if (t->tp_version_tag == 0)
+        PyUnstable_Type_AssignVersionTag(t);
+    e->type = t;
+    e->version = t->tp_version_tag;
+    e->kind = k;
+    return k;
+}
+
+/* access.c */
+int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
+int open_attr_write(Tx *tx, PyObject *obj, PyObject *name);
+int open_whole_read(Tx *tx, PyObject *obj);
+int open_deep_read(Tx *tx, PyObject *obj, int depth);
+int open_iter(Tx *tx, PyObject *obj);
+int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
+int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
+int open_whole_write(Tx *tx, PyObject *obj);
+int open_list_append(Tx *tx, PyObject *list);
+int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
+int open_deque_op(Tx *tx, PyObject *deque, int op);
+int open_set_change(Tx *tx, PyObject *set, PyObject *key);
+int open_cell_read(Tx *tx, PyObject *cell);
+int open_cell_write(Tx *tx, PyObject *cell);
+int open_context(Tx *tx, PyObject *ctx);
+int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
+int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
+int exclusive_for(Tx *tx, const char *what, PyObject *obj);
+int aliased_dicts_init(void);
+int register_module_globals(PyObject *globals, PyObject *rebound);
+PyObject *globals_rebound(PyObject *globals);
+
+enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
+
+/* calls.c: effects. The names are those of the effects table. */
+typedef enum {
+    EFFECT_NONE = 0,
+    EFFECT_PURE,
+    EFFECT_READS,
+    EFFECT_DEEP,
+    EFFECT_ITERATES,
+    EFFECT_GETS_KEY,
+    EFFECT_PUTS_KEY,
+    EFFECT_DELETES_KEY,
+    EFFECT_MUTATES,
+    EFFECT_LIST_APPEND,
+    EFFECT_LIST_EXTEND,
+    EFFECT_LIST_POP,
+    EFFECT_SET_CHANGE,
+    EFFECT_DEQUE_APPEND,
+    EFFECT_DEQUE_APPENDLEFT,
+    EFFECT_DEQUE_POP,
+    EFFECT_DEQUE_POPLEFT,
+    EFFECT_GETS_ATTR,
+    EFFECT_SETS_ATTR,
+    EFFECT_RESUMES,
+    EFFECT_ADVANCES,
+    EFFECT_RUNS_CONTEXT,
+    EFFECT_SETS_CONTEXT,
+    EFFECT_CREATES,
+    EFFECT_OPAQUE,
+    EFFECT_TWIN,
+    EFFECT_IRREVOCABLE,
+    EFFECT_EXCLUSIVE,
+} Effect;
+int effects_register(PyObject *callable, int effect, PyObject *twin);
+int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
+                PyObject *const *kwvalues, Py_ssize_t nkw);
+int ensure_instrumented(Tx *tx, PyObject *func);
+extern PyTypeObject *stm_method_wrapper_type;
+extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
+bool is_fresh(Tx *tx, PyObject *obj);
+int make_fresh(Tx *tx, PyObject *obj);
+
+/* barriers.c */
+PyObject *barrier_make(const char *name, PyObject *operand);
+PyObject *on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n);
+extern PyObject *stm_disable;       /* sys.monitoring.DISABLE */
+
+/* transaction.c */
+struct Transaction {
+    PyObject_HEAD
+    PyObject *function, *args;
+    PyObject *predecessor;      /* Transaction that must commit first, or NULL */
+    uint64_t age;
+    _Atomic int done;
+    int attempts;
+};
+extern PyTypeObject Transaction_Type;
+PyObject *transaction_run(PyObject *self, PyObject *unused);
+int tx_begin(Tx *tx, uint64_t age);
+int tx_commit(Tx *tx);
+void tx_abort(Tx *tx);
+static inline void tx_set_live(Tx *tx)
+{
+    tx->live = atomic_load_explicit(&tx->status, memory_order_relaxed) != TX_IDLE
+        && tx->paused == 0;
+}
+static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = 0; }
+static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
+
+/* proflog.c */
+enum {
+    LOG_START = 0, LOG_COMMIT, LOG_ABORT, LOG_WRITE_WRITE, LOG_WRITE_READ,
+    LOG_INEVITABLE, LOG_ABORTING_OTHER, LOG_WAIT_FREE_SEGMENT, LOG_WAIT_SYNC_PAUSE,
+    LOG_WAIT_CONTENTION, LOG_WAIT_DONE,
+};
+extern int stm_log_on;
+int log_open(const char *path);
+void log_close(void);
+void log_event(Tx *tx, int other, int event, const char *place0, const char *place1);
+const char *log_place(Tx *tx);      /* interned: lives for ever */
+const char *log_owner_place(Cell c);
+void log_remember_owner(size_t bucket, int way, const char *place);
+static inline void
+log_if(Tx *tx, int event)
+{
+    if (UNLIKELY(stm_log_on))
+        log_event(tx, 0, event, NULL, NULL);
+}
+
+#endif

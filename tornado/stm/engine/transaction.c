@@ -1,0 +1,367 @@
+/* The life of a transaction: begin, run, commit or abort, publish.
+ *
+ *      enqueue     Transaction(function, args): gets its age
+ *      begin       waits while another one is exclusive
+ *      run         the function, instrumented
+ *      abort       roll back, let the locks go, begin again with the same age
+ *      commit      wait for the predecessor; from here no doom; put inserted
+ *                  keys in order; run the deferred actions; let the locks go
+ *      release     drop the old values: finalizers run exclusively
+ *
+ * An exception of the function is a result: its writes are committed.
+ */
+#include "stm.h"
+
+#include "internal/pycore_tstate.h"
+
+#include <pthread.h>
+
+#define MAX_ATTEMPTS 30     /* then the next one is exclusive */
+
+_Thread_local Tx *stm_self;
+Tx *_Atomic stm_threads[MAX_THREADS];
+_Atomic int stm_thread_limit = 1;
+_Atomic uint64_t stm_next_age = 1;
+PyObject *stm_Abort;
+uint32_t stm_inject_rate;
+uint64_t stm_inject_seed;
+
+/* ---- Descriptors ------------------------------------------------------------------ */
+
+static PyMutex slots_lock;
+static bool slot_used[MAX_THREADS];
+static pthread_key_t exit_key;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+
+/* A descriptor outlives its thread, since others may be looking at it, and
+ * serves the next thread that comes. */
+static void
+on_thread_exit(void *p)
+{
+    slot_used[((Tx *)p)->slot] = false;
+}
+
+static void
+make_exit_key(void)
+{
+    pthread_key_create(&exit_key, on_thread_exit);
+}
+
+Tx *
+stm_thread_tx(void)
+{
+    if (LIKELY(stm_self != NULL))
+        return stm_self;
+    pthread_once(&exit_once, make_exit_key);
+    PyMutex_Lock(&slots_lock);
+    int slot = 1;
+    while (slot < MAX_THREADS && slot_used[slot])
+        slot++;
+    if (slot == MAX_THREADS) {
+        PyMutex_Unlock(&slots_lock);
+        PyErr_Format(PyExc_RuntimeError, "more than %d threads run transactions", MAX_THREADS - 1);
+        return NULL;
+    }
+    Tx *tx = atomic_load(&stm_threads[slot]);
+    if (tx == NULL) {
+        tx = PyMem_RawCalloc(1, sizeof(Tx));
+        void *marks = PyMem_RawCalloc((size_t)MARK_BUCKETS * MARK_WAYS, sizeof(uint32_t));
+        if (tx == NULL || marks == NULL) {
+            PyMutex_Unlock(&slots_lock);
+            PyMem_RawFree(tx);
+            PyMem_RawFree(marks);
+            PyErr_NoMemory();
+            return NULL;
+        }
+        tx->marks = marks;
+        tx->slot = slot;
+        atomic_store(&tx->epoch, 1);
+        atomic_store(&stm_threads[slot], tx);
+        if (atomic_load(&stm_thread_limit) <= slot)
+            atomic_store(&stm_thread_limit, slot + 1);
+    }
+    slot_used[slot] = true;
+    PyMutex_Unlock(&slots_lock);
+    tx->thread_id = PyThread_get_thread_ident();
+    tx->inject_state = (stm_inject_seed + slot) * 0x9E3779B97F4A7C15ull | 1;
+    pthread_setspecific(exit_key, tx);
+    stm_self = tx;
+    return tx;
+}
+
+/* ---- Begin and end -------------------------------------------------------------------- */
+
+int
+tx_begin(Tx *tx, uint64_t age)
+{
+    tx->tstate = PyThreadState_Get();
+    atomic_store(&tx->age, age);
+    for (;;) {
+        wait_until_admitted(tx);
+        atomic_store(&tx->attention, stm_inject_rate != 0 || tx->releasing);
+        atomic_store(&tx->status, TX_ACTIVE);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (LIKELY(atomic_load(&stm_exclusive_slot) == 0))
+            break;
+        atomic_store(&tx->status, TX_IDLE);
+        wake_waiters();
+    }
+    tx->live = 1;
+    tx->paused = 0;
+    return 0;
+}
+
+/* Let all locks go. Marks fall with the epoch; waiters watch the serial. */
+static void
+tx_end(Tx *tx)
+{
+    locks_release(tx);
+    uint32_t epoch = atomic_load(&tx->epoch) + 1;
+    if (epoch > EPOCH_MAX) {
+        memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+        epoch = 1;
+    }
+    atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
+    atomic_store_explicit(&tx->serial, atomic_load(&tx->serial) + 1, memory_order_release);
+    tx->live = 0;
+    inevitable_end(tx);
+    atomic_store(&tx->status, TX_IDLE);
+    wake_waiters();
+}
+
+static void
+run_deferred(Tx *tx)
+{
+    PyObject *actions = tx->deferred;
+    if (actions == NULL)
+        return;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(actions); i++) {
+        PyObject *action = PyList_GET_ITEM(actions, i);
+        PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
+        if (r == NULL)
+            PyErr_FormatUnraisable("Exception ignored in the deferred action %R", action);
+        Py_XDECREF(r);
+    }
+}
+
+/* Drop the references that the ended transaction held, in a transaction of
+ * their own: a finalizer in Python that they set off makes it exclusive. */
+static void
+release(Tx *tx)
+{
+    PyObject *actions = tx->deferred, *fresh = tx->fresh;
+    tx->deferred = tx->fresh = NULL;
+    if (tx->n_undo == 0 && actions == NULL && fresh == NULL)
+        return;
+    Transaction *txn = tx->txn;
+    tx->txn = NULL;
+    tx->releasing = 1;
+    bool want_exclusive = tx->want_exclusive;
+    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
+    undo_forget(tx, 0);
+    Py_XDECREF(actions);
+    Py_XDECREF(fresh);
+    tx_pause(tx);
+    run_deferred(tx);
+    tx_resume(tx);
+    tx_end(tx);
+    tx->releasing = 0;
+    tx->want_exclusive = want_exclusive;
+    tx->txn = txn;
+    /* What those finalizers wrote, exclusively, needs no undoing. */
+    undo_forget(tx, 0);
+    Py_CLEAR(tx->deferred);
+    Py_CLEAR(tx->fresh);
+}
+
+int
+tx_commit(Tx *tx)
+{
+    if (tx->grade == GRADE_NONE) {
+        if (wait_for_predecessor(tx) < 0)
+            return -1;
+        int expected = TX_ACTIVE;
+        if (!atomic_compare_exchange_strong(&tx->status, &expected, TX_COMMITTING)) {
+            PyErr_SetNone(stm_Abort);
+            return -1;
+        }
+    }
+    tx_pause(tx);
+    order_inserted_keys(tx);
+    run_deferred(tx);
+    tx_resume(tx);
+    tx->commits++;
+    log_if(tx, LOG_COMMIT);
+    if (tx->txn != NULL)
+        atomic_store(&tx->txn->done, 1);
+    tx_end(tx);
+    release(tx);
+    return 0;
+}
+
+void
+tx_abort(Tx *tx)
+{
+    tx_pause(tx);
+    contention_clear_async(tx);
+    undo_rollback(tx);
+    tx->aborts++;
+    /* asyncio's current task is the thread's, and the attempt may have set it. */
+    Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
+    Py_CLEAR(tx->deferred);
+    tx->paused = 0;
+    log_if(tx, LOG_ABORT);
+    tx_end(tx);
+    release(tx);
+}
+
+/* ---- Transactions as objects ----------------------------------------------------------- */
+
+static PyObject *
+transaction_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
+{
+    static char *names[] = {"function", "args", "predecessor", NULL};
+    PyObject *function, *call_args, *predecessor = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwds, "OO!|O", names, &function, &PyTuple_Type,
+                                     &call_args, &predecessor))
+        return NULL;
+    if (predecessor != Py_None && !Py_IS_TYPE(predecessor, &Transaction_Type)) {
+        PyErr_SetString(PyExc_TypeError, "predecessor must be a Transaction or None");
+        return NULL;
+    }
+    Transaction *t = (Transaction *)type->tp_alloc(type, 0);
+    if (t == NULL)
+        return NULL;
+    t->function = Py_NewRef(function);
+    t->args = Py_NewRef(call_args);
+    if (predecessor != Py_None && !atomic_load(&((Transaction *)predecessor)->done))
+        t->predecessor = Py_NewRef(predecessor);
+    t->age = atomic_fetch_add(&stm_next_age, 1);
+    return (PyObject *)t;
+}
+
+static int
+transaction_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Transaction *t = (Transaction *)self;
+    Py_VISIT(t->function);
+    Py_VISIT(t->args);
+    Py_VISIT(t->predecessor);
+    return 0;
+}
+
+static int
+transaction_clear(PyObject *self)
+{
+    Transaction *t = (Transaction *)self;
+    Py_CLEAR(t->function);
+    Py_CLEAR(t->args);
+    Py_CLEAR(t->predecessor);
+    return 0;
+}
+
+static void
+transaction_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    transaction_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+/* Run to the commit, however often it takes. Returns what the function returns
+ * or raises what it raises, once. */
+PyObject *
+transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Transaction *t = (Transaction *)self;
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL)
+        return NULL;
+    if (atomic_load(&tx->status) != TX_IDLE) {
+        PyErr_SetString(PyExc_RuntimeError, "a transaction cannot run inside another one");
+        return NULL;
+    }
+    if (atomic_load(&t->done)) {
+        PyErr_SetString(PyExc_RuntimeError, "this transaction has been committed");
+        return NULL;
+    }
+    tx->txn = (Transaction *)Py_NewRef(self);
+    tx->want_exclusive = false;
+    PyObject *result = NULL, *exception = NULL;
+    for (;;) {
+        tx_begin(tx, t->age);
+        log_if(tx, LOG_START);
+        bool aborted = false;
+        if (tx->want_exclusive && become_inevitable(tx, GRADE_EXCLUSIVE, "asked for in the last attempt") < 0)
+            aborted = true;
+        else {
+            result = PyObject_Call(t->function, t->args, NULL);
+            if (result == NULL) {
+                exception = PyErr_GetRaisedException();
+                aborted = Py_IS_TYPE(exception, (PyTypeObject *)stm_Abort) && tx->grade == GRADE_NONE;
+            }
+            if (!aborted)
+                aborted = tx_commit(tx) < 0;
+        }
+        if (!aborted)
+            break;
+        PyErr_Clear();
+        int expected = TX_ACTIVE;
+        atomic_compare_exchange_strong(&tx->status, &expected, TX_DOOMED);
+        tx_pause(tx);
+        Py_CLEAR(result);
+        Py_CLEAR(exception);
+        tx_resume(tx);
+        tx_abort(tx);
+        if (++t->attempts >= MAX_ATTEMPTS)
+            tx->want_exclusive = true;
+    }
+    Py_CLEAR(tx->txn);
+    Py_CLEAR(t->predecessor);
+    if (exception != NULL)
+        PyErr_SetRaisedException(exception);
+    return result;
+}
+
+static PyObject *
+transaction_get_done(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(atomic_load(&((Transaction *)self)->done));
+}
+
+static PyObject *
+transaction_get_age(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(((Transaction *)self)->age);
+}
+
+static PyMethodDef transaction_methods[] = {
+    {"run", transaction_run, METH_NOARGS,
+     PyDoc_STR("run($self, /)\n--\n\nRun to the commit on this thread; return or raise what the "
+               "function did. Raises RuntimeError inside a transaction, and the second time.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef transaction_getset[] = {
+    {"done", transaction_get_done, NULL, PyDoc_STR("has been committed"), NULL},
+    {"age", transaction_get_age, NULL, PyDoc_STR("position in the order of creation; smaller is older"), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject Transaction_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Transaction",
+    .tp_doc = PyDoc_STR("Transaction(function, args, predecessor=None)\n--\n\n"
+                        "function(*args) as one transaction. Its age is that of this call. It commits "
+                        "after the predecessor, a Transaction created before it."),
+    .tp_basicsize = sizeof(Transaction),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = transaction_new,
+    .tp_dealloc = transaction_dealloc,
+    .tp_traverse = transaction_traverse,
+    .tp_clear = transaction_clear,
+    .tp_methods = transaction_methods,
+    .tp_getset = transaction_getset,
+};

@@ -1,0 +1,251 @@
+/* The undo log: what an abort puts back, and how.
+ *
+ * Entries are logged before the write that they undo, once a cell, by the
+ * transaction that owns the cell, and applied backwards while it still owns
+ * it.  So at that moment the object is exactly as its own writes left it, but
+ * for keys of a dict or set that others, with locks of their own, have changed.
+ *
+ * Order of dict keys.  Two transactions may insert keys of one dict at the
+ * same time; a serial run would have them in the order of commit.  So a commit
+ * moves the keys that it has inserted to the end, if others came in between.
+ * Whoever could see the order waits meanwhile: reading a whole dict excludes
+ * the intention to write.  Deletions own the whole dict, and a rollback puts
+ * the key back where it stood.
+ */
+#include "stm.h"
+
+#include "internal/pycore_context.h"
+#include "internal/pycore_dict.h"
+#include "internal/pycore_setobject.h"
+
+Undo *
+undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old)
+{
+    if (tx->n_undo == tx->cap_undo) {
+        Py_ssize_t cap = tx->cap_undo ? 2 * tx->cap_undo : 256;
+        Undo *p = PyMem_RawRealloc(tx->undo, cap * sizeof(Undo));
+        if (p == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        tx->undo = p;
+        tx->cap_undo = cap;
+    }
+    Undo *u = &tx->undo[tx->n_undo++];
+    *u = (Undo){kind, 0, Py_XNewRef(obj), Py_XNewRef(key), Py_XNewRef(old), NULL};
+    return u;
+}
+
+/* Put a deleted key back as the n-th of the dict. */
+static int
+dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t n)
+{
+    if (PyDict_Pop(dict, key, NULL) < 0)
+        return -1;
+    if (PyDict_GET_SIZE(dict) <= n)
+        return PyDict_SetItem(dict, key, value);
+    PyObject *items = PyDict_Items(dict);
+    if (items == NULL)
+        return -1;
+    int r = 0;
+    /* Only what comes after it has to move. */
+    for (Py_ssize_t i = n; r == 0 && i < PyList_GET_SIZE(items); i++)
+        r = PyDict_DelItem(dict, PyTuple_GET_ITEM(PyList_GET_ITEM(items, i), 0));
+    if (r == 0)
+        r = PyDict_SetItem(dict, key, value);
+    for (Py_ssize_t i = n; r == 0 && i < PyList_GET_SIZE(items); i++) {
+        PyObject *pair = PyList_GET_ITEM(items, i);
+        r = PyDict_SetItem(dict, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    }
+    Py_DECREF(items);
+    return r;
+}
+
+static int
+call_and_drop(PyObject *obj, const char *method, PyObject *arg)
+{
+    PyObject *r = arg ? PyObject_CallMethod(obj, method, "(O)", arg)
+                      : PyObject_CallMethod(obj, method, NULL);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+static int
+undo_one(Undo *u)
+{
+    switch (u->kind) {
+    case UNDO_ATTR:
+        return PyObject_GenericSetAttr(u->obj, u->key, u->old);
+    case UNDO_DICT_SET:
+        if (u->old != NULL)
+            return PyDict_SetItem(u->obj, u->key, u->old);
+        return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
+    case UNDO_DICT_DEL:
+        return dict_insert_at(u->obj, u->key, u->old, u->n);
+    case UNDO_DICT_ALL:
+        PyDict_Clear(u->obj);
+        return PyDict_Update(u->obj, u->old);
+    case UNDO_SET_ADD:
+        return PySet_Discard(u->obj, u->key) < 0 ? -1 : 0;
+    case UNDO_SET_DEL:
+        return PySet_Add(u->obj, u->key);
+    case UNDO_SET_ALL:
+        PySet_Clear(u->obj);
+        return _PySet_Update(u->obj, u->old);
+    case UNDO_LIST_LEN:
+        return PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
+    case UNDO_LIST_ITEM:
+        return PyList_SetItem(u->obj, u->n, Py_NewRef(u->old));
+    case UNDO_LIST_ALL:
+        return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
+    case UNDO_SEQ_ALL:
+        if (call_and_drop(u->obj, "clear", NULL) < 0)
+            return -1;
+        return call_and_drop(u->obj, PyODict_Check(u->obj) ? "update" : "extend", u->old);
+    case UNDO_METHOD: {
+        PyObject *r = u->old ? PyObject_CallMethodOneArg(u->obj, u->key, u->old)
+                             : PyObject_CallMethodNoArgs(u->obj, u->key);
+        Py_XDECREF(r);
+        return r == NULL ? -1 : 0;
+    }
+    case UNDO_CELL:
+        return PyCell_Set(u->obj, u->old);
+    case UNDO_STRUCT: {
+        /* Swap: what it refers to now goes when the entry is forgotten. */
+        char *body = (char *)u->obj + sizeof(PyObject);
+        for (Py_ssize_t i = 0; i < u->n; i++) {
+            char t = body[i];
+            body[i] = ((char *)u->mem)[i];
+            ((char *)u->mem)[i] = t;
+        }
+        return 0;
+    }
+    case UNDO_GENERATOR:
+        generator_restore(u);
+        return 0;
+    case UNDO_CONTEXT: {
+        struct _pycontextobject *c = (struct _pycontextobject *)u->obj;
+        PyObject *now = (PyObject *)c->ctx_vars;
+        c->ctx_vars = (PyHamtObject *)u->old;
+        u->old = now;
+        return 0;
+    }
+    case UNDO_CALL: {
+        PyObject *r = PyObject_Call(u->obj, u->key, NULL);
+        Py_XDECREF(r);
+        return r == NULL ? -1 : 0;
+    }
+    }
+    Py_UNREACHABLE();
+}
+
+/* Put everything back. The caller still owns all its cells. */
+void
+undo_rollback(Tx *tx)
+{
+    for (Py_ssize_t i = tx->n_undo; --i >= 0;) {
+        if (undo_one(&tx->undo[i]) < 0)
+            PyErr_FormatUnraisable("tornado.stm: an aborted attempt could not undo its "
+                                   "write %d to %R", (int)tx->undo[i].kind, tx->undo[i].obj);
+    }
+}
+
+static int
+drop_visited(PyObject *o, void *arg)
+{
+    (void)arg;
+    Py_DECREF(o);
+    return 0;
+}
+
+/* Drop the entries from this one on, and the references that they hold. */
+void
+undo_forget(Tx *tx, Py_ssize_t from)
+{
+    while (tx->n_undo > from) {
+        Undo u = tx->undo[--tx->n_undo];
+        if (u.kind == UNDO_STRUCT) {
+            /* The snapshot owns what it refers to: let the type itself find
+             * these references, in a stand-in of the object's size. */
+            char *stand_in = (char *)u.mem - sizeof(PyObject);
+            Py_TYPE(u.obj)->tp_traverse((PyObject *)stand_in, drop_visited, NULL);
+            PyMem_RawFree(stand_in);
+        }
+        else if (u.kind == UNDO_GENERATOR)
+            generator_forget(&u);
+        Py_XDECREF(u.old);
+        Py_XDECREF(u.key);
+        Py_XDECREF(u.obj);
+    }
+}
+
+/* ---- Order of inserted keys -------------------------------------------------- */
+
+static PyObject *
+entry_key(PyDictKeysObject *keys, Py_ssize_t i)
+{
+    if (DK_IS_UNICODE(keys)) {
+        PyDictUnicodeEntry *e = &DK_UNICODE_ENTRIES(keys)[i];
+        return e->me_value ? e->me_key : NULL;
+    }
+    PyDictKeyEntry *e = &DK_ENTRIES(keys)[i];
+    return e->me_value ? e->me_key : NULL;
+}
+
+/* The n last keys of the dict are these, in this order? Keys of a split table
+ * (attributes of an instance) have no order that anybody else's commit made. */
+static bool
+keys_at_end(PyObject *dict, Undo *u, Py_ssize_t n_undo)
+{
+    PyDictObject *d = (PyDictObject *)dict;
+    bool ok = true;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    if (d->ma_values == NULL) {
+        Py_ssize_t at = d->ma_keys->dk_nentries;
+        for (Py_ssize_t i = n_undo; ok && --i >= 0;) {
+            if (u[i].kind != UNDO_DICT_SET || u[i].obj != dict || u[i].old != NULL)
+                continue;
+            PyObject *last = NULL;
+            while (at > 0 && (last = entry_key(d->ma_keys, --at)) == NULL)
+                ;
+            ok = last == u[i].key;
+        }
+    }
+    Py_END_CRITICAL_SECTION();
+    return ok;
+}
+
+static void
+move_to_end(PyObject *dict, PyObject *key)
+{
+    PyObject *value;
+    if (PyDict_Pop(dict, key, &value) == 1) {
+        if (PyDict_SetItem(dict, key, value) < 0)
+            PyErr_FormatUnraisable("tornado.stm: while ordering the keys of a dict");
+        Py_DECREF(value);
+    }
+    if (PyErr_Occurred())
+        PyErr_FormatUnraisable("tornado.stm: while ordering the keys of a dict");
+}
+
+/* At commit, still owning the keys: make the order of insertion that of commit. */
+void
+order_inserted_keys(Tx *tx)
+{
+    Undo *u = tx->undo;
+    Py_ssize_t n = tx->n_undo;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        /* Entries that share a dict are told by u.n: 1 marks "looked at". */
+        if (u[i].kind != UNDO_DICT_SET || u[i].old != NULL || u[i].n)
+            continue;
+        PyObject *dict = u[i].obj;
+        bool ok = keys_at_end(dict, u + i, n - i);
+        for (Py_ssize_t j = i; j < n; j++) {
+            if (u[j].kind == UNDO_DICT_SET && u[j].obj == dict && u[j].old == NULL) {
+                u[j].n = 1;
+                if (!ok)
+                    move_to_end(dict, u[j].key);
+            }
+        }
+    }
+}

@@ -1,0 +1,562 @@
+"""Puts barriers into the bytecode of functions, as transactions come to call them.
+
+A *barrier* is a call of a C function without arguments, right before the instruction that it opens objects for (see
+``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`; an instruction that is neither
+there nor in `NO_BARRIER` makes the transaction exclusive.
+
+Barriers are left out where they can do nothing:
+
+* operands that are provably numbers (constants, ``range`` variables, results of arithmetic on numbers, ...);
+* an attribute of a variable that is never rebound, where the same barrier has certainly run before in the same
+  activation: a lock is held to the end of the transaction (not in generators, which outlive transactions);
+* closure cells that nobody can rebind while another transaction looks at them.
+"""
+
+import builtins
+import dis
+import opcode
+import sys
+import threading
+import types
+
+from bytecode import Bytecode, Instr, Label, TryBegin, TryEnd
+
+from . import _engine
+
+#: instruction -> (barrier, where its operand comes from: "name" or None)
+BARRIERS = {
+    "BINARY_SLICE": ("slice_read", None),
+    "CALL": ("call", None),
+    "CALL_FUNCTION_EX": ("call_ex", None),
+    "CALL_KW": ("call_kw", None),
+    "COMPARE_OP": ("compare", None),
+    "CONTAINS_OP": ("contains", None),
+    "CONVERT_VALUE": ("deep", None),
+    "DELETE_ATTR": ("attr_write", "name"),
+    "DELETE_DEREF": ("cell_write", None),
+    "DELETE_GLOBAL": ("unknown", "opcode"),
+    "DELETE_SUBSCR": ("item_delete", None),
+    "DICT_MERGE": ("iterate", None),
+    "DICT_UPDATE": ("iterate", None),
+    "FORMAT_SIMPLE": ("deep", None),
+    "FORMAT_WITH_SPEC": ("deep_second", None),
+    "GET_AITER": ("iterate", None),
+    "GET_ANEXT": ("iterate", None),
+    "GET_ITER": ("iterate", None),
+    "GET_LEN": ("truth", None),
+    "GET_YIELD_FROM_ITER": ("iterate", None),
+    "IMPORT_FROM": ("attr_read", "name"),
+    "IMPORT_NAME": ("import_name", "name"),
+    "LIST_EXTEND": ("iterate", None),
+    "LOAD_ATTR": ("attr_read", "name"),
+    "LOAD_DEREF": ("cell_read", None),
+    "LOAD_SUPER_ATTR": ("super_attr", "name"),
+    "MATCH_KEYS": ("deep_second", None),
+    "SEND": ("send", None),
+    "SET_UPDATE": ("iterate", None),
+    "STORE_ATTR": ("attr_write", "name"),
+    "STORE_DEREF": ("cell_write", None),
+    "STORE_GLOBAL": ("global_write", "name"),
+    "STORE_SLICE": ("slice_write", None),
+    "STORE_SUBSCR": ("item_write", None),
+    "TO_BOOL": ("truth", None),
+    "UNARY_INVERT": ("truth", None),
+    "UNARY_NEGATIVE": ("truth", None),
+    "UNPACK_EX": ("iterate", None),
+    "UNPACK_SEQUENCE": ("iterate", None),
+    "WITH_EXCEPT_START": ("with_except", None),
+}
+
+#: barriers that only code which can suspend needs
+SUSPENDABLE_BARRIERS = {
+    "FOR_ITER": ("iterate", None),
+    "LIST_APPEND": ("comprehension_append", None),
+    "SET_ADD": ("comprehension_add", None),
+    "MAP_ADD": ("comprehension_put", None),
+}
+
+#: instructions that touch nothing shared: the frame's own variables and stack, constants, control flow
+NO_BARRIER = set("""
+    ANNOTATIONS_PLACEHOLDER BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TEMPLATE
+    BUILD_TUPLE CACHE CALL_INTRINSIC_2 CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COPY COPY_FREE_VARS DELETE_FAST
+    DELETE_NAME END_ASYNC_FOR END_FOR END_SEND EXIT_INIT_CHECK EXTENDED_ARG FOR_ITER GET_AWAITABLE INTERPRETER_EXIT IS_OP
+    JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD LIST_APPEND LOAD_BUILD_CLASS LOAD_COMMON_CONSTANT LOAD_CONST
+    LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK
+    LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_LOCALS LOAD_NAME LOAD_SMALL_INT LOAD_SPECIAL MAKE_CELL MAKE_FUNCTION MAP_ADD
+    MATCH_MAPPING MATCH_SEQUENCE NOP NOT_TAKEN POP_EXCEPT POP_ITER POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
+    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR
+    RETURN_VALUE SETUP_ANNOTATIONS SET_ADD SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_MAYBE_NULL
+    STORE_FAST_STORE_FAST STORE_NAME SWAP UNARY_NOT YIELD_VALUE
+""".split())
+
+#: CALL_INTRINSIC_1 functions that touch nothing shared; printing and `import *` are not among them
+INTRINSICS = set("""
+    INTRINSIC_STOPITERATION_ERROR INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_LIST_TO_TUPLE INTRINSIC_UNARY_POSITIVE
+    INTRINSIC_TYPEVAR INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS
+""".split())
+
+#: functions whose result is a number whatever they are given
+NUMERIC_BUILTINS = {name: getattr(builtins, name) for name in ("len", "int", "float", "ord", "hash", "id")}
+
+NUMBER, INERT, RANGE = "number", "inert", "range"
+GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
+
+_lock = threading.RLock()
+_barriers = {}
+_done = {}  # (id(code), id(globals)) -> (code, globals, instrumented): the first two keep the ids valid
+
+
+def barrier(name, operand=None):
+    """The callable that bytecode calls; one for each name and operand, made once and immortal."""
+    key = name, operand if operand is None or isinstance(operand, str) else id(operand)
+    try:
+        return _barriers[key]
+    except KeyError:
+        with _lock:
+            return _barriers.setdefault(key, _engine.make_barrier(name, operand))
+
+
+def trusted(function):
+    """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
+    code = function.__code__
+    function.__code__ = code.replace(co_flags=code.co_flags | _engine.CO_TRUSTED)
+    return function
+
+
+def instrument(function):
+    """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function."""
+    code = function.__code__
+    if code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED):
+        return
+    namespace = function.__globals__
+    with _lock:
+        key = id(code), id(namespace)
+        if key not in _done:
+            rebound = module_rebinds(namespace)
+            _done[key] = code, namespace, instrument_code(code, namespace, rebound, frozenset())
+        function.__code__ = _done[key][2]
+
+
+def module_rebinds(namespace):
+    """The names of module globals that functions of the module rebind: the ones that need barriers.
+
+    Found once, when the first function of the module is instrumented; a later assignment to another name is exclusive.
+    """
+    known = _engine.rebound_globals(namespace)
+    if known is None:
+        names = set()
+        for code in _codes_of_module(namespace):
+            _collect_stored_globals(code, names)
+        known = frozenset(names)
+        _engine.register_module(namespace, known)
+    return known
+
+
+def _codes_of_module(namespace):
+    seen = set()
+    todo = list(namespace.copy().values())
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        value = getattr(value, "__func__", value) if isinstance(value, (staticmethod, classmethod)) else value
+        if isinstance(value, types.FunctionType):
+            if value.__globals__ is namespace:
+                yield value.__code__
+            todo.extend(vars(value).values())  # __wrapped__ of decorators
+            todo.extend(cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
+        elif isinstance(value, property):
+            todo.extend((value.fget, value.fset, value.fdel))
+        elif isinstance(value, type) and value.__module__ == namespace.get("__name__"):
+            todo.extend(vars(value).copy().values())
+
+
+def _filled(cell):
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _collect_stored_globals(code, names):
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_GLOBAL":
+            names.add(instruction.argval)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            _collect_stored_globals(const, names)
+
+
+def _stored_cells(code, names):
+    """Names of closure variables that code nested in this one rebinds."""
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            for instruction in dis.get_instructions(const):
+                if instruction.opname in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in const.co_freevars:
+                    names.add(instruction.argval)
+            _stored_cells(const, names)
+
+
+def _stable_cells(code, outer_stable):
+    """Closure variables that need no barrier here and in nested code.
+
+    A variable that no nested function rebinds is only written by the function that has it; unless that is a generator,
+    it does so in one transaction, before which nobody else knows the cell.
+    """
+    rebound = set()
+    _stored_cells(code, rebound)
+    own = set(code.co_cellvars) - rebound
+    if code.co_flags & GENERATOR_FLAGS:
+        own -= {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+    inherited = {name for name in code.co_freevars if name in outer_stable or name == "__class__"}
+    return frozenset(own | inherited)
+
+
+def instrument_code(code, namespace, rebound, outer_stable):
+    """A copy of the code with barriers, and so for the code nested in it.
+
+    Args:
+        code: a code object of CPython's compiler.
+        namespace: the globals it will run with (to tell builtins from globals).
+        rebound: names of globals that need barriers.
+        outer_stable: closure variables of the enclosing code that need none.
+    """
+    return _Rewriter(code, namespace, rebound, outer_stable).result()
+
+
+class _Rewriter:
+    def __init__(self, code, namespace, rebound, outer_stable):
+        self.code = code
+        self.namespace = namespace
+        self.rebound = rebound
+        self.stable = _stable_cells(code, outer_stable)
+        self.suspends = bool(code.co_flags & GENERATOR_FLAGS)
+        self.bytecode = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
+        self.out = []
+        self.stack = []  # what is known of the topmost stack items, topmost last
+        self.find_variables()
+        self.find_dominators()
+        self.done = {}  # (barrier, variable, name) that has certainly run
+
+    # -- What is known ---------------------------------------------------------------------------------------------
+
+    def find_variables(self):
+        """Sort local variables: never stored after entry, always stored from a ``range``, others."""
+        code = self.code
+        stores = {}
+        items = self.bytecode
+        for i, item in enumerate(items):
+            if not isinstance(item, Instr):
+                continue
+            name = item.name
+            if name in ("STORE_FAST", "STORE_FAST_MAYBE_NULL", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
+                names = [item.arg]
+            elif name in ("STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"):
+                names = [item.arg[0]] if name == "STORE_FAST_LOAD_FAST" else list(item.arg)
+            else:
+                continue
+            for each in names:
+                stores.setdefault(_variable(each), []).append(i)
+        arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
+        self.constant = {name for name in code.co_varnames[:arguments] if name not in stores}
+        self.numbers = set()
+        for name, places in stores.items():
+            if name not in code.co_varnames[:arguments] and not self.suspends:
+                if all(self.is_range_target(i) for i in places):
+                    self.numbers.add(name)
+
+    def is_range_target(self, i):
+        """Is the store at this place that of ``for x in range(...)``?"""
+        items = self.bytecode
+        item = items[i]
+        first = item.name == "STORE_FAST" or item.name in ("STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST")
+        j = _before(items, i)
+        if not first or j < 0 or items[j].name != "FOR_ITER":
+            return False
+        j = _before(items, j)
+        if j < 0 or items[j].name != "GET_ITER":
+            return False
+        j = _before(items, j)
+        return j >= 0 and self.calls_builtin(j, "range")
+
+    def calls_builtin(self, i, *names):
+        """The builtin that the CALL at this place is for, if its callable is one of these names; else None."""
+        items = self.bytecode
+        if items[i].name != "CALL":
+            return None
+        depth = items[i].arg + 2
+        j = i
+        while depth > 0:
+            j -= 1
+            item = items[j] if j >= 0 else None
+            if item is None or isinstance(item, Label):
+                return None
+            if not isinstance(item, Instr):
+                continue
+            if item.name in JUMP_NAMES or item.name in ("CALL", "CALL_KW", "YIELD_VALUE", "SWAP") and depth <= 1:
+                return None
+            pops, pushes = _stack_effect(item)
+            if item.name == "LOAD_GLOBAL" and depth <= pushes:
+                break
+            depth += pops - pushes
+        item = items[j]
+        if not (isinstance(item, Instr) and item.name == "LOAD_GLOBAL" and depth == 2 and item.arg[0]):
+            return None
+        name = item.arg[1]
+        if name not in names or name in self.namespace or name in self.rebound:
+            return None
+        return getattr(builtins, name, None)
+
+    def find_dominators(self):
+        """For each place the last one that some jump leads over it to, so that "has certainly run" can be told."""
+        items = self.bytecode
+        where = {item: i for i, item in enumerate(items) if isinstance(item, Label)}
+        # landings[i]: labels after i that are reached from before i end what was known at i
+        self.label_sources = {}
+        for i, item in enumerate(items):
+            target = None
+            if isinstance(item, Instr) and isinstance(item.arg, Label):
+                target = item.arg
+            elif isinstance(item, TryBegin):
+                target = item.target
+            if target is not None and target in where:
+                self.label_sources.setdefault(where[target], []).append(i)
+
+    def forget_at_label(self, place):
+        """At a label keep what ran before every way there.
+
+        What is recorded when a jump is met ran before the jump, and stays recorded only if it ran before every label
+        in between; so places tell.  Backward jumps come from code that was entered through here.
+        """
+        forward = [source for source in self.label_sources.get(place, ()) if source < place]
+        if not forward:
+            if not _falls_through(self.bytecode, place):
+                self.done.clear()
+            return
+        earliest = min(forward)
+        self.done = {key: at for key, at in self.done.items() if at < earliest}
+
+    def known(self, depth):
+        """What is known of the stack item that many below the top (1 is the top)."""
+        return self.stack[-depth] if depth <= len(self.stack) else None
+
+    def variable_fact(self, name):
+        if name in self.numbers or (NUMBER, name, None) in self.done:
+            return NUMBER
+        return ("variable", name) if name in self.constant else None
+
+    def track(self, i, item):
+        """Update what is known of the stack by one instruction."""
+        name = item.name
+        stack = self.stack
+        if name == "LOAD_SMALL_INT":
+            stack.append(NUMBER)
+            return
+        if name == "LOAD_CONST":
+            inert = isinstance(item.arg, (str, bytes, type(None), type(...), frozenset))
+            stack.append(NUMBER if isinstance(item.arg, (int, float, complex)) else INERT if inert else None)
+            return
+        if name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"):
+            stack.append(self.variable_fact(_variable(item.arg)))
+            return
+        if name in ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"):
+            stack.extend(self.variable_fact(_variable(v)) for v in item.arg)
+            return
+        result = None
+        if name == "BINARY_OP" and self.known(1) == self.known(2) == NUMBER and int(item.arg) != SUBSCRIPT:
+            result = NUMBER
+        elif name == "COMPARE_OP" and self.known(1) == self.known(2) == NUMBER:
+            result = NUMBER
+        elif name in ("CONTAINS_OP", "IS_OP", "TO_BOOL", "UNARY_NOT"):
+            result = NUMBER
+        elif name in ("BUILD_STRING", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"):
+            result = INERT
+        elif name == "COPY" and item.arg <= len(stack):
+            stack.append(stack[-item.arg])
+            return
+        elif name == "CALL" and self.calls_builtin(i, *NUMERIC_BUILTINS) and not self.suspends:
+            result = NUMBER
+        elif name == "CALL" and not self.suspends and self.calls_builtin(i, "range"):
+            # What range() took can be used as an index: a number.
+            for k in range(item.arg):
+                fact = self.known(1 + k)
+                if isinstance(fact, tuple):
+                    self.done.setdefault((NUMBER, fact[1], None), i)
+        if name == "SWAP":
+            if item.arg <= len(stack):
+                stack[-1], stack[-item.arg] = stack[-item.arg], stack[-1]
+            else:
+                stack.clear()
+            return
+        pops, pushes = _stack_effect(item)
+        for _ in range(pops):
+            if stack:
+                stack.pop()
+        if pushes:
+            stack.extend([None] * (pushes - 1))
+            stack.append(result)
+
+    # -- Which barrier ---------------------------------------------------------------------------------------------
+
+    def choose(self, i, item):
+        """(barrier, operand) for the instruction at this place, or None."""
+        name = item.name
+        if name == "BINARY_OP":
+            if int(item.arg) == SUBSCRIPT:
+                return "item_read", None
+            if self.known(1) in (NUMBER, INERT) and self.known(2) in (NUMBER, INERT):
+                return None
+            return "binary", None
+        if name in ("COMPARE_OP", "CONTAINS_OP") and {self.known(1), self.known(2)} <= {NUMBER, INERT}:
+            return None
+        if name in ("TO_BOOL", "UNARY_NEGATIVE", "UNARY_INVERT", "FORMAT_SIMPLE", "CONVERT_VALUE"):
+            if self.known(1) in (NUMBER, INERT):
+                return None
+        if name == "CALL" and not self.suspends:
+            builtin = self.calls_builtin(i, "range", *NUMERIC_BUILTINS)
+            if builtin is not None:
+                return "call_builtin", builtin
+        if name in ("LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"):
+            return None if _variable(item.arg) in self.stable else BARRIERS[name]
+        if name == "LOAD_GLOBAL":
+            return ("global_read", item.arg[1]) if item.arg[1] in self.rebound else None
+        if name == "LOAD_NAME":
+            return ("global_read", item.arg) if item.arg in self.rebound else None
+        if name == "CALL_INTRINSIC_1":
+            return None if item.arg.name in INTRINSICS else ("unknown", item.arg.name)
+        if name in ("LOAD_ATTR", "STORE_ATTR"):
+            attribute = item.arg[1] if name == "LOAD_ATTR" else item.arg
+            kind = BARRIERS[name][0]
+            fact = self.known(1)
+            if isinstance(fact, tuple):
+                key = kind, fact[1], attribute
+                written = "attr_write", fact[1], attribute
+                if not self.suspends and (key in self.done or written in self.done):
+                    return None
+                self.done.setdefault(key, i)
+            return kind, attribute
+        if self.suspends and name in SUSPENDABLE_BARRIERS:
+            return SUSPENDABLE_BARRIERS[name]
+        if name in BARRIERS:
+            kind, source = BARRIERS[name]
+            if source == "name":
+                arg = item.arg
+                return kind, arg[-1] if isinstance(arg, tuple) else arg
+            return kind, name if source == "opcode" else None
+        if name in NO_BARRIER:
+            return None
+        return "unknown", name
+
+    def emit_barrier(self, kind, operand, location):
+        self.out += (
+            Instr("LOAD_CONST", barrier(kind, operand), location=location),
+            Instr("PUSH_NULL", location=location),
+            Instr("CALL", 0, location=location),
+            Instr("POP_TOP", location=location),
+        )
+
+    def result(self):
+        for i, item in enumerate(self.bytecode):
+            if isinstance(item, Label):
+                self.stack.clear()
+                self.forget_at_label(i)
+                self.out.append(item)
+                continue
+            if not isinstance(item, Instr):
+                self.out.append(item)
+                continue
+            if item.name == "LOAD_CONST" and isinstance(item.arg, types.CodeType):
+                nested = instrument_code(item.arg, self.namespace, self.rebound, self.stable)
+                self.out.append(Instr("LOAD_CONST", nested, location=item.location))
+                self.stack.append(None)
+                continue
+            chosen = self.choose(i, item)
+            if chosen is not None:
+                self.emit_barrier(*chosen, item.location)
+            self.track(i, item)
+            self.out.append(item)
+            if item.name == "PUSH_EXC_INFO":
+                # A doomed transaction gets past no handler.
+                self.emit_barrier("handler", None, item.location)
+        bytecode = self.bytecode
+        bytecode[:] = self.out
+        code = bytecode.to_code(
+            stacksize=self.code.co_stacksize + 4, compute_exception_stack_depths=False
+        )
+        return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
+
+
+SUBSCRIPT = next((i for i, (name, _) in enumerate(opcode._nb_ops) if name == "NB_SUBSCR"), -1)
+JUMP_NAMES = {opcode.opname[op] for op in JUMPS}
+
+
+def _variable(arg):
+    return arg if isinstance(arg, str) else arg.name
+
+
+def _stack_effect(item):
+    """(items popped, items pushed) by an instruction that does not jump."""
+    first, second = item.pre_and_post_stack_effect(jump=False)
+    return max(0, -first), second + max(0, first)
+
+
+def _before(items, i):
+    """The place of the instruction before this one, past labels and the ends of try blocks; -1 if there is none."""
+    i -= 1
+    while i >= 0 and not isinstance(items[i], Instr):
+        i -= 1
+    return i
+
+
+def _falls_through(items, place):
+    i = _before(items, place)
+    return i < 0 or items[i].name not in (
+        "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"
+    )
+
+
+class _PythonClass:
+    """Tells the engine what a class made by a class statement looks like."""
+
+
+TOOL = 4
+_active = False
+
+
+def activate():
+    """Let the engine see Python code that starts in a transaction without having been announced by a call barrier."""
+    global _active
+    with _lock:
+        if _active:
+            return
+        _active = True
+        _engine.configure(instrument, sys.monitoring.DISABLE, _PythonClass)
+        for name, module in list(sys.modules.items()):
+            if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
+                _trust_module(module)
+        monitoring = sys.monitoring
+        monitoring.use_tool_id(TOOL, "tornado.stm")
+        monitoring.register_callback(TOOL, monitoring.events.PY_START, _engine.on_python_start)
+        monitoring.register_callback(TOOL, monitoring.events.PY_RESUME, _engine.on_python_start)
+        monitoring.set_events(TOOL, monitoring.events.PY_START | monitoring.events.PY_RESUME)
+
+
+def _trust_module(module):
+    """What the instrumenter itself runs must not be instrumented, nor be looked at each time it starts."""
+    for value in list(vars(module).values()):
+        if isinstance(value, types.FunctionType):
+            _trust_code(value)
+        elif isinstance(value, type):
+            for member in list(vars(value).values()):
+                member = getattr(member, "__func__", member)
+                for function in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
+                    if isinstance(function, types.FunctionType):
+                        _trust_code(function)
+
+
+def _trust_code(function):
+    if not function.__code__.co_flags & (_engine.CO_TRUSTED | _engine.CO_INSTRUMENTED):
+        trusted(function)

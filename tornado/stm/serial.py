@@ -1,0 +1,139 @@
+"""The serial engine: the same names as the compiled one, for interpreters whose threads take turns.
+
+Transactions run one at a time, so there is nothing to lock, to undo or to retry: what is left is the order of commits,
+the deferred actions and the promise that nothing else runs meanwhile.
+"""
+
+import itertools
+import threading
+
+_turn = threading.RLock()
+_state = threading.local()
+_ages = itertools.count(1)
+_counts = {"commits": 0, "aborts": 0, "exclusives": 0, "exclusive_reasons": {}}
+
+
+class Abort(BaseException):
+    """Never raised: no attempt is ever rolled back."""
+
+
+class Transaction:
+    """``function(*args)`` as one transaction; it commits after its predecessor."""
+
+    __slots__ = ("function", "args", "age", "done")
+
+    def __init__(self, function, args, predecessor=None):
+        self.function = function
+        self.args = args
+        self.age = next(_ages)
+        self.done = False
+
+    def run(self):
+        """Run to the commit; return or raise what the function did."""
+        if in_transaction():
+            raise RuntimeError("a transaction cannot run inside another one")
+        if self.done:
+            raise RuntimeError("this transaction has been committed")
+        with _turn:
+            _state.transaction = self
+            _state.deferred = deferred = []
+            try:
+                return self.function(*self.args)
+            finally:
+                _state.transaction = None
+                for action, args in deferred:
+                    action(*args)
+                self.done = True
+                _counts["commits"] += 1
+
+
+def current():
+    """The Transaction of this thread, or None."""
+    return getattr(_state, "transaction", None)
+
+
+def in_transaction():
+    """Is this thread in a transaction?"""
+    return current() is not None
+
+
+def defer(action, *args):
+    """Call at commit, in order; at once outside a transaction."""
+    if in_transaction():
+        _state.deferred.append((action, args))
+    else:
+        action(*args)
+
+
+def on_abort(action, *args):
+    """No attempt is rolled back here."""
+
+
+def exclusive(why):
+    """Every transaction runs alone here."""
+
+
+irrevocable = exclusive
+
+
+def own(obj):
+    """Nobody else runs: nothing to lock."""
+
+
+share = open_all = own
+
+
+def fresh(obj):
+    """Nothing to declare; return the object."""
+    return obj
+
+
+def is_fresh(obj):
+    """Nobody else can be using it."""
+    return True
+
+
+def is_exclusive():
+    """Does this thread run alone?"""
+    return in_transaction()
+
+
+def atomic_enter():
+    """Exclude all transactions; False if this thread is in one already."""
+    if in_transaction():
+        return False
+    _turn.acquire()
+    _state.transaction = "atomic"
+    _state.deferred = []
+    return True
+
+
+def atomic_exit():
+    """Let transactions run again."""
+    _state.transaction = None
+    for action, args in _state.deferred:
+        action(*args)
+    _turn.release()
+
+
+def stats():
+    """Counts since the start: commits; the others stay 0."""
+    return dict(_counts)
+
+
+def inject_aborts(rate, seed):
+    """There is nothing to abort."""
+
+
+def switch_barriers(on):
+    """There are no barriers."""
+
+
+def log_open(path):
+    """A log without conflicts: the header of the C7 format."""
+    with open(path, "wb") as file:
+        file.write(b"STMGC-C7-PROF01\n")
+
+
+def log_close():
+    """Nothing is open."""
