@@ -138,7 +138,7 @@ step() {
     pid=$!
     while kill -0 "$pid" 2>/dev/null; do
         sleep 1
-        progress="setup: CPython $VERSION: $name, $(grep -cE '^gcc .* -c ' "$LOG" || true) files compiled, $((SECONDS - began)) s"
+        progress="setup: CPython $VERSION: $name, $(grep -cE '^gcc.* -c ' "$LOG" || true) files compiled, $((SECONDS - began)) s"
         if [[ -t 2 ]]; then
             printf '\r\e[K%s' "$progress" >&2
         elif ((SECONDS - began >= shown + 15)); then

@@ -1,0 +1,48 @@
+"""Run a Tornado or asyncio program's one event loop on every core, with serial semantics.
+
+    import tornado.stm
+
+    tornado.stm.run(main(), threads=4)      # instead of asyncio.run(main())
+"""
+
+import asyncio
+import os
+import sys
+
+__all__ = ["install", "run"]
+
+
+def run(main, *, threads=None, debug=None):
+    """Like ``asyncio.run``, on the transactional loop.
+
+    SIGTERM ends it gracefully: no new connections, what has begun is answered, then ``main`` is cancelled.
+
+    Args:
+        main: a coroutine.
+        threads: how many threads run transactions; by default as many as this process may use CPUs.
+        debug: asyncio's debug mode.
+
+    Returns:
+        What the coroutine returns.
+
+    Raises:
+        ValueError: ``threads`` is no positive integer.
+        Whatever the coroutine raises.
+    """
+    from . import runner
+
+    return runner.run(main, threads, debug)
+
+
+def install(threads=None):
+    """Make the transactional loop the one that ``asyncio.run``, ``asyncio.new_event_loop`` and Tornado create.
+
+    Args:
+        threads: as for `run`.
+
+    Raises:
+        ValueError: ``threads`` is no positive integer.
+    """
+    from . import runner
+
+    runner.install(threads)

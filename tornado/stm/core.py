@@ -14,15 +14,15 @@ def gil_is_enabled():
 
 try:
     from ._engine import (
-        Abort, Transaction, atomic_enter, atomic_exit, current, defer, exclusive, fresh, in_transaction, inject_aborts,
-        irrevocable, is_exclusive, is_fresh, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
+        Abort, Transaction, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
+        in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
     )
 
     COMPILED = True
 except ImportError:
     from .serial import (
-        Abort, Transaction, atomic_enter, atomic_exit, current, defer, exclusive, fresh, in_transaction, inject_aborts,
-        irrevocable, is_exclusive, is_fresh, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
+        Abort, Transaction, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
+        in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
     )
 
     COMPILED = False
@@ -48,7 +48,8 @@ def activate():
         return
     _activated = True
     if COMPILED:
-        from . import effects, instrument, twins
+        from . import effects, instrument, sockets, twins
 
+        sockets.install()
         effects.register(twins.TWINS)
         instrument.activate()

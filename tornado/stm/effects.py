@@ -116,7 +116,7 @@ TYPES = """
     itertools.islice ITERATOR
     itertools.cycle OPAQUE
     itertools.repeat ITERATOR
-    itertools.count OPAQUE
+    itertools.count ITERATOR
     itertools.takewhile ITERATOR
     itertools.dropwhile ITERATOR
     itertools.starmap ITERATOR
@@ -142,7 +142,8 @@ TYPES = """
     select.epoll INERT
     json.encoder.c_make_encoder INERT
     json.decoder.scanner.c_make_scanner INERT
-    tornado.speedups INERT
+    _io.TextIOWrapper INERT
+    _io.BufferedWriter INERT
     random.Random OPAQUE
     _random.Random OPAQUE
 """
@@ -380,7 +381,9 @@ CALLS = """
     itertools.filterfalse ITERATES
     itertools.compress ITERATES
     itertools.batched ITERATES
-    itertools.count.__next__ PURE
+    itertools.count PURE
+    builtins.list.__iter__ ITERATES
+    builtins.enumerate.__next__ ADVANCES
 
     types.GeneratorType.send RESUMES
     types.GeneratorType.throw RESUMES
@@ -444,6 +447,7 @@ CALLS = """
     contextvars.ContextVar.set SETS_CONTEXT
     contextvars.ContextVar.reset SETS_CONTEXT
 
+    tornado.stm._engine.* PURE
     _asyncio.get_running_loop PURE
     _asyncio._get_running_loop PURE
     _asyncio.get_event_loop PURE
@@ -601,6 +605,35 @@ CALLS = """
     _uuid.generate_time_safe PURE
     tornado.speedups.websocket_mask READS
     _warnings.warn EXCLUSIVE
+
+    _socket.socket.fileno PURE
+    _socket.socket.gettimeout PURE
+    _socket.socket.settimeout PURE
+    _socket.socket.setblocking PURE
+    _socket.socket.getblocking PURE
+    _socket.socket.getsockname PURE
+    _socket.socket.getpeername PURE
+    _socket.socket.getsockopt PURE
+    _socket.socket.setsockopt READS
+    _socket.socket.connect IRREVOCABLE
+    _socket.socket.connect_ex IRREVOCABLE
+    _socket.socket.bind IRREVOCABLE
+    _socket.socket.listen IRREVOCABLE
+    _socket.inet_pton PURE
+    _socket.inet_ntop PURE
+    _socket.inet_aton PURE
+    _socket.inet_ntoa PURE
+    _socket.getdefaulttimeout PURE
+    _thread.lock PURE
+    _thread.allocate_lock PURE
+    _thread.RLock PURE
+    _thread.lock.locked READS
+    _thread.RLock.locked READS
+    _thread.RLock._is_owned EXCLUSIVE
+    _io.TextIOWrapper.isatty PURE
+    _io.TextIOWrapper.fileno PURE
+    _io.BufferedWriter.fileno PURE
+    _tornado_speedups.websocket_mask READS
 """
 
 #: methods of OPAQUE types

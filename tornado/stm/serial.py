@@ -65,6 +65,11 @@ def defer(action, *args):
         action(*args)
 
 
+def before_commit(action, *args):
+    """Call when the function has returned."""
+    defer(action, *args)
+
+
 def on_abort(action, *args):
     """No attempt is rolled back here."""
 
@@ -80,7 +85,7 @@ def own(obj):
     """Nobody else runs: nothing to lock."""
 
 
-share = open_all = own
+share = open_all = change = own
 
 
 def fresh(obj):
@@ -96,6 +101,11 @@ def is_fresh(obj):
 def is_exclusive():
     """Does this thread run alone?"""
     return in_transaction()
+
+
+def is_unwinding():
+    """Nothing is ever rolled back."""
+    return False
 
 
 def atomic_enter():

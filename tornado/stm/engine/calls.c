@@ -260,6 +260,13 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
     case EFFECT_RUNS_CONTEXT:
+        if (a.n > 1) {
+            int effect = effect_as_callback(tx, a.args[1]);
+            if (effect < 0)
+                return -1;
+            if (effect != EFFECT_PURE && exclusive_for(tx, "call back of", a.args[1]) < 0)
+                return -1;
+        }
         return receiver == NULL ? 0 : open_context(tx, receiver);
     case EFFECT_SETS_CONTEXT: {
         PyObject *ctx = tx->tstate->context;
@@ -404,6 +411,12 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         *entry = e;
         PyObject *self = PyCFunction_GET_SELF(callable);
         int flags = PyCFunction_GET_FLAGS(callable);
+        if (self != NULL && PyType_Check(self) && a.n > 0
+            && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__new__") == 0) {
+            /* tuple.__new__(cls, ...): what the constructor of that type does. */
+            const EffectEntry *type_entry = lookup(self);
+            return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
+        }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
             return apply(tx, e, callable, a);
         more[0] = self;

@@ -130,6 +130,8 @@ stm_attention(Tx *tx)
         raise_abort();
         return -1;
     }
+    if (tx->releasing == AFTER_ABORT)
+        return abort_self(tx);
     if (tx->releasing && tx->grade == GRADE_NONE)
         return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
     if (stm_inject_rate != 0 && status == TX_ACTIVE && !tx->releasing
@@ -252,6 +254,13 @@ wait_for_predecessor(Tx *tx)
     return result;
 }
 
+static bool
+admitted(void *arg)
+{
+    (void)arg;
+    return atomic_load(&stm_exclusive_slot) == 0;
+}
+
 /* ---- Inevitability -------------------------------------------------------------- */
 
 static bool
@@ -293,6 +302,25 @@ take_token(Tx *tx)
     }
 }
 
+/* A finalizer runs while the thread drops what an ended transaction held. There
+ * is nothing to abort and to begin again, but nothing has been read either: so it
+ * steps back to idle and becomes exclusive when its turn comes. */
+static void
+become_exclusive_from_nothing(Tx *tx)
+{
+    int spins = 0;
+    for (;;) {
+        atomic_store(&tx->status, TX_IDLE);
+        wake_waiters();
+        wait_until_admitted(tx);
+        int expected = 0;
+        if (atomic_compare_exchange_strong(&token_slot, &expected, tx->slot))
+            break;
+        wait_step(&spins, token_free, tx);
+    }
+    atomic_store(&tx->status, TX_INEVITABLE);
+}
+
 /* From here on this transaction cannot be aborted: GRADE_IRREVOCABLE goes on
  * beside the others, GRADE_EXCLUSIVE alone. Returns -1 when it has to abort
  * first; the next attempt then begins in the grade asked for. */
@@ -305,7 +333,10 @@ become_inevitable(Tx *tx, int grade, const char *why)
         log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
     if (grade == GRADE_EXCLUSIVE)
         tx->want_exclusive = true;
-    if (tx->grade == GRADE_NONE) {
+    if (tx->grade == GRADE_NONE && tx->releasing) {
+        become_exclusive_from_nothing(tx);
+    }
+    else if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
             return -1;
         log_if(tx, LOG_WAIT_SYNC_PAUSE);
@@ -332,6 +363,10 @@ become_inevitable(Tx *tx, int grade, const char *why)
             wait_step(&spins, all_others_over, tx);
         log_if(tx, LOG_WAIT_DONE);
         tx->exclusives++;
+        /* It will commit: what it has put off can happen now, before what it
+         * is about to do at once. */
+        run_deferred(tx);
+        Py_CLEAR(tx->deferred);
     }
     return 0;
 }
@@ -346,13 +381,6 @@ inevitable_end(Tx *tx)
     tx->grade = GRADE_NONE;
     atomic_store(&token_slot, 0);
     wake_waiters();
-}
-
-static bool
-admitted(void *arg)
-{
-    (void)arg;
-    return atomic_load(&stm_exclusive_slot) == 0;
 }
 
 /* A transaction begins only while no other one is exclusive. */

@@ -110,6 +110,19 @@ call_tail(PyObject *const *args, Py_ssize_t n)
     return rest;
 }
 
+static int
+append_action(PyObject **list, PyObject *const *args, Py_ssize_t n)
+{
+    if (*list == NULL && (*list = PyList_New(0)) == NULL)
+        return -1;
+    PyObject *rest = call_tail(args, n);
+    PyObject *action = rest ? PyTuple_Pack(2, args[0], rest) : NULL;
+    int r = action ? PyList_Append(*list, action) : -1;
+    Py_XDECREF(rest);
+    Py_XDECREF(action);
+    return r;
+}
+
 static PyObject *
 defer(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
@@ -119,21 +132,38 @@ defer(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     Tx *tx = live_tx();
-    if (tx == NULL) {
+    if (tx == NULL || tx->grade == GRADE_EXCLUSIVE) {
         PyObject *r = PyObject_Vectorcall(args[0], args + 1, n - 1, NULL);
         Py_XDECREF(r);
         if (r == NULL)
             return NULL;
         Py_RETURN_NONE;
     }
-    if (tx->deferred == NULL && (tx->deferred = PyList_New(0)) == NULL)
+    if (append_action(&tx->deferred, args, n) < 0)
         return NULL;
-    PyObject *rest = call_tail(args, n);
-    PyObject *action = rest ? PyTuple_Pack(2, args[0], rest) : NULL;
-    int r = action ? PyList_Append(tx->deferred, action) : -1;
-    Py_XDECREF(rest);
-    Py_XDECREF(action);
-    if (r < 0)
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+before_commit(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (n < 1) {
+        PyErr_SetString(PyExc_TypeError, "before_commit() needs a callable");
+        return NULL;
+    }
+    Tx *tx = live_tx();
+    if (tx != NULL && append_action(&tx->prepared, args, n) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+change(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_whole_write(tx, obj) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -163,6 +193,16 @@ in_transaction(PyObject *self, PyObject *unused)
     (void)self;
     (void)unused;
     return PyBool_FromLong(live_tx() != NULL);
+}
+
+static PyObject *
+is_unwinding(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    Tx *tx = stm_self;
+    return PyBool_FromLong(tx != NULL && (tx->releasing == AFTER_ABORT
+                                          || atomic_load(&tx->status) == TX_DOOMED || tx->aborting));
 }
 
 static PyObject *
@@ -379,15 +419,19 @@ static PyMethodDef methods[] = {
      DOC("sys.monitoring callback for code that starts or resumes")},
     {"defer", _PyCFunction_CAST(defer), METH_FASTCALL,
      DOC("defer(f, *args): call at commit, in order; at once outside a transaction")},
+    {"before_commit", _PyCFunction_CAST(before_commit), METH_FASTCALL,
+     DOC("before_commit(f, *args): call when the function has returned, still able to abort")},
     {"on_abort", _PyCFunction_CAST(on_abort), METH_FASTCALL,
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
+    {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
     {"irrevocable", irrevocable, METH_VARARGS, DOC("irrevocable(why): from here on never abort")},
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
+    {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},
     {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
     {"fresh", fresh, METH_O, DOC("fresh(obj): declare it created in this transaction; return it")},
     {"is_fresh", engine_is_fresh, METH_O, DOC("was it created in this transaction?")},

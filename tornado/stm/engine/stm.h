@@ -143,7 +143,8 @@ typedef struct Tx {
     int live;                       /* barriers act: in a transaction, not paused */
     int paused;                     /* depth of engine code inside a transaction */
     int grade;
-    int releasing;                  /* dropping old values after a commit */
+    enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
+    bool aborting;                  /* rolling back */
     bool want_exclusive;            /* the next attempt starts exclusive */
     uint64_t inject_state;
     PyThreadState *tstate;
@@ -152,7 +153,8 @@ typedef struct Tx {
     Py_ssize_t n_owned, cap_owned;
     Undo *undo;
     Py_ssize_t n_undo, cap_undo;
-    PyObject *deferred;             /* list of (callable, args) */
+    PyObject *deferred;             /* list of (callable, args): run at commit */
+    PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     uint64_t commits, aborts, exclusives;
     TypeEntry types[TYPE_CACHE];
@@ -356,6 +358,7 @@ extern PyTypeObject Transaction_Type;
 PyObject *transaction_run(PyObject *self, PyObject *unused);
 int tx_begin(Tx *tx, uint64_t age);
 int tx_commit(Tx *tx);
+void run_deferred(Tx *tx);
 void tx_abort(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {

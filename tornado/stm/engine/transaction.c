@@ -129,12 +129,14 @@ tx_end(Tx *tx)
     wake_waiters();
 }
 
-static void
+/* Run the deferred actions, in order, with barriers off. */
+void
 run_deferred(Tx *tx)
 {
     PyObject *actions = tx->deferred;
     if (actions == NULL)
         return;
+    tx_pause(tx);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(actions); i++) {
         PyObject *action = PyList_GET_ITEM(actions, i);
         PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
@@ -142,12 +144,33 @@ run_deferred(Tx *tx)
             PyErr_FormatUnraisable("Exception ignored in the deferred action %R", action);
         Py_XDECREF(r);
     }
+    tx_resume(tx);
+}
+
+/* What has to be locked before there is no way back. */
+static int
+run_prepared(Tx *tx)
+{
+    PyObject *actions = tx->prepared;
+    tx->prepared = NULL;
+    int result = 0;
+    for (Py_ssize_t i = 0; actions != NULL && result == 0 && i < PyList_GET_SIZE(actions); i++) {
+        PyObject *action = PyList_GET_ITEM(actions, i);
+        PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
+        if (r == NULL)
+            result = -1;
+        Py_XDECREF(r);
+    }
+    Py_XDECREF(actions);
+    return result;
 }
 
 /* Drop the references that the ended transaction held, in a transaction of
- * their own: a finalizer in Python that they set off makes it exclusive. */
+ * their own.  After a commit, a finalizer in Python makes it exclusive.  After an
+ * abort the objects that die never existed in any serial run, and their finalizers
+ * are stopped at the first barrier. */
 static void
-release(Tx *tx)
+release(Tx *tx, int after)
 {
     PyObject *actions = tx->deferred, *fresh = tx->fresh;
     tx->deferred = tx->fresh = NULL;
@@ -155,17 +178,15 @@ release(Tx *tx)
         return;
     Transaction *txn = tx->txn;
     tx->txn = NULL;
-    tx->releasing = 1;
+    tx->releasing = after;
     bool want_exclusive = tx->want_exclusive;
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
     undo_forget(tx, 0);
     Py_XDECREF(actions);
     Py_XDECREF(fresh);
-    tx_pause(tx);
     run_deferred(tx);
-    tx_resume(tx);
     tx_end(tx);
-    tx->releasing = 0;
+    tx->releasing = HOLDING;
     tx->want_exclusive = want_exclusive;
     tx->txn = txn;
     /* What those finalizers wrote, exclusively, needs no undoing. */
@@ -177,6 +198,11 @@ release(Tx *tx)
 int
 tx_commit(Tx *tx)
 {
+    if (tx->prepared != NULL && run_prepared(tx) < 0) {
+        if (tx->grade == GRADE_NONE)
+            return -1;
+        PyErr_FormatUnraisable("Exception ignored before a commit");
+    }
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
             return -1;
@@ -188,20 +214,21 @@ tx_commit(Tx *tx)
     }
     tx_pause(tx);
     order_inserted_keys(tx);
-    run_deferred(tx);
     tx_resume(tx);
+    run_deferred(tx);
     tx->commits++;
     log_if(tx, LOG_COMMIT);
     if (tx->txn != NULL)
         atomic_store(&tx->txn->done, 1);
     tx_end(tx);
-    release(tx);
+    release(tx, AFTER_COMMIT);
     return 0;
 }
 
 void
 tx_abort(Tx *tx)
 {
+    tx->aborting = true;
     tx_pause(tx);
     contention_clear_async(tx);
     undo_rollback(tx);
@@ -209,10 +236,12 @@ tx_abort(Tx *tx)
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
     Py_CLEAR(tx->deferred);
+    Py_CLEAR(tx->prepared);
     tx->paused = 0;
     log_if(tx, LOG_ABORT);
     tx_end(tx);
-    release(tx);
+    release(tx, AFTER_ABORT);
+    tx->aborting = false;
 }
 
 /* ---- Transactions as objects ----------------------------------------------------------- */
@@ -268,6 +297,16 @@ transaction_dealloc(PyObject *self)
     Py_TYPE(self)->tp_free(self);
 }
 
+static int
+instrument_callable(Tx *tx, PyObject *f)
+{
+    if (PyMethod_Check(f))
+        f = PyMethod_GET_FUNCTION(f);
+    if (PyFunction_Check(f))
+        return ensure_instrumented(tx, f);
+    return exclusive_for(tx, "a transaction of", f);
+}
+
 /* Run to the commit, however often it takes. Returns what the function returns
  * or raises what it raises, once. */
 PyObject *
@@ -295,7 +334,8 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         if (tx->want_exclusive && become_inevitable(tx, GRADE_EXCLUSIVE, "asked for in the last attempt") < 0)
             aborted = true;
         else {
-            result = PyObject_Call(t->function, t->args, NULL);
+            if (instrument_callable(tx, t->function) == 0)
+                result = PyObject_Call(t->function, t->args, NULL);
             if (result == NULL) {
                 exception = PyErr_GetRaisedException();
                 aborted = Py_IS_TYPE(exception, (PyTypeObject *)stm_Abort) && tx->grade == GRADE_NONE;
@@ -308,10 +348,8 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         PyErr_Clear();
         int expected = TX_ACTIVE;
         atomic_compare_exchange_strong(&tx->status, &expected, TX_DOOMED);
-        tx_pause(tx);
         Py_CLEAR(result);
         Py_CLEAR(exception);
-        tx_resume(tx);
         tx_abort(tx);
         if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_exclusive = true;

@@ -1,0 +1,351 @@
+"""The asyncio event loop whose callbacks, timers and file descriptor events are transactions.
+
+A subclass of asyncio's own selector loop.  Its transports, servers, streams and ``sock_*`` methods are asyncio's, and run
+instrumented like a user's code; what is replaced here is where work is queued and what waits for it.  Methods without
+``@trusted`` are ordinary code too: their state (the readers and writers of a descriptor, a handle's flags) is locked and
+undone like any other, and what leaves the process's memory is deferred to the commit.
+"""
+
+import asyncio
+import itertools
+import signal
+import sys
+import threading
+import warnings
+import weakref
+from asyncio import events, futures, tasks
+
+from . import core
+from .core import trusted
+from .scheduler import Scheduler, Watch
+
+
+#: seconds that a program has, after SIGTERM, to finish what it has begun
+GRACE = 0.6
+
+
+class TransactionalEventLoop(asyncio.SelectorEventLoop):
+    """An event loop that runs its callbacks on several threads, as if one after the other.
+
+    Args:
+        threads: how many threads run transactions, the caller of ``run_forever`` among them.
+    """
+
+    def __init__(self, threads):
+        core.activate()
+        use_python_futures()
+        self._scheduler = Scheduler(self, threads)
+        self._watches = {}
+        self._awaited = False
+        self.terminated = False  # by SIGTERM
+        super().__init__()
+
+    # -- Callbacks and timers ------------------------------------------------------------------------------------------
+
+    def _call_soon(self, callback, args, context):
+        handle = events.Handle(callback, args, self, context)
+        core.defer(self._scheduler.submit, handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback, *args, context=None):
+        """Like `call_soon`; for threads that run no transactions too."""
+        self._check_closed()
+        if self._debug:
+            self._check_callback(callback, "call_soon_threadsafe")
+        return self._call_soon(callback, args, context)
+
+    def call_at(self, when, callback, *args, context=None):
+        """Like `call_later`, with an absolute time of the loop's clock in seconds."""
+        if when is None:
+            raise TypeError("when cannot be None")
+        self._check_closed()
+        if self._debug:
+            self._check_callback(callback, "call_at")
+        timer = events.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True
+        core.defer(self._scheduler.arm, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle):
+        if handle._scheduled:
+            core.defer(self._scheduler.timer_cancelled)
+
+    def _check_thread(self):
+        # Transactions are on the loop's thread, whichever that is.
+        if core.in_transaction() or self._thread_id is None:
+            return
+        super()._check_thread()
+
+    # -- File descriptors ----------------------------------------------------------------------------------------------
+
+    def _watch(self, fd):
+        fd = fd if isinstance(fd, int) else int(fd.fileno())
+        watch = self._watches.get(fd)
+        if watch is None:
+            watch = self._watches[fd] = Watch(fd)
+        return watch
+
+    def _add_reader(self, fd, callback, *args):
+        self._check_closed()
+        handle = events.Handle(callback, args, self, None)
+        watch = self._watch(fd)
+        replaced = watch.reader
+        watch.reader = handle
+        core.defer(self._scheduler.watch, watch)
+        if replaced is not None:
+            replaced.cancel()
+        return handle
+
+    def _remove_reader(self, fd):
+        if self.is_closed():
+            return False
+        watch = self._watch(fd)
+        handle = watch.reader
+        if handle is None:
+            return False
+        watch.reader = None
+        core.defer(self._scheduler.watch, watch)
+        handle.cancel()
+        return True
+
+    def _add_writer(self, fd, callback, *args):
+        self._check_closed()
+        handle = events.Handle(callback, args, self, None)
+        watch = self._watch(fd)
+        replaced = watch.writer
+        watch.writer = handle
+        core.defer(self._scheduler.watch, watch)
+        if replaced is not None:
+            replaced.cancel()
+        return handle
+
+    def _remove_writer(self, fd):
+        if self.is_closed():
+            return False
+        watch = self._watch(fd)
+        handle = watch.writer
+        if handle is None:
+            return False
+        watch.writer = None
+        core.defer(self._scheduler.watch, watch)
+        handle.cancel()
+        return True
+
+    # -- Signals -------------------------------------------------------------------------------------------------------
+    # The interpreter writes signal numbers to the self-pipe; the scheduler reads them between transactions.
+
+    def _make_self_pipe(self):
+        import socket
+
+        self._ssock, self._csock = socket.socketpair()
+        self._ssock.setblocking(False)
+        self._csock.setblocking(False)
+        self._internal_fds += 1
+        self._scheduler.add_special(self._ssock.fileno(), self._read_from_self)
+
+    def _close_self_pipe(self):
+        self._scheduler.remove_special(self._ssock.fileno())
+        self._ssock.close()
+        self._csock.close()
+        self._ssock = self._csock = None
+        self._internal_fds -= 1
+
+    @trusted
+    def _add_callback_signalsafe(self, handle):
+        self._scheduler.submit(handle)
+
+    # -- Threads -------------------------------------------------------------------------------------------------------
+
+    def run_in_executor(self, executor, func, *args):
+        """Run the function on a thread of the executor, which gets it when the transaction commits."""
+        if not core.in_transaction():
+            return super().run_in_executor(executor, func, *args)
+        self._check_closed()
+        if self._debug:
+            self._check_callback(func, "run_in_executor")
+        future = self.create_future()
+        core.defer(self._submit_to_executor, executor, func, args, future)
+        return future
+
+    @trusted
+    def _submit_to_executor(self, executor, func, args, future):
+        self._scheduler.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
+
+    # -- Run and stop --------------------------------------------------------------------------------------------------
+
+    def run_forever(self):
+        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
+        self._run_forever_setup()
+        graceful = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        if graceful:
+            self.add_signal_handler(signal.SIGTERM, self._drain)
+        try:
+            self._scheduler.run()
+        finally:
+            if graceful:
+                self.remove_signal_handler(signal.SIGTERM)
+            self._run_forever_cleanup()
+
+    def run_until_complete(self, future):
+        """Run until the future is done; return its result or raise its exception."""
+        self._awaited = True
+        try:
+            return super().run_until_complete(future)
+        finally:
+            self._awaited = False
+
+    # A graceful end: accept nothing new; go on with what has begun, for a while; then cancel all tasks.
+
+    def _drain(self):
+        if not self.terminated:
+            self.terminated = True
+            core.defer(self._scheduler.drain, GRACE, self._end_gracefully)
+
+    def _end_gracefully(self):
+        for task in asyncio.all_tasks(self):
+            task.cancel()
+        if not self._awaited:
+            self.stop()
+
+    def stop(self):
+        """Run what is ready at the commit of this transaction, then return from `run_forever`."""
+        core.defer(self._scheduler.stop)
+
+    def close(self):
+        """Release the descriptors of the loop.  Raises RuntimeError while it runs."""
+        if self.is_closed():
+            return
+        super().close()
+        self._scheduler.close()
+
+
+def _hand_over(loop, executor, func, args, future):
+    """A transaction of its own, exclusive: thread pools are full of locks of other threads."""
+    core.exclusive("handing a function to an executor")
+    if future.cancelled():
+        return
+    try:
+        submitted = asyncio.SelectorEventLoop.run_in_executor(loop, executor, func, *args)
+    except BaseException as e:
+        future.set_exception(e)
+        return
+    futures._chain_future(submitted, future)
+
+
+for _method in ("run_forever", "run_until_complete", "stop", "close", "_make_self_pipe", "_close_self_pipe"):
+    trusted(getattr(TransactionalEventLoop, _method))
+for _method in (
+    "_process_self_data", "_handle_signal", "_write_to_self", "_read_from_self", "_run_forever_setup",
+    "_run_forever_cleanup",
+):
+    trusted(getattr(TransactionalEventLoop, _method))
+
+
+# ---- Futures and tasks ---------------------------------------------------------------------------------------------
+
+_task_numbers = itertools.count(1)
+
+
+@trusted
+def _next_task_number():
+    return next(_task_numbers)
+
+
+class TaskRegistry:
+    """In the place of asyncio's weak set of tasks: creating and ending tasks conflicts with nothing.
+
+    Whoever wants to see all tasks does so exclusively.
+    """
+
+    def __init__(self):
+        self._references = {}
+
+    @trusted
+    def add(self, task):
+        references, key = self._references, id(task)
+
+        @trusted
+        def forget(reference):
+            if references.get(key) is reference:
+                del references[key]
+
+        references[key] = weakref.ref(task, forget)
+
+    @trusted
+    def discard(self, task):
+        self._references.pop(id(task), None)
+
+    @trusted
+    def __iter__(self):
+        core.exclusive("a look at all tasks")
+        tasks_ = [reference() for reference in list(self._references.values())]
+        return iter([task for task in tasks_ if task is not None])
+
+    @trusted
+    def __len__(self):
+        return sum(1 for _ in self)
+
+
+_python_futures = False
+
+
+def use_python_futures():
+    """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
+
+    Modules that have imported the names before get them too.  The current task stays with asyncio's C code, which keeps
+    it per thread.
+    """
+    global _python_futures
+    if _python_futures or not core.COMPILED:
+        return
+    _python_futures = True
+    replaced = {id(futures.Future): futures._PyFuture, id(tasks.Task): tasks._PyTask, id(asyncio.all_tasks): tasks._py_all_tasks}
+    for module in list(sys.modules.values()):
+        namespace = getattr(module, "__dict__", None)
+        if namespace is None or module is sys.modules["_asyncio"]:
+            continue
+        for name, value in list(namespace.items()):
+            if id(value) in replaced and not name.startswith(("_C", "_c_")):
+                setattr(module, name, replaced[id(value)])
+    futures.future_add_to_awaited_by = futures._py_future_add_to_awaited_by
+    futures.future_discard_from_awaited_by = futures._py_future_discard_from_awaited_by
+    tasks._py_enter_task = tasks._c_enter_task
+    tasks._py_leave_task = tasks._c_leave_task
+    tasks._py_swap_current_task = tasks._c_swap_current_task
+    tasks._py_current_task = tasks._c_current_task
+    tasks._task_name_counter = _next_task_number
+    tasks._scheduled_tasks = TaskRegistry()
+    futures._PyFuture.__del__ = _quiet_finalizer(futures._PyFuture.__del__)
+    tasks._PyTask.__del__ = _quiet_finalizer(tasks._PyTask.__del__)
+    warnings._warn_unawaited_coroutine = _quiet_finalizer(warnings._warn_unawaited_coroutine)
+    forgive_aborted_finalizers()
+
+
+def _quiet_finalizer(finalizer):
+    """Complain of nothing that an aborted attempt has left behind.
+
+    The finalizer is trusted: it looks at an object that nobody else can see any more.
+    """
+    trusted(finalizer)
+
+    @trusted
+    def quiet(dying):
+        if not core.is_unwinding():
+            finalizer(dying)
+
+    return quiet
+
+
+def forgive_aborted_finalizers():
+    """Be silent when an aborted attempt unwinds through a finalizer: what dies there never existed."""
+    previous = sys.unraisablehook
+
+    @trusted
+    def hook(unraisable):
+        if unraisable.exc_type is not core.Abort:
+            previous(unraisable)
+
+    sys.unraisablehook = hook

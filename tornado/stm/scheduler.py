@@ -1,0 +1,458 @@
+"""Which transaction runs next, on which thread, and who polls meanwhile.
+
+Leader and followers: any thread with nothing to run becomes the one that polls; when it comes back with work it runs
+the first piece itself and wakes others only for the rest.  So a lightly loaded server hands nothing over.
+
+All of it is trusted code, called between transactions or as deferred actions of one that commits.
+"""
+
+import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import asyncio
+import errno
+import heapq
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import deque
+
+from . import core, sockets
+from .core import trusted
+
+READ_EVENTS = ~select.EPOLLOUT
+WRITE_EVENTS = ~select.EPOLLIN
+
+
+class Watch:
+    """What the loop waits for on one file descriptor.
+
+    `reader` and `writer` (asyncio handles or None) belong to transactions.  The rest belongs to the scheduler, under its
+    lock: `busy` while an event of this descriptor is queued or being handled (the kernel then reports no other, so events
+    of one connection never overtake each other), `flushing` an Outbox to empty, `armed` the events last asked for,
+    `draining` when no connection is accepted any more.
+    """
+
+    __slots__ = ("fd", "reader", "writer", "busy", "flushing", "armed", "draining")
+
+    def __init__(self, fd):
+        self.fd = fd
+        self.reader = self.writer = None
+        self.busy = False
+        self.flushing = None
+        self.armed = None
+        self.draining = False
+
+
+class Scheduler:
+    """The ready queue, the timers, the poller and the worker threads of one event loop."""
+
+    def __init__(self, loop, threads):
+        self.loop = loop
+        self.threads = threads
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._idle_count = 0
+        self._ready = deque()
+        self._timers = []
+        self._timer_order = 0
+        self._cancelled_timers = 0
+        self._epoll = select.epoll()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
+        self._special = {self._wake_fd: self._drain_wakeups}
+        self._watches = {}
+        self._polling = False
+        self._poll_until = None
+        self._running = 0
+        self._drained = None  # (when to stop waiting, what to call then)
+        self._quiet = 0
+        self._stop_at = None  # run what is older than this, then stop
+        self._failure = None
+        self._last = threading.local()  # per thread: who scheduled last, and which transaction
+
+    # -- Enqueue -------------------------------------------------------------------------------------------------------
+
+    def submit(self, handle):
+        """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
+        parent = core.current()
+        last = self._last
+        previous = getattr(last, "child", None) if getattr(last, "parent", None) is parent else None
+        transaction = core.Transaction(run_handle, (handle,), previous)
+        last.parent, last.child = parent, transaction
+        self._push((transaction,))
+
+    def _push(self, transactions):
+        with self._lock:
+            self._ready.extend(transactions)
+            self._wake_for(len(transactions))
+
+    def _wake_for(self, count):
+        """Under the lock: somebody must look at the ready queue."""
+        count = min(count, len(self._ready))
+        if self._idle_count:
+            self._idle.notify(count)
+            count -= self._idle_count
+        if count > 0 and self._polling:
+            self._wake_poller()
+
+    def _wake_poller(self):
+        try:
+            os.eventfd_write(self._wake_fd, 1)
+        except (BlockingIOError, OSError):
+            pass
+
+    def _drain_wakeups(self):
+        try:
+            os.eventfd_read(self._wake_fd)
+        except BlockingIOError:
+            pass
+
+    # -- Timers --------------------------------------------------------------------------------------------------------
+
+    def arm(self, timer):
+        """At commit: start a timer."""
+        with self._lock:
+            self._timer_order += 1
+            heapq.heappush(self._timers, (timer._when, self._timer_order, timer))
+            if self._polling and (self._poll_until is None or timer._when < self._poll_until):
+                self._wake_poller()
+
+    def timer_cancelled(self):
+        """At commit: one more timer is only waiting to be forgotten."""
+        with self._lock:
+            self._cancelled_timers += 1
+            if self._cancelled_timers > 100 and 2 * self._cancelled_timers > len(self._timers):
+                self._timers = [entry for entry in self._timers if entry[2] is None or not entry[2]._cancelled]
+                heapq.heapify(self._timers)
+                self._cancelled_timers = 0
+
+    def _due_timers(self):
+        """Under the lock."""
+        due = []
+        timers = self._timers
+        if timers:
+            now = self.loop.time() + self.loop._clock_resolution
+            while timers and timers[0][0] < now:
+                timer = heapq.heappop(timers)[2]
+                if timer is None:
+                    due.append(core.Transaction(core.defer, (self._look_whether_drained,)))
+                elif not timer._cancelled:
+                    due.append(core.Transaction(run_timer, (timer,)))
+        return due
+
+    # -- File descriptors ----------------------------------------------------------------------------------------------
+
+    def watch(self, watch):
+        """At commit: its reader or writer has changed."""
+        with self._lock:
+            self._watches[watch.fd] = watch
+            if not watch.busy:
+                self._arm(watch)
+
+    def rearm(self, watch):
+        """At commit of the transaction that handled its event."""
+        with self._lock:
+            watch.busy = False
+            self._arm(watch)
+
+    def flush_later(self, outbox):
+        """Send the rest of the outbox when the kernel takes more."""
+        with self._lock:
+            watch = self._watches.get(outbox.fd)
+            if watch is None:
+                watch = self._watches[outbox.fd] = Watch(outbox.fd)
+            watch.flushing = outbox
+            if not watch.busy:
+                self._arm(watch)
+
+    def _arm(self, watch):
+        """Under the lock: ask the kernel for the next event."""
+        events = 0
+        if watch.reader is not None and not watch.draining:
+            if sockets.has_input(watch.fd):
+                self._event(watch, select.EPOLLIN)
+                self._wake_for(1)
+                return
+            events |= select.EPOLLIN
+        if watch.writer is not None or watch.flushing is not None:
+            events |= select.EPOLLOUT
+        if not events:
+            if watch.armed is not None:
+                watch.armed = None
+                try:
+                    self._epoll.unregister(watch.fd)
+                except OSError:
+                    pass  # closed: the kernel has forgotten it
+            return
+        mask = events | select.EPOLLONESHOT
+        try:
+            self._epoll.modify(watch.fd, mask)
+        except OSError as e:
+            if e.errno not in (errno.ENOENT, errno.EBADF):
+                raise
+            try:
+                self._epoll.register(watch.fd, mask)
+            except OSError as e:
+                if e.errno == errno.EPERM:
+                    # A regular file: always ready.
+                    self._event(watch, events)
+                    self._wake_for(1)
+                elif e.errno != errno.EBADF:
+                    raise
+        watch.armed = events
+
+    def _event(self, watch, events):
+        """Under the lock: the kernel has reported events; it reports no others until the descriptor is armed again."""
+        outbox = watch.flushing
+        if outbox is not None and events & WRITE_EVENTS:
+            if outbox.flush():
+                watch.flushing = None
+        wanted = (watch.reader is not None and events & READ_EVENTS) or (
+            watch.writer is not None and events & WRITE_EVENTS and watch.flushing is None
+        )
+        if wanted:
+            watch.busy = True
+            self._ready.append(core.Transaction(handle_event, (self, watch, events)))
+        else:
+            self._arm(watch)
+
+    def add_special(self, fd, action):
+        """Call this outside transactions whenever the descriptor is readable (the wake-up pipe of signals)."""
+        self._special[fd] = action
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def remove_special(self, fd):
+        """Undo `add_special`."""
+        if self._special.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    # -- Drain -------------------------------------------------------------------------------------------------------
+
+    def drain(self, grace, then):
+        """Accept no more connections; when nothing is left to do, or after `grace` seconds, call `then` as a transaction.
+
+        That one runs before everything that is still in the queue.
+        """
+        with self._lock:
+            for watch in self._watches.values():
+                if watch.reader is not None and _is_listening(watch.fd):
+                    watch.draining = True
+                    if watch.armed is not None:
+                        try:
+                            self._epoll.unregister(watch.fd)
+                        except OSError:
+                            pass
+            self._drained = (time.monotonic() + grace, then)
+        self._look_whether_drained()
+
+    def _look_whether_drained(self):
+        with self._lock:
+            until, then = self._drained
+            # The one that looks is running too, or comes from a timer.
+            idle = not self._ready and self._running <= 1 and not any(
+                watch.busy or watch.flushing for watch in self._watches.values()
+            )
+            if idle:
+                self._quiet += 1
+            else:
+                self._quiet = 0
+            timers = any(entry[0] < until and entry[2] is not None for entry in self._timers)
+            if (self._quiet > 2 and not timers) or time.monotonic() >= until:
+                self._ready.appendleft(core.Transaction(then, ()))
+                self._wake_for(1)
+                return
+            self._timer_order += 1
+            heapq.heappush(self._timers, (time.monotonic() + DRAIN_STEP, self._timer_order, None))
+            if self._polling:
+                self._wake_poller()
+
+    # -- Run -----------------------------------------------------------------------------------------------------------
+
+    def stop(self):
+        """At commit: run what is ready now, then return from `run`."""
+        with self._lock:
+            self._stop_at = core.Transaction(stop_marker, ()).age
+            self._idle.notify_all()
+            self._wake_poller()
+
+    def run(self):
+        """Run transactions on all threads until `stop`.  Raises what a callback raised to end the loop."""
+        self._stop_at = self._stop_at if self._stop_at is not None else None
+        helpers = [
+            threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
+        ]
+        for helper in helpers:
+            helper.start()
+        try:
+            self._work(threading.current_thread() is threading.main_thread())
+        finally:
+            with self._lock:
+                if self._stop_at is None:
+                    self._stop_at = 0
+                self._idle.notify_all()
+                self._wake_poller()
+            for helper in helpers:
+                helper.join()
+            with self._lock:
+                self._stop_at = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _helper(self):
+        loop = self.loop
+        # Signals are the main thread's business.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        asyncio._set_running_loop(loop)
+        sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
+        try:
+            self._work(False)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _next(self):
+        """Under the lock: the next transaction, or None."""
+        ready = self._ready
+        if ready and (self._stop_at is None or ready[0].age < self._stop_at):
+            self._running += 1
+            return ready.popleft()
+        return None
+
+    def _work(self, main):
+        lock = self._lock
+        while True:
+            with lock:
+                if self._timers and self._timers[0][0] <= self.loop.time():
+                    self._ready.extend(self._due_timers())
+                transaction = self._next()
+                if transaction is None:
+                    if self._stop_at is not None:
+                        return
+                    if self._polling:
+                        self._idle_count += 1
+                        self._idle.wait()
+                        self._idle_count -= 1
+                        continue
+                    self._polling = True
+                    timeout = self._timeout()
+            if transaction is None:
+                self._poll(timeout)
+            else:
+                self._run_one(transaction, main)
+
+    def _timeout(self):
+        """Under the lock: how long polling may take, in seconds; -1 for ever."""
+        if self._timers:
+            self._poll_until = self._timers[0][0]
+            return max(0.0, self._poll_until - self.loop.time())
+        self._poll_until = None
+        return -1
+
+    def _poll(self, timeout):
+        events = ()
+        try:
+            events = self._epoll.poll(timeout, 256)
+        finally:
+            actions = []
+            with self._lock:
+                self._polling = False
+                before = len(self._ready)
+                for fd, mask in events:
+                    action = self._special.get(fd)
+                    if action is not None:
+                        actions.append(action)
+                        continue
+                    watch = self._watches.get(fd)
+                    if watch is not None and not watch.busy:
+                        self._event(watch, mask)
+                self._ready.extend(self._due_timers())
+                # This thread takes the first itself.
+                more = len(self._ready) - before - 1
+                if more > 0:
+                    self._wake_for(more)
+        for action in actions:
+            action()
+
+    def _run_one(self, transaction, main):
+        if main:
+            # A Python signal handler must not run inside a transaction that may be rolled back.
+            blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, MASKED_SIGNALS)
+        try:
+            transaction.run()
+        except BaseException as e:
+            with self._lock:
+                self._failure = self._failure or e
+                self._stop_at = 0
+                self._idle.notify_all()
+                self._wake_poller()
+        finally:
+            with self._lock:
+                self._running -= 1
+            if main:
+                _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def close(self):
+        """Forget everything; the loop is closed."""
+        self._ready.clear()
+        self._timers.clear()
+        self._watches.clear()
+        self._epoll.close()
+        os.close(self._wake_fd)
+
+
+#: seconds between two looks whether a draining loop has nothing left to do
+DRAIN_STEP = 0.02
+
+#: signals that a program may handle in Python; faults are left alone
+MASKED_SIGNALS = signal.valid_signals() - {
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGKILL,
+    signal.SIGSTOP,
+}
+
+for _name, _member in list(vars(Scheduler).items()) + list(vars(Watch).items()):
+    if hasattr(_member, "__code__"):
+        trusted(_member)
+
+
+@trusted
+def _is_listening(fd):
+    try:
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
+
+
+@trusted
+def stop_marker():
+    """What a transaction runs that only marks a point in the order of ages."""
+
+
+# ---- What the transactions run: ordinary code, with barriers --------------------------------------------------------
+
+
+def run_handle(handle):
+    """A callback."""
+    if not handle._cancelled:
+        handle._run()
+
+
+def run_timer(timer):
+    """A timer that is due."""
+    timer._scheduled = False
+    if not timer._cancelled:
+        timer._run()
+
+
+def handle_event(scheduler, watch, events):
+    """An event of a file descriptor: its reader, then its writer."""
+    core.defer(scheduler.rearm, watch)
+    reader = watch.reader
+    if reader is not None and events & READ_EVENTS and not reader._cancelled:
+        reader._run()
+    writer = watch.writer
+    if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
+        writer._run()
