@@ -14,15 +14,17 @@ def gil_is_enabled():
 
 try:
     from ._engine import (
-        Abort, Transaction, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
-        in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
+        Abort, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
+        in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open,
+        on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers, unstarted_function,
     )
 
     COMPILED = True
 except ImportError:
     from .serial import (
-        Abort, Transaction, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
-        in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open, on_abort, open_all, own, share, stats, switch_barriers,
+        Abort, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
+        in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open,
+        on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers,
     )
 
     COMPILED = False
@@ -30,7 +32,7 @@ except ImportError:
 PARALLEL = COMPILED and not gil_is_enabled()
 
 if COMPILED:
-    from .instrument import trusted
+    from .instrument import has_barriers, instrument, instrument_module_code, trusted
 else:
 
     def trusted(function):
@@ -48,8 +50,9 @@ def activate():
         return
     _activated = True
     if COMPILED:
-        from . import effects, instrument, sockets, twins
+        from . import effects, finalizers, instrument, sockets, twins
 
+        finalizers.install()
         sockets.install()
         effects.register(twins.TWINS)
         instrument.activate()

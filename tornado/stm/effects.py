@@ -8,6 +8,7 @@ Kinds of types
     INERT      has no state that changes          INSTANCE   attributes only       LIST DICT ODICT SET DEQUE BYTEARRAY
     TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
     MODULE CLASS FUNCTION METHOD CONTEXT           OPAQUE     C state that cannot be put back
+    PROXY BUFFER   what the mapping proxy or memoryview is around
 
 Effects of calls (the receiver of a method counts as the first argument)
     PURE         reads and changes nothing that a transaction may change
@@ -16,8 +17,10 @@ Effects of calls (the receiver of a method counts as the first argument)
     ITERATES     takes items from the arguments
     GETS_KEY PUTS_KEY DELETES_KEY      the first argument at the key that is the second
     MUTATES      changes the first argument in any way, takes items from the others
+    MUTATES_DEEP the same, and reads all that the arguments contain
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
-    GETS_ATTR SETS_ATTR                the first argument's attribute that the second names
+    GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
+    RAISES       sets what raising sets in the first argument, an exception
     RESUMES      continues a generator or coroutine
     ADVANCES     takes the next item of an iterator
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
@@ -29,9 +32,13 @@ Effects of calls (the receiver of a method counts as the first argument)
 Functions that have a *twin*, a transactional stand-in, are listed in `twins`.
 """
 
+import _hashlib
+import _random
 import builtins
 import importlib
+import io
 import types
+import zlib
 
 from . import _engine
 
@@ -55,12 +62,12 @@ TYPES = """
     types.ClassMethodDescriptorType INERT
     types.GetSetDescriptorType INERT
     types.MemberDescriptorType INERT
-    types.MappingProxyType INERT
+    types.MappingProxyType PROXY
     types.GenericAlias INERT
     types.UnionType INERT
     types.TracebackType INERT
     types.FrameType INERT
-    types.CellType INERT
+    types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
     builtins.object INERT
     builtins.property FUNCTION
@@ -69,7 +76,7 @@ TYPES = """
     builtins.super INERT
     builtins.tuple TUPLE
     builtins.frozenset TUPLE
-    builtins.memoryview INERT
+    builtins.memoryview BUFFER
     builtins.list LIST
     builtins.dict DICT
     collections.defaultdict DICT
@@ -125,7 +132,7 @@ TYPES = """
     itertools.permutations OPAQUE
     itertools.combinations OPAQUE
     itertools.groupby OPAQUE
-    itertools.zip_longest ITERATOR
+    itertools.zip_longest OPAQUE
     itertools.pairwise ITERATOR
     itertools.filterfalse ITERATOR
     itertools.compress ITERATOR
@@ -134,7 +141,6 @@ TYPES = """
     io.BytesIO OPAQUE
     zoneinfo.ZoneInfo INERT
     uuid.SafeUUID INERT
-    threading._local UNKNOWN
     array.array UNKNOWN
     _thread.lock INERT
     _thread.RLock INERT
@@ -147,6 +153,25 @@ TYPES = """
     random.Random OPAQUE
     _random.Random OPAQUE
 """
+
+
+
+async def _async_generator():
+    yield
+
+
+async def _coroutine():
+    pass
+
+
+def _awaitables():
+    """Examples of the awaitables of asynchronous generators, and of the iterator of a coroutine."""
+    generator, coroutine = _async_generator(), _coroutine()
+    examples = [generator.asend(None), generator.athrow(GeneratorExit), coroutine.__await__()]
+    for example in examples:
+        example.close()
+    return examples
+
 
 #: types that have no public name
 HIDDEN_TYPES = [
@@ -169,15 +194,15 @@ HIDDEN_TYPES = [
     (iter(set()), "ITERATOR"),
     (reversed([]), "ITERATOR"),
     (iter(int, 0), "ITERATOR"),
+    *((awaitable, "ITERATOR") for awaitable in _awaitables()),
 ]
 
 CALLS = """
-    builtins.str.* ITERATES
-    builtins.str.format DEEP
-    builtins.str.format_map DEEP
-    builtins.str.__mod__ DEEP
-    builtins.bytes.* ITERATES
+    builtins.str.* DEEP
+    builtins.str.join ITERATES
+    builtins.bytes.* DEEP
     builtins.int.* PURE
+    builtins.int.from_bytes READS
     builtins.float.* PURE
     builtins.complex.* PURE
     builtins.bool.* PURE
@@ -186,9 +211,14 @@ CALLS = """
     builtins.tuple.* DEEP
     builtins.frozenset.* ITERATES
     builtins.memoryview.* PURE
+    builtins.memoryview.tobytes READS
+    builtins.memoryview.tolist READS
+    builtins.memoryview.hex READS
     builtins.property.* PURE
     types.MappingProxyType.* PURE
-    types.MappingProxyType.copy PURE
+    types.MappingProxyType.get GETS_KEY
+    types.MappingProxyType.copy READS
+    types.MappingProxyType.keys PURE
     types.GenericAlias.* PURE
     types.CodeType.* PURE
 
@@ -196,13 +226,12 @@ CALLS = """
     builtins.list.extend LIST_EXTEND
     builtins.list.pop LIST_POP
     builtins.list.insert MUTATES
-    builtins.list.remove MUTATES
+    builtins.list.remove MUTATES_DEEP
     builtins.list.clear MUTATES
     builtins.list.reverse MUTATES
     builtins.list.copy READS
     builtins.list.count DEEP
     builtins.list.index DEEP
-    builtins.list.sort EXCLUSIVE
     builtins.list.__reversed__ ITERATES
     builtins.list.__getitem__ GETS_KEY
     builtins.list.__setitem__ PUTS_KEY
@@ -217,7 +246,6 @@ CALLS = """
     builtins.dict.setdefault PUTS_KEY
     builtins.dict.pop DELETES_KEY
     builtins.dict.popitem MUTATES
-    builtins.dict.update MUTATES
     builtins.dict.clear MUTATES
     builtins.dict.copy READS
     builtins.dict.keys PURE
@@ -232,7 +260,7 @@ CALLS = """
     collections.OrderedDict.popitem MUTATES
     collections.OrderedDict.pop DELETES_KEY
     collections.OrderedDict.setdefault PUTS_KEY
-    collections.OrderedDict.update MUTATES
+    collections.OrderedDict.update MUTATES_DEEP
     collections.OrderedDict.clear MUTATES
     collections.OrderedDict.copy READS
     collections.OrderedDict.keys READS
@@ -266,7 +294,7 @@ CALLS = """
     collections.deque.extend MUTATES
     collections.deque.extendleft MUTATES
     collections.deque.insert MUTATES
-    collections.deque.remove MUTATES
+    collections.deque.remove MUTATES_DEEP
     collections.deque.clear MUTATES
     collections.deque.reverse MUTATES
     collections.deque.rotate MUTATES
@@ -293,18 +321,17 @@ CALLS = """
     builtins.bytearray.endswith READS
     builtins.bytearray.split READS
     builtins.bytearray.strip READS
+    builtins.bytearray.translate READS
     builtins.bytearray.lower READS
     builtins.bytearray.upper READS
-    builtins.bytearray.join ITERATES
+    builtins.bytearray.join DEEP
 
     builtins.abs PURE
-    builtins.all ITERATES
-    builtins.any ITERATES
     builtins.ascii DEEP
     builtins.bin PURE
     builtins.callable PURE
     builtins.chr PURE
-    builtins.delattr SETS_ATTR
+    builtins.delattr DELETES_ATTR
     builtins.divmod PURE
     builtins.format DEEP
     builtins.getattr GETS_ATTR
@@ -318,8 +345,6 @@ CALLS = """
     builtins.aiter ITERATES
     builtins.anext ADVANCES
     builtins.len READS
-    builtins.max DEEP
-    builtins.min DEEP
     builtins.next ADVANCES
     builtins.oct PURE
     builtins.ord PURE
@@ -327,8 +352,6 @@ CALLS = """
     builtins.repr DEEP
     builtins.round PURE
     builtins.setattr SETS_ATTR
-    builtins.sorted DEEP
-    builtins.sum ITERATES
     builtins.__build_class__ PURE
 
     builtins.int DEEP
@@ -341,7 +364,6 @@ CALLS = """
     builtins.memoryview READS
     builtins.tuple ITERATES
     builtins.list ITERATES
-    builtins.dict ITERATES
     builtins.set ITERATES
     builtins.frozenset ITERATES
     builtins.object PURE
@@ -355,7 +377,7 @@ CALLS = """
     builtins.enumerate ITERATES
     builtins.zip ITERATES
     builtins.map ITERATES
-    builtins.filter ITERATES
+    builtins.filter DEEP
     builtins.reversed ITERATES
     types.MethodType PURE
     types.SimpleNamespace PURE
@@ -366,17 +388,16 @@ CALLS = """
     collections.OrderedDict ITERATES
     collections._tuplegetter PURE
     functools.partial PURE
-    functools.reduce ITERATES
+    functools.reduce DEEP
     functools.cmp_to_key PURE
     itertools.chain ITERATES
-    itertools.chain.from_iterable ITERATES
+    itertools.chain.from_iterable DEEP
     itertools.islice ITERATES
     itertools.repeat PURE
     itertools.takewhile ITERATES
     itertools.dropwhile ITERATES
-    itertools.starmap ITERATES
-    itertools.accumulate ITERATES
-    itertools.zip_longest ITERATES
+    itertools.starmap DEEP
+    itertools.accumulate DEEP
     itertools.pairwise ITERATES
     itertools.filterfalse ITERATES
     itertools.compress ITERATES
@@ -396,12 +417,12 @@ CALLS = """
     types.AsyncGeneratorType.athrow RESUMES
     types.AsyncGeneratorType.aclose RESUMES
 
-    builtins.BaseException.with_traceback PURE
+    builtins.BaseException.with_traceback RAISES
     builtins.BaseException.add_note EXCLUSIVE
     builtins.BaseException.__reduce__ DEEP
 
     builtins.object.__setattr__ SETS_ATTR
-    builtins.object.__delattr__ SETS_ATTR
+    builtins.object.__delattr__ DELETES_ATTR
     builtins.object.__getattribute__ GETS_ATTR
     builtins.object.__repr__ DEEP
     builtins.object.__str__ DEEP
@@ -421,6 +442,10 @@ CALLS = """
     builtins.type.__instancecheck__ PURE
     builtins.type.__subclasscheck__ PURE
     builtins.list.__len__ READS
+    builtins.dict.__len__ READS
+    builtins.list.__contains__ DEEP
+    builtins.dict.__or__ READS
+    builtins.dict.__ior__ MUTATES
     builtins.list.__iter__ ITERATES
     builtins.list.__add__ READS
     builtins.list.__mul__ READS
@@ -490,7 +515,6 @@ CALLS = """
     math.dist ITERATES
     math.sumprod ITERATES
     cmath.* PURE
-    operator.* EXCLUSIVE
     operator.index PURE
     operator.is_ PURE
     operator.is_not PURE
@@ -520,7 +544,6 @@ CALLS = """
     _sre.ascii_tolower PURE
     _sre.unicode_iscased PURE
     _sre.unicode_tolower PURE
-    _sre.getlower PURE
     _sre.template ITERATES
     json.encoder.encode_basestring_ascii PURE
     json.encoder.encode_basestring PURE
@@ -528,7 +551,6 @@ CALLS = """
     json.encoder.c_encode_basestring PURE
     json.encoder.c_make_encoder DEEP
     json.decoder.scanstring PURE
-    json.decoder.c_scanner PURE
     json.scanner.c_make_scanner READS
     struct.pack PURE
     struct.unpack READS
@@ -563,19 +585,29 @@ CALLS = """
     io.BytesIO CREATES
     io.text_encoding PURE
     _codecs.* READS
-    _bisect.* DEEP
+    _codecs.register EXCLUSIVE
+    _codecs.unregister EXCLUSIVE
+    _codecs.register_error EXCLUSIVE
+    _codecs._unregister_error EXCLUSIVE
+    _codecs.lookup EXCLUSIVE
+    _bisect.bisect_left DEEP
+    _bisect.bisect_right DEEP
+    _bisect.insort_left MUTATES_DEEP
+    _bisect.insort_right MUTATES_DEEP
+    _heapq.heappush MUTATES_DEEP
+    _heapq.heappop MUTATES_DEEP
+    _heapq.heapify MUTATES_DEEP
+    _heapq.heapreplace MUTATES_DEEP
+    _heapq.heappushpop MUTATES_DEEP
+    posix._path_normpath PURE
+    posix._path_splitroot_ex PURE
     unicodedata.* PURE
-    secrets.token_bytes PURE
     os.urandom PURE
     os.getpid PURE
     os.getppid PURE
     os.fspath PURE
-    os.fsencode PURE
-    os.fsdecode PURE
     os.cpu_count PURE
     os.strerror PURE
-    posixpath._path_normpath PURE
-    posixpath._path_splitroot_ex PURE
     posix.stat IRREVOCABLE
     posix.lstat IRREVOCABLE
     _thread.get_ident PURE
@@ -595,7 +627,8 @@ CALLS = """
     sys.is_finalizing PURE
     gc.isenabled PURE
     atexit.register EXCLUSIVE
-    errno.* PURE
+    _stat.* PURE
+    tornado.speedups.websocket_mask READS
     _abc._abc_instancecheck PURE
     _abc._abc_subclasscheck PURE
     _abc._get_dump PURE
@@ -613,12 +646,7 @@ CALLS = """
     _socket.socket.getblocking PURE
     _socket.socket.getsockname PURE
     _socket.socket.getpeername PURE
-    _socket.socket.getsockopt PURE
     _socket.socket.setsockopt READS
-    _socket.socket.connect IRREVOCABLE
-    _socket.socket.connect_ex IRREVOCABLE
-    _socket.socket.bind IRREVOCABLE
-    _socket.socket.listen IRREVOCABLE
     _socket.inet_pton PURE
     _socket.inet_ntop PURE
     _socket.inet_aton PURE
@@ -633,19 +661,19 @@ CALLS = """
     _io.TextIOWrapper.isatty PURE
     _io.TextIOWrapper.fileno PURE
     _io.BufferedWriter.fileno PURE
-    _tornado_speedups.websocket_mask READS
 """
 
-#: methods of OPAQUE types
-OPAQUE_METHODS = """
-    io.StringIO io.BytesIO _hashlib.HASH _hashlib.HMAC zlib._Compress zlib._Decompress _random.Random
-"""
+#: types whose methods are all OPAQUE
+OPAQUE_TYPES = [
+    io.StringIO, io.BytesIO, type(zlib.compressobj()), type(zlib.decompressobj()), _random.Random, _hashlib.HASH,
+    _hashlib.HMAC,
+]
 
 
 def _lookup(name):
     """The object of a dotted name, or None where this Python does not have it."""
     parts = name.split(".")
-    for i in range(len(parts) - 1, 0, -1):
+    for i in range(len(parts), 0, -1):
         try:
             found = importlib.import_module(".".join(parts[:i]))
         except ImportError:
@@ -680,11 +708,14 @@ def _callables(name):
     holder = _lookup(name[:-2])
     if holder is None:
         return []
-    members = vars(holder).values()
-    # Slot wrappers are shared by all types: they get lines of their own.
+    return _c_members(holder)
+
+
+def _c_members(holder):
+    """The C functions and methods of a module or type.  Not slot wrappers: all types share these."""
     kinds = tuple(kind for kind in _C_CALLABLES if kind is not types.WrapperDescriptorType)
-    return [getattr(member, "__func__", member) for member in members
-            if isinstance(getattr(member, "__func__", member), kinds)]
+    members = [getattr(member, "__func__", member) for member in vars(holder).values()]
+    return [member for member in members if isinstance(member, kinds)]
 
 
 def register(twins):
@@ -706,12 +737,10 @@ def register(twins):
     for name, effect in _entries(CALLS):
         for found in _callables(name):
             _engine.register_effect(found, _engine.EFFECTS[effect])
-    for name in OPAQUE_METHODS.split():
-        found = _lookup(name)
-        if isinstance(found, type):
-            _engine.register_type(found, _engine.KINDS["OPAQUE"])
-            for method in _callables(name + ".*"):
-                _engine.register_effect(method, _engine.EFFECTS["OPAQUE"])
+    for opaque in OPAQUE_TYPES:
+        _engine.register_type(opaque, _engine.KINDS["OPAQUE"])
+        for method in _c_members(opaque):
+            _engine.register_effect(method, _engine.EFFECTS["OPAQUE"])
     for instances in (_lookup("json.encoder.c_make_encoder"),):
         if instances is not None:
             _engine.register_instances(instances, _engine.EFFECTS["DEEP"])

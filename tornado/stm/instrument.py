@@ -18,6 +18,7 @@ import opcode
 import sys
 import threading
 import types
+import weakref
 
 from bytecode import Bytecode, Instr, Label, TryBegin, TryEnd
 
@@ -32,7 +33,7 @@ BARRIERS = {
     "COMPARE_OP": ("compare", None),
     "CONTAINS_OP": ("contains", None),
     "CONVERT_VALUE": ("deep", None),
-    "DELETE_ATTR": ("attr_write", "name"),
+    "DELETE_ATTR": ("attr_delete", "name"),
     "DELETE_DEREF": ("cell_write", None),
     "DELETE_GLOBAL": ("unknown", "opcode"),
     "DELETE_SUBSCR": ("item_delete", None),
@@ -51,6 +52,7 @@ BARRIERS = {
     "LOAD_ATTR": ("attr_read", "name"),
     "LOAD_DEREF": ("cell_read", None),
     "LOAD_SUPER_ATTR": ("super_attr", "name"),
+    "RAISE_VARARGS": ("raising", None),
     "MATCH_KEYS": ("deep_second", None),
     "SEND": ("send", None),
     "SET_UPDATE": ("iterate", None),
@@ -69,9 +71,13 @@ BARRIERS = {
 
 #: barriers that only code which can suspend needs
 SUSPENDABLE_BARRIERS = {
+    "DICT_MERGE": ("comprehension_update", None),
+    "DICT_UPDATE": ("comprehension_update", None),
     "FOR_ITER": ("iterate", None),
     "LIST_APPEND": ("comprehension_append", None),
+    "LIST_EXTEND": ("comprehension_extend", None),
     "SET_ADD": ("comprehension_add", None),
+    "SET_UPDATE": ("comprehension_update", None),
     "MAP_ADD": ("comprehension_put", None),
 }
 
@@ -84,7 +90,7 @@ NO_BARRIER = set("""
     LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK
     LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_LOCALS LOAD_NAME LOAD_SMALL_INT LOAD_SPECIAL MAKE_CELL MAKE_FUNCTION MAP_ADD
     MATCH_MAPPING MATCH_SEQUENCE NOP NOT_TAKEN POP_EXCEPT POP_ITER POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
-    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR
+    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL RERAISE RESUME RETURN_GENERATOR
     RETURN_VALUE SETUP_ANNOTATIONS SET_ADD SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_MAYBE_NULL
     STORE_FAST_STORE_FAST STORE_NAME SWAP UNARY_NOT YIELD_VALUE
 """.split())
@@ -98,13 +104,17 @@ INTRINSICS = set("""
 #: functions whose result is a number whatever they are given
 NUMERIC_BUILTINS = {name: getattr(builtins, name) for name in ("len", "int", "float", "ord", "hash", "id")}
 
-NUMBER, INERT, RANGE = "number", "inert", "range"
+#: builtins for which barriers are left out, or chosen, by name
+ASSUMED_BUILTINS = ("range", *NUMERIC_BUILTINS)
+
+NUMBER, INERT = "number", "inert"
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
 
 _lock = threading.RLock()
 _barriers = {}
-_done = {}  # (id(code), id(globals)) -> (code, globals, instrumented): the first two keep the ids valid
+#: id of a code object -> (weak reference to it, {what of its module matters: instrumented code})
+_done = {}
 
 
 def barrier(name, operand=None):
@@ -124,18 +134,37 @@ def trusted(function):
     return function
 
 
+def has_barriers(code):
+    """Has this code been instrumented, or declared trusted?"""
+    return bool(code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED))
+
+
 def instrument(function):
     """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function."""
     code = function.__code__
-    if code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED):
+    if has_barriers(code):
         return
     namespace = function.__globals__
     with _lock:
-        key = id(code), id(namespace)
-        if key not in _done:
-            rebound = module_rebinds(namespace)
-            _done[key] = code, namespace, instrument_code(code, namespace, rebound, frozenset())
-        function.__code__ = _done[key][2]
+        function.__code__ = _instrumented(code, namespace)
+
+
+def instrument_module_code(code, namespace):
+    """The instrumented form of code that `exec` is about to run in this namespace."""
+    with _lock:
+        return _instrumented(code, namespace)
+
+
+def _instrumented(code, namespace):
+    rebound = module_rebinds(namespace)
+    shadowed = frozenset(name for name in ASSUMED_BUILTINS if name in namespace)
+    key = id(code)
+    if key not in _done:
+        _done[key] = weakref.ref(code, lambda _: _done.pop(key, None)), {}
+    variants = _done[key][1]
+    if (rebound, shadowed) not in variants:
+        variants[rebound, shadowed] = instrument_code(code, shadowed, rebound, frozenset())
+    return variants[rebound, shadowed]
 
 
 def module_rebinds(namespace):
@@ -181,10 +210,16 @@ def _filled(cell):
     return True
 
 
+def _instructions(code, *names):
+    """The instructions of these names; cheap where there are none, which is nearly everywhere."""
+    present = set(code.co_code[::2])
+    if not any(opcode.opmap[name] in present for name in names):
+        return []
+    return [i for i in dis.get_instructions(code) if i.opname in names]
+
+
 def _collect_stored_globals(code, names):
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "STORE_GLOBAL":
-            names.add(instruction.argval)
+    names.update(instruction.argval for instruction in _instructions(code, "STORE_GLOBAL"))
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             _collect_stored_globals(const, names)
@@ -194,9 +229,8 @@ def _stored_cells(code, names):
     """Names of closure variables that code nested in this one rebinds."""
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
-            for instruction in dis.get_instructions(const):
-                if instruction.opname in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in const.co_freevars:
-                    names.add(instruction.argval)
+            stores = _instructions(const, "STORE_DEREF", "DELETE_DEREF")
+            names.update(i.argval for i in stores if i.argval in const.co_freevars)
             _stored_cells(const, names)
 
 
@@ -210,36 +244,36 @@ def _stable_cells(code, outer_stable):
     _stored_cells(code, rebound)
     own = set(code.co_cellvars) - rebound
     if code.co_flags & GENERATOR_FLAGS:
-        own -= {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+        own -= {i.argval for i in _instructions(code, "STORE_DEREF", "DELETE_DEREF")}
     inherited = {name for name in code.co_freevars if name in outer_stable or name == "__class__"}
     return frozenset(own | inherited)
 
 
-def instrument_code(code, namespace, rebound, outer_stable):
+def instrument_code(code, shadowed, rebound, outer_stable):
     """A copy of the code with barriers, and so for the code nested in it.
 
     Args:
         code: a code object of CPython's compiler.
-        namespace: the globals it will run with (to tell builtins from globals).
+        shadowed: names of builtins that its module has globals of.
         rebound: names of globals that need barriers.
         outer_stable: closure variables of the enclosing code that need none.
     """
-    return _Rewriter(code, namespace, rebound, outer_stable).result()
+    return _Rewriter(code, shadowed, rebound, outer_stable).result()
 
 
 class _Rewriter:
-    def __init__(self, code, namespace, rebound, outer_stable):
+    def __init__(self, code, shadowed, rebound, outer_stable):
         self.code = code
-        self.namespace = namespace
+        self.shadowed = shadowed
         self.rebound = rebound
         self.stable = _stable_cells(code, outer_stable)
         self.suspends = bool(code.co_flags & GENERATOR_FLAGS)
         self.bytecode = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
         self.out = []
         self.stack = []  # what is known of the topmost stack items, topmost last
+        self.done = set()  # (barrier, variable, name) that has certainly run
         self.find_variables()
-        self.find_dominators()
-        self.done = {}  # (barrier, variable, name) that has certainly run
+        self.find_blocks()
 
     # -- What is known ---------------------------------------------------------------------------------------------
 
@@ -306,38 +340,69 @@ class _Rewriter:
         if not (isinstance(item, Instr) and item.name == "LOAD_GLOBAL" and depth == 2 and item.arg[0]):
             return None
         name = item.arg[1]
-        if name not in names or name in self.namespace or name in self.rebound:
+        if name not in names or name in self.shadowed or name in self.rebound:
             return None
         return getattr(builtins, name, None)
 
-    def find_dominators(self):
-        """For each place the last one that some jump leads over it to, so that "has certainly run" can be told."""
-        items = self.bytecode
-        where = {item: i for i, item in enumerate(items) if isinstance(item, Label)}
-        # landings[i]: labels after i that are reached from before i end what was known at i
-        self.label_sources = {}
-        for i, item in enumerate(items):
-            target = None
-            if isinstance(item, Instr) and isinstance(item.arg, Label):
-                target = item.arg
-            elif isinstance(item, TryBegin):
-                target = item.target
-            if target is not None and target in where:
-                self.label_sources.setdefault(where[target], []).append(i)
+    def find_blocks(self):
+        """Cut the code into basic blocks, and find out what has certainly run when each is entered.
 
-    def forget_at_label(self, place):
-        """At a label keep what ran before every way there.
-
-        What is recorded when a jump is met ran before the jump, and stays recorded only if it ran before every label
-        in between; so places tell.  Backward jumps come from code that was entered through here.
+        A fact of a block is a barrier on a variable that is never rebound; it holds from there on, because locks are
+        held.  What holds at a block's entry is what holds at the end of every block that may come before it; an
+        exception may come from any place of a block, so its handler is only sure of what held at the block's entry.
         """
-        forward = [source for source in self.label_sources.get(place, ()) if source < place]
-        if not forward:
-            if not _falls_through(self.bytecode, place):
-                self.done.clear()
-            return
-        earliest = min(forward)
-        self.done = {key: at for key, at in self.done.items() if at < earliest}
+        items = self.bytecode
+        starts = {0}
+        for i, item in enumerate(items):
+            if isinstance(item, (Label, TryBegin, TryEnd)):
+                starts.add(i)
+            elif isinstance(item, Instr) and (item.name in JUMP_NAMES or item.name in LEAVES):
+                starts.add(i + 1)
+        bounds = sorted(start for start in starts if start < len(items)) + [len(items)]
+        self.blocks = list(zip(bounds, bounds[1:]))
+        block_of = {start: n for n, (start, _) in enumerate(self.blocks)}
+        where = {item: block_of[i] for i, item in enumerate(items) if isinstance(item, Label)}
+        after, handlers = [[] for _ in self.blocks], [[] for _ in self.blocks]
+        active = []
+        for n, (start, end) in enumerate(self.blocks):
+            falls = True
+            for i in range(start, end):
+                item = items[i]
+                if isinstance(item, TryBegin):
+                    active.append(item)
+                elif isinstance(item, TryEnd):
+                    active = [region for region in active if region is not item.entry]
+                elif isinstance(item, Instr):
+                    if isinstance(item.arg, Label):
+                        after[n].append(where[item.arg])
+                    falls = item.name not in LEAVES
+            handlers[n] = [where[region.target] for region in active]
+            if falls and n + 1 < len(self.blocks):
+                after[n].append(n + 1)
+        gained = [self.facts_of_block(start, end) for start, end in self.blocks]
+        entry = [None] * len(self.blocks)  # None: not reached yet, so everything holds
+        entry[0] = frozenset()
+        todo = [0]
+        while todo:
+            n = todo.pop()
+            for successors, facts in ((after[n], entry[n] | gained[n]), (handlers[n], entry[n])):
+                for successor in successors:
+                    new = facts if entry[successor] is None else entry[successor] & facts
+                    if new != entry[successor]:
+                        entry[successor] = new
+                        todo.append(successor)
+        self.entry = {start: entry[n] or frozenset() for n, (start, _) in enumerate(self.blocks)}
+
+    def facts_of_block(self, start, end):
+        """The facts that hold after the block whatever held before."""
+        self.done = set()
+        self.stack.clear()
+        for i in range(start, end):
+            item = self.bytecode[i]
+            if isinstance(item, Instr):
+                self.choose(i, item)
+                self.track(i, item)
+        return frozenset(self.done)
 
     def known(self, depth):
         """What is known of the stack item that many below the top (1 is the top)."""
@@ -384,7 +449,7 @@ class _Rewriter:
             for k in range(item.arg):
                 fact = self.known(1 + k)
                 if isinstance(fact, tuple):
-                    self.done.setdefault((NUMBER, fact[1], None), i)
+                    self.done.add((NUMBER, fact[1], None))
         if name == "SWAP":
             if item.arg <= len(stack):
                 stack[-1], stack[-item.arg] = stack[-item.arg], stack[-1]
@@ -433,13 +498,14 @@ class _Rewriter:
             fact = self.known(1)
             if isinstance(fact, tuple):
                 key = kind, fact[1], attribute
-                written = "attr_write", fact[1], attribute
-                if not self.suspends and (key in self.done or written in self.done):
+                if not self.suspends and key in self.done:
                     return None
-                self.done.setdefault(key, i)
+                self.done.add(key)
             return kind, attribute
         if self.suspends and name in SUSPENDABLE_BARRIERS:
             return SUSPENDABLE_BARRIERS[name]
+        if name == "RAISE_VARARGS" and not item.arg:
+            return None
         if name in BARRIERS:
             kind, source = BARRIERS[name]
             if source == "name":
@@ -460,16 +526,14 @@ class _Rewriter:
 
     def result(self):
         for i, item in enumerate(self.bytecode):
-            if isinstance(item, Label):
+            if i in self.entry:
+                self.done = set(self.entry[i])
                 self.stack.clear()
-                self.forget_at_label(i)
-                self.out.append(item)
-                continue
             if not isinstance(item, Instr):
                 self.out.append(item)
                 continue
             if item.name == "LOAD_CONST" and isinstance(item.arg, types.CodeType):
-                nested = instrument_code(item.arg, self.namespace, self.rebound, self.stable)
+                nested = instrument_code(item.arg, self.shadowed, self.rebound, self.stable)
                 self.out.append(Instr("LOAD_CONST", nested, location=item.location))
                 self.stack.append(None)
                 continue
@@ -491,6 +555,10 @@ class _Rewriter:
 
 SUBSCRIPT = next((i for i, (name, _) in enumerate(opcode._nb_ops) if name == "NB_SUBSCR"), -1)
 JUMP_NAMES = {opcode.opname[op] for op in JUMPS}
+#: instructions after which the next one does not come
+LEAVES = {
+    "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE",
+}
 
 
 def _variable(arg):
@@ -511,13 +579,6 @@ def _before(items, i):
     return i
 
 
-def _falls_through(items, place):
-    i = _before(items, place)
-    return i < 0 or items[i].name not in (
-        "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RAISE_VARARGS", "RERAISE"
-    )
-
-
 class _PythonClass:
     """Tells the engine what a class made by a class statement looks like."""
 
@@ -533,7 +594,8 @@ def activate():
         if _active:
             return
         _active = True
-        _engine.configure(instrument, sys.monitoring.DISABLE, _PythonClass)
+        main_thread = threading.main_thread().ident
+        _engine.configure(instrument, sys.monitoring.DISABLE, _PythonClass, main_thread)
         for name, module in list(sys.modules.items()):
             if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
                 _trust_module(module)
@@ -558,5 +620,5 @@ def _trust_module(module):
 
 
 def _trust_code(function):
-    if not function.__code__.co_flags & (_engine.CO_TRUSTED | _engine.CO_INSTRUMENTED):
+    if not has_barriers(function.__code__):
         trusted(function)

@@ -7,24 +7,22 @@ undone like any other, and what leaves the process's memory is deferred to the c
 """
 
 import asyncio
+import inspect
 import itertools
-import signal
+import socket
 import sys
 import threading
-import warnings
+import types
 import weakref
 from asyncio import events, futures, tasks
 
-from . import core
+from . import core, finalizers
 from .core import trusted
+from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
 
 
-#: seconds that a program has, after SIGTERM, to finish what it has begun
-GRACE = 0.6
-
-
-class TransactionalEventLoop(asyncio.SelectorEventLoop):
+class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     """An event loop that runs its callbacks on several threads, as if one after the other.
 
     Args:
@@ -36,8 +34,6 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
         use_python_futures()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
-        self._awaited = False
-        self.terminated = False  # by SIGTERM
         super().__init__()
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
@@ -76,7 +72,13 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
             return
         super()._check_thread()
 
+    def create_task(self, coro, **kwargs):
+        """Schedule a coroutine as a task, each of whose steps is a transaction."""
+        return super().create_task(_instrumented(coro), **kwargs)
+
     # -- File descriptors ----------------------------------------------------------------------------------------------
+    # What the kernel is asked for follows the readers and writers at commit.  An event may meanwhile have been told by
+    # what an attempt had written: so it is looked at again after an abort.
 
     def _watch(self, fd):
         fd = fd if isinstance(fd, int) else int(fd.fileno())
@@ -90,6 +92,7 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, None)
         watch = self._watch(fd)
         replaced = watch.reader
+        core.on_abort(self._scheduler.watch, watch)
         watch.reader = handle
         core.defer(self._scheduler.watch, watch)
         if replaced is not None:
@@ -103,6 +106,7 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
         handle = watch.reader
         if handle is None:
             return False
+        core.on_abort(self._scheduler.watch, watch)
         watch.reader = None
         core.defer(self._scheduler.watch, watch)
         handle.cancel()
@@ -113,6 +117,7 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, None)
         watch = self._watch(fd)
         replaced = watch.writer
+        core.on_abort(self._scheduler.watch, watch)
         watch.writer = handle
         core.defer(self._scheduler.watch, watch)
         if replaced is not None:
@@ -126,6 +131,7 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
         handle = watch.writer
         if handle is None:
             return False
+        core.on_abort(self._scheduler.watch, watch)
         watch.writer = None
         core.defer(self._scheduler.watch, watch)
         handle.cancel()
@@ -135,8 +141,6 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
     # The interpreter writes signal numbers to the self-pipe; the scheduler reads them between transactions.
 
     def _make_self_pipe(self):
-        import socket
-
         self._ssock, self._csock = socket.socketpair()
         self._ssock.setblocking(False)
         self._csock.setblocking(False)
@@ -153,6 +157,25 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
     @trusted
     def _add_callback_signalsafe(self, handle):
         self._scheduler.submit(handle)
+
+    # Only the main thread may change handlers.
+
+    @trusted
+    def add_signal_handler(self, sig, callback, *args):
+        """Call back when the signal arrives.  Raises ValueError or RuntimeError for a signal that cannot be handled."""
+        self._on_main(super().add_signal_handler, sig, callback, *args)
+
+    @trusted
+    def remove_signal_handler(self, sig):
+        """Forget the handler; True if there was one."""
+        return self._on_main(super().remove_signal_handler, sig)
+
+    @trusted
+    def _on_main(self, function, *args):
+        core.exclusive("a change of signal handlers")
+        if not core.in_transaction() or threading.current_thread() is threading.main_thread():
+            return function(*args)
+        return self._scheduler.on_main(function, args)
 
     # -- Threads -------------------------------------------------------------------------------------------------------
 
@@ -176,39 +199,14 @@ class TransactionalEventLoop(asyncio.SelectorEventLoop):
     def run_forever(self):
         """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
         self._run_forever_setup()
-        graceful = (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        )
-        if graceful:
-            self.add_signal_handler(signal.SIGTERM, self._drain)
         try:
-            self._scheduler.run()
+            with self._sigterm_drains():
+                self._scheduler.run()
         finally:
-            if graceful:
-                self.remove_signal_handler(signal.SIGTERM)
             self._run_forever_cleanup()
 
-    def run_until_complete(self, future):
-        """Run until the future is done; return its result or raise its exception."""
-        self._awaited = True
-        try:
-            return super().run_until_complete(future)
-        finally:
-            self._awaited = False
-
-    # A graceful end: accept nothing new; go on with what has begun, for a while; then cancel all tasks.
-
     def _drain(self):
-        if not self.terminated:
-            self.terminated = True
-            core.defer(self._scheduler.drain, GRACE, self._end_gracefully)
-
-    def _end_gracefully(self):
-        for task in asyncio.all_tasks(self):
-            task.cancel()
-        if not self._awaited:
-            self.stop()
+        core.defer(self._scheduler.drain, GRACE, self._cancel_all)
 
     def stop(self):
         """Run what is ready at the commit of this transaction, then return from `run_forever`."""
@@ -235,7 +233,35 @@ def _hand_over(loop, executor, func, args, future):
     futures._chain_future(submitted, future)
 
 
-for _method in ("run_forever", "run_until_complete", "stop", "close", "_make_self_pipe", "_close_self_pipe"):
+@trusted
+def _instrumented(coro):
+    """The same call once more, by the function's instrumented code, if the coroutine was made without and has not begun.
+
+    Uninstrumented ones would run exclusively as long as they live; such are made by code outside transactions.
+    """
+    function = core.unstarted_function(coro)
+    if function is None or core.has_barriers(coro.cr_code):
+        return coro
+    code = coro.cr_code
+    values = coro.cr_frame.f_locals
+    names = code.co_varnames
+    positional = code.co_argcount
+    keywords = names[positional : positional + code.co_kwonlyargcount]
+    rest = positional + code.co_kwonlyargcount
+    arguments = [values[name] for name in names[:positional]]
+    named = {name: values[name] for name in keywords}
+    if code.co_flags & inspect.CO_VARARGS:
+        arguments += values[names[rest]]
+        rest += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        named.update(values[names[rest]])
+    core.instrument(function)
+    again = function(*arguments, **named)
+    coro.close()
+    return again
+
+
+for _method in ("run_forever", "stop", "close", "_make_self_pipe", "_close_self_pipe"):
     trusted(getattr(TransactionalEventLoop, _method))
 for _method in (
     "_process_self_data", "_handle_signal", "_write_to_self", "_read_from_self", "_run_forever_setup",
@@ -310,6 +336,9 @@ def use_python_futures():
         for name, value in list(namespace.items()):
             if id(value) in replaced and not name.startswith(("_C", "_c_")):
                 setattr(module, name, replaced[id(value)])
+            elif type(value) is tuple and any(id(item) in replaced for item in value):
+                # tornado.concurrent.FUTURES
+                setattr(module, name, tuple(replaced.get(id(item), item) for item in value))
     futures.future_add_to_awaited_by = futures._py_future_add_to_awaited_by
     futures.future_discard_from_awaited_by = futures._py_future_discard_from_awaited_by
     tasks._py_enter_task = tasks._c_enter_task
@@ -317,35 +346,26 @@ def use_python_futures():
     tasks._py_swap_current_task = tasks._c_swap_current_task
     tasks._py_current_task = tasks._c_current_task
     tasks._task_name_counter = _next_task_number
+    tasks._GatheringFuture = _rebased(tasks._GatheringFuture, futures._PyFuture)
     tasks._scheduled_tasks = TaskRegistry()
-    futures._PyFuture.__del__ = _quiet_finalizer(futures._PyFuture.__del__)
-    tasks._PyTask.__del__ = _quiet_finalizer(tasks._PyTask.__del__)
-    warnings._warn_unawaited_coroutine = _quiet_finalizer(warnings._warn_unawaited_coroutine)
-    forgive_aborted_finalizers()
+    futures._PyFuture.__del__ = finalizers.quiet(futures._PyFuture.__del__)
+    tasks._PyTask.__del__ = finalizers.quiet(tasks._PyTask.__del__)
 
 
-def _quiet_finalizer(finalizer):
-    """Complain of nothing that an aborted attempt has left behind.
-
-    The finalizer is trusted: it looks at an object that nobody else can see any more.
-    """
-    trusted(finalizer)
-
-    @trusted
-    def quiet(dying):
-        if not core.is_unwinding():
-            finalizer(dying)
-
-    return quiet
-
-
-def forgive_aborted_finalizers():
-    """Be silent when an aborted attempt unwinds through a finalizer: what dies there never existed."""
-    previous = sys.unraisablehook
-
-    @trusted
-    def hook(unraisable):
-        if unraisable.exc_type is not core.Abort:
-            previous(unraisable)
-
-    sys.unraisablehook = hook
+def _rebased(cls, base):
+    """The same class over another base; its functions' `super()` refer to the new one."""
+    cell = types.CellType()
+    namespace = {}
+    for name, value in vars(cls).items():
+        if isinstance(value, types.FunctionType):
+            closure = tuple(
+                cell if free == "__class__" else old
+                for free, old in zip(value.__code__.co_freevars, value.__closure__ or ())
+            )
+            copy = types.FunctionType(value.__code__, value.__globals__, name, value.__defaults__, closure or None)
+            copy.__kwdefaults__, copy.__qualname__, copy.__doc__ = value.__kwdefaults__, value.__qualname__, value.__doc__
+            value = copy
+        if name not in ("__dict__", "__weakref__"):
+            namespace[name] = value
+    cell.cell_contents = type(cls.__name__, (base,), namespace)
+    return cell.cell_contents

@@ -3,13 +3,15 @@
 import asyncio
 import atexit
 import os
+import selectors
 import signal
 import sys
 import sysconfig
 import threading
-import weakref
 
 from . import core, transaction
+from .graceful import GRACE, STEP, EndsGracefully, is_listening
+from .loop import TransactionalEventLoop
 
 
 def usable_threads(threads):
@@ -88,27 +90,48 @@ gil_watch.install()
 running_loops = 0
 
 
+class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
+    """Asyncio's own event loop, for interpreters with a GIL; SIGTERM ends it as gracefully as the transactional one."""
+
+    _quiet = 0
+
+    def run_forever(self):
+        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
+        self._check_running()
+        with self._sigterm_drains():
+            super().run_forever()
+
+    def _drain(self):
+        http1 = sys.modules.get("tornado.http1connection")
+        if http1 is not None:
+            # Tornado reads the next request of a connection without waiting for an event: let there be one at most.
+            http1.HTTP1Connection._can_keep_alive = lambda *request: False
+        for key in list(self._selector.get_map().values()):
+            if is_listening(key.fd):
+                self._remove_reader(key.fd)
+        self._look_whether_drained(self.time() + GRACE)
+
+    def _look_whether_drained(self, until):
+        idle = not self._ready and not any(
+            key.events & selectors.EVENT_WRITE for key in self._selector.get_map().values()
+        )
+        self._quiet = self._quiet + 1 if idle else 0
+        timers = any(timer.when() < until and not timer.cancelled() for timer in self._scheduled)
+        if (self._quiet > 2 and not timers) or self.time() >= until:
+            self._cancel_all()
+        else:
+            self.call_later(STEP, self._look_whether_drained, until)
+
+
 def new_loop(threads=None):
-    """A loop for this interpreter: the transactional one, or asyncio's own where transactions run one at a time."""
+    """A loop for this interpreter: the transactional one, or the serial one where transactions run one at a time."""
     global running_loops
     count = usable_threads(threads)
     open_log()
     if not core.PARALLEL:
-        return asyncio.SelectorEventLoop()
-    from .loop import TransactionalEventLoop
-
+        return SerialEventLoop()
     running_loops += 1
-    loop = TransactionalEventLoop(count)
-    _loops.append(weakref.ref(loop))
-    return loop
-
-
-_loops = []
-
-
-def was_terminated():
-    """Has SIGTERM ended one of the loops gracefully?"""
-    return any(loop() is not None and loop().terminated for loop in _loops)
+    return TransactionalEventLoop(count)
 
 
 _log_opened = False
@@ -134,35 +157,28 @@ def open_log():
 
 def run(main, threads, debug):
     """See `tornado.stm.run`."""
-    terminated = []
+    loop = None
     try:
         with asyncio.Runner(debug=debug, loop_factory=lambda: new_loop(threads)) as runner:
             loop = runner.get_loop()
-            if core.PARALLEL:
-                return runner.run(main)
-            return runner.run(_until_sigterm(main, terminated))
-    except asyncio.CancelledError:
-        if terminated or getattr(loop, "terminated", False):
+            return runner.run(main)
+    except SystemExit:
+        if loop is not None and loop.terminated:
             return None
         raise
     finally:
         main.close()
 
 
-async def _until_sigterm(main, terminated):
-    """Without transactions: SIGTERM cancels the main coroutine."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        task = asyncio.current_task()
-
-        def on_sigterm():
-            terminated.append(True)
-            task.cancel()
-
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, on_sigterm)
-    return await main
-
-
 def install(threads):
     """See `tornado.stm.install`."""
     usable_threads(threads)
-    asyncio.events.new_event_loop = asyncio.new_event_loop = lambda: new_loop(threads)
+    open_log()
+
+    def loop_factory():
+        return new_loop(threads)
+
+    asyncio.events.new_event_loop = asyncio.new_event_loop = loop_factory
+    if sys.version_info < (3, 14):
+        # There asyncio.get_event_loop, and with it IOLoop.current, makes a loop where there is none.
+        asyncio.get_event_loop_policy().new_event_loop = loop_factory

@@ -1,19 +1,22 @@
 """Which transaction runs next, on which thread, and who polls meanwhile.
 
-Leader and followers: any thread with nothing to run becomes the one that polls; when it comes back with work it runs
-the first piece itself and wakes others only for the rest.  So a lightly loaded server hands nothing over.
+Any thread with nothing to run polls; the kernel gives an event to one of those that do (descriptors are armed for one
+event at a time).  It runs the first transaction itself and wakes others only for the rest, so a lightly loaded server
+hands nothing over, and when one thread is busy for long, the next event finds another.  While there is always something
+to run, each round of the queue ends with a look at what else has become ready.
 
 All of it is trusted code, called between transactions or as deferred actions of one that commits.
 """
 
 import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import _thread
 import asyncio
 import errno
+import gc
 import heapq
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -21,6 +24,7 @@ from collections import deque
 
 from . import core, sockets
 from .core import trusted
+from .graceful import STEP, is_listening
 
 READ_EVENTS = ~select.EPOLLOUT
 WRITE_EVENTS = ~select.EPOLLIN
@@ -52,37 +56,43 @@ class Scheduler:
     def __init__(self, loop, threads):
         self.loop = loop
         self.threads = threads
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
-        self._idle_count = 0
+        # Re-entrant: whatever is allocated under it may set off a finalizer that schedules something.
+        self._lock = threading.RLock()
         self._ready = deque()
         self._timers = []
         self._timer_order = 0
+        self._last_timer = (None, None)  # (the transaction that set it, the one that runs it)
         self._cancelled_timers = 0
         self._epoll = select.epoll()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._special = {self._wake_fd: self._drain_wakeups}
         self._watches = {}
-        self._polling = False
-        self._poll_until = None
+        self._polling = 0  # threads in the kernel
+        self._poll_until = None  # when the first of them comes back for a timer; None: not for one
+        self._round = 0  # transactions to run before the next look at what has become ready
         self._running = 0
         self._drained = None  # (when to stop waiting, what to call then)
         self._quiet = 0
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
+        self._collecting = False
         self._last = threading.local()  # per thread: who scheduled last, and which transaction
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
 
     def submit(self, handle):
         """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
-        parent = core.current()
-        last = self._last
-        previous = getattr(last, "child", None) if getattr(last, "parent", None) is parent else None
-        transaction = core.Transaction(run_handle, (handle,), previous)
-        last.parent, last.child = parent, transaction
+        transaction = core.Transaction(run_handle, (handle,), self._last_scheduled())
+        self._last.parent, self._last.child = core.current(), transaction
         self._push((transaction,))
+
+    def _last_scheduled(self):
+        """What this very transaction (or thread, outside transactions) scheduled last, or None."""
+        last = self._last
+        if getattr(last, "parent", None) is core.current():
+            return getattr(last, "child", None)
+        return None
 
     def _push(self, transactions):
         with self._lock:
@@ -90,19 +100,13 @@ class Scheduler:
             self._wake_for(len(transactions))
 
     def _wake_for(self, count):
-        """Under the lock: somebody must look at the ready queue."""
-        count = min(count, len(self._ready))
-        if self._idle_count:
-            self._idle.notify(count)
-            count -= self._idle_count
-        if count > 0 and self._polling:
-            self._wake_poller()
-
-    def _wake_poller(self):
-        try:
-            os.eventfd_write(self._wake_fd, 1)
-        except (BlockingIOError, OSError):
-            pass
+        """Under the lock: so many threads that poll must look at the queue."""
+        count = min(count, self._polling)
+        if count > 0:
+            try:
+                os.eventfd_write(self._wake_fd, count)
+            except BlockingIOError:
+                pass  # more wake-ups are on their way than anybody could need
 
     def _drain_wakeups(self):
         try:
@@ -110,15 +114,39 @@ class Scheduler:
         except BlockingIOError:
             pass
 
+    def on_main(self, function, args):
+        """From an exclusive transaction: call this on the main thread; return or raise what it does."""
+        outcome = []
+        answered = _thread.allocate_lock()
+        answered.acquire()
+
+        @trusted
+        def request():
+            try:
+                outcome.append((function(*args), None))
+            except BaseException as e:
+                outcome.append((None, e))
+            answered.release()
+
+        core.ask_main(request)
+        with self._lock:
+            self._wake_for(self.threads)
+        answered.acquire()
+        result, exception = outcome.pop()
+        if exception is not None:
+            raise exception
+        return result
+
     # -- Timers --------------------------------------------------------------------------------------------------------
 
     def arm(self, timer):
-        """At commit: start a timer."""
+        """At commit: start a timer.  However soon, it comes after what its transaction has scheduled before."""
+        previous = self._last_scheduled()
         with self._lock:
             self._timer_order += 1
-            heapq.heappush(self._timers, (timer._when, self._timer_order, timer))
-            if self._polling and (self._poll_until is None or timer._when < self._poll_until):
-                self._wake_poller()
+            heapq.heappush(self._timers, (timer._when, self._timer_order, timer, previous, core.current()))
+            if self._poll_until is None or timer._when < self._poll_until:
+                self._wake_for(1)
 
     def timer_cancelled(self):
         """At commit: one more timer is only waiting to be forgotten."""
@@ -136,11 +164,16 @@ class Scheduler:
         if timers:
             now = self.loop.time() + self.loop._clock_resolution
             while timers and timers[0][0] < now:
-                timer = heapq.heappop(timers)[2]
+                _, _, timer, before, origin = heapq.heappop(timers)
                 if timer is None:
                     due.append(core.Transaction(core.defer, (self._look_whether_drained,)))
                 elif not timer._cancelled:
-                    due.append(core.Transaction(run_timer, (timer,)))
+                    # Those of one transaction in the order of their deadlines, after what it scheduled before.
+                    if before is None or before.done:
+                        before = self._last_timer[1] if self._last_timer[0] is origin else None
+                    transaction = core.Transaction(run_timer, (timer,), before)
+                    self._last_timer = origin, transaction
+                    due.append(transaction)
         return due
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
@@ -232,13 +265,15 @@ class Scheduler:
     # -- Drain -------------------------------------------------------------------------------------------------------
 
     def drain(self, grace, then):
-        """Accept no more connections; when nothing is left to do, or after `grace` seconds, call `then` as a transaction.
+        """Accept no more connections, and read no more from those accepted: what has not been read has not begun.
+
+        When nothing is left to do, or after `grace` seconds, call `then` as a transaction.
 
         That one runs before everything that is still in the queue.
         """
         with self._lock:
             for watch in self._watches.values():
-                if watch.reader is not None and _is_listening(watch.fd):
+                if watch.fd in sockets.accepted or is_listening(watch.fd):
                     watch.draining = True
                     if watch.armed is not None:
                         try:
@@ -246,6 +281,7 @@ class Scheduler:
                         except OSError:
                             pass
             self._drained = (time.monotonic() + grace, then)
+        sockets.read_no_more()
         self._look_whether_drained()
 
     def _look_whether_drained(self):
@@ -265,9 +301,8 @@ class Scheduler:
                 self._wake_for(1)
                 return
             self._timer_order += 1
-            heapq.heappush(self._timers, (time.monotonic() + DRAIN_STEP, self._timer_order, None))
-            if self._polling:
-                self._wake_poller()
+            heapq.heappush(self._timers, (time.monotonic() + STEP, self._timer_order, None, None, None))
+            self._wake_for(1)
 
     # -- Run -----------------------------------------------------------------------------------------------------------
 
@@ -275,25 +310,27 @@ class Scheduler:
         """At commit: run what is ready now, then return from `run`."""
         with self._lock:
             self._stop_at = core.Transaction(stop_marker, ()).age
-            self._idle.notify_all()
-            self._wake_poller()
+            self._wake_for(self.threads)
 
     def run(self):
         """Run transactions on all threads until `stop`.  Raises what a callback raised to end the loop."""
-        self._stop_at = self._stop_at if self._stop_at is not None else None
         helpers = [
             threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
         ]
         for helper in helpers:
             helper.start()
+        collecting = gc.isenabled()
+        gc.disable()
+        self._collecting = collecting
         try:
             self._work(threading.current_thread() is threading.main_thread())
         finally:
+            if collecting:
+                gc.enable()
             with self._lock:
                 if self._stop_at is None:
                     self._stop_at = 0
-                self._idle.notify_all()
-                self._wake_poller()
+                self._wake_for(self.threads)
             for helper in helpers:
                 helper.join()
             with self._lock:
@@ -324,6 +361,9 @@ class Scheduler:
     def _work(self, main):
         lock = self._lock
         while True:
+            timeout = None
+            if main:
+                core.serve_main()
             with lock:
                 if self._timers and self._timers[0][0] <= self.loop.time():
                     self._ready.extend(self._due_timers())
@@ -331,34 +371,38 @@ class Scheduler:
                 if transaction is None:
                     if self._stop_at is not None:
                         return
-                    if self._polling:
-                        self._idle_count += 1
-                        self._idle.wait()
-                        self._idle_count -= 1
-                        continue
-                    self._polling = True
+                    self._polling += 1
                     timeout = self._timeout()
-            if transaction is None:
-                self._poll(timeout)
-            else:
+                elif self._round <= 0:
+                    # The end of a round: see what else there is, without waiting.
+                    self._round = len(self._ready)
+                    self._polling += 1
+                    timeout = 0
+                else:
+                    self._round -= 1
+            if transaction is not None:
+                if timeout is not None:
+                    self._poll(timeout)
                 self._run_one(transaction, main)
+            else:
+                self._poll(timeout)
 
     def _timeout(self):
         """Under the lock: how long polling may take, in seconds; -1 for ever."""
-        if self._timers:
-            self._poll_until = self._timers[0][0]
-            return max(0.0, self._poll_until - self.loop.time())
-        self._poll_until = None
-        return -1
+        if not self._timers:
+            self._poll_until = None
+            return -1
+        self._poll_until = self._timers[0][0]
+        return max(0.0, self._poll_until - self.loop.time())
 
     def _poll(self, timeout):
         events = ()
         try:
-            events = self._epoll.poll(timeout, 256)
+            events = self._epoll.poll(timeout, EVENTS_AT_ONCE)
         finally:
             actions = []
             with self._lock:
-                self._polling = False
+                self._polling -= 1
                 before = len(self._ready)
                 for fd, mask in events:
                     action = self._special.get(fd)
@@ -369,12 +413,14 @@ class Scheduler:
                     if watch is not None and not watch.busy:
                         self._event(watch, mask)
                 self._ready.extend(self._due_timers())
+                if not self._polling:
+                    self._poll_until = None
                 # This thread takes the first itself.
                 more = len(self._ready) - before - 1
                 if more > 0:
                     self._wake_for(more)
-        for action in actions:
-            action()
+            for action in actions:
+                action()
 
     def _run_one(self, transaction, main):
         if main:
@@ -386,13 +432,24 @@ class Scheduler:
             with self._lock:
                 self._failure = self._failure or e
                 self._stop_at = 0
-                self._idle.notify_all()
-                self._wake_poller()
+                self._wake_for(self.threads)
         finally:
             with self._lock:
                 self._running -= 1
             if main:
                 _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if self._collecting and gc.get_count()[0] > GARBAGE:
+            self._collect()
+
+    def _collect(self):
+        # Not within a transaction, which would take the finalizers of others' garbage along if it is rolled back, and
+        # not while a lock of this scheduler is held, which they may need.
+        if core.atomic_enter():
+            try:
+                if gc.get_count()[0] > GARBAGE:
+                    gc.collect()
+            finally:
+                core.atomic_exit()
 
     def close(self):
         """Forget everything; the loop is closed."""
@@ -403,8 +460,11 @@ class Scheduler:
         os.close(self._wake_fd)
 
 
-#: seconds between two looks whether a draining loop has nothing left to do
-DRAIN_STEP = 0.02
+#: objects that have come, and not gone by themselves, since the last collection of cycles
+GARBAGE = 20000
+
+#: at most so many events are taken from the kernel at once
+EVENTS_AT_ONCE = 256
 
 #: signals that a program may handle in Python; faults are left alone
 MASKED_SIGNALS = signal.valid_signals() - {
@@ -415,15 +475,6 @@ MASKED_SIGNALS = signal.valid_signals() - {
 for _name, _member in list(vars(Scheduler).items()) + list(vars(Watch).items()):
     if hasattr(_member, "__code__"):
         trusted(_member)
-
-
-@trusted
-def _is_listening(fd):
-    try:
-        with socket.socket(fileno=os.dup(fd)) as sock:
-            return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-    except OSError:
-        return False
 
 
 @trusted

@@ -88,6 +88,20 @@ def own(obj):
 share = open_all = change = own
 
 
+def ask_main(request):
+    """Any thread may do anything while the others wait for their turn, but for what only the main thread may do."""
+    request()
+
+
+def serve_main():
+    """Nothing is ever asked of the main thread."""
+
+
+def receive(put_back, key, function, *args):
+    """A call that nothing will take back."""
+    return function(*args)
+
+
 def fresh(obj):
     """Nothing to declare; return the object."""
     return obj

@@ -16,6 +16,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections import deque
 
 from . import core
@@ -31,14 +32,35 @@ _close = _methods.close
 _shutdown = _methods.shutdown
 _accept = _methods._accept
 _fileno = _methods.fileno
+_getsockopt = _methods.getsockopt
 _gettimeout = _methods.gettimeout
 
 #: file descriptor -> deque of what aborted attempts have received: bytes, exceptions, accepted connections.  An entry
 #: is only touched by the transaction that owns the socket.
 _inboxes = {}
 
-#: file descriptor -> Outbox of sockets that have something to send
+#: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for
+_errors = {}
+
+#: file descriptors of connections that the program has accepted and not closed
+accepted = set()
+
+_reads_accepted = True
+
+
+@trusted
+def read_no_more():
+    """From here on accepted connections have nothing to read: the program is ending."""
+    global _reads_accepted
+    _reads_accepted = False
+
+#: descriptor of an accepted connection -> (socket object, address), while an aborted attempt is being undone
+_accepted = {}
+
+#: file descriptor -> Outbox of sockets that have something to send.  An empty one is dropped, but not while a
+#: transaction may be about to put something into it: both happen under the lock.
 _outboxes = {}
+_outboxes_lock = threading.Lock()
 
 
 def has_input(fd):
@@ -61,32 +83,23 @@ def _transactional(sock):
 
 
 def _put_back(fd, item):
+    if type(item) is tuple and type(item[0]) is int:
+        item = _accepted.pop(item[0], item)
     _inboxes.setdefault(fd, deque()).appendleft(item)
 
 
 def _take(sock, receive, *args):
     """Take from the inbox, else from the kernel; remember it for the next attempt."""
     fd = _fileno(sock)
-    transactional = _transactional(sock)
-    if transactional:
+    if _transactional(sock):
         core.own(sock)
     inbox = _inboxes.get(fd) if _inboxes else None
     if inbox:
-        item = inbox.popleft()
+        item = core.receive(_put_back, fd, inbox.popleft)
         if not inbox:
-            del _inboxes[fd]
-    else:
-        try:
-            item = receive(sock, *args)
-        except (BlockingIOError, InterruptedError):
-            raise
-        except OSError as e:
-            item = e
-    if transactional:
-        core.on_abort(_put_back, fd, item)
-    if isinstance(item, OSError):
-        raise item
-    return item
+            _inboxes.pop(fd, None)
+        return item
+    return core.receive(_put_back, fd, receive, sock, *args)
 
 
 trusted(_put_back), trusted(_take), trusted(_transactional), trusted(has_input), trusted(_would_block)
@@ -98,6 +111,8 @@ def recv(sock, bufsize, flags=0):
     if flags:
         core.exclusive("receiving with flags")
         return _recv(sock, bufsize, flags)
+    if not _reads_accepted and _fileno(sock) in accepted:
+        raise _would_block()
     data = _take(sock, _recv, bufsize)
     if len(data) > bufsize:
         rest = data[bufsize:]
@@ -128,6 +143,27 @@ def recv_into(sock, buffer, nbytes=0, flags=0):
 
 
 @trusted
+def getsockopt(sock, level, option, *size):
+    """Twin of ``socket.getsockopt``: asking for the pending error clears it, so the next attempt is told again."""
+    if (level, option) != (socket.SOL_SOCKET, socket.SO_ERROR):
+        return _getsockopt(sock, level, option, *size)
+    fd = _fileno(sock)
+    core.own(sock)
+    if _errors and _errors.get(fd):
+        owner, error = _errors.pop(fd)
+        if owner() is sock:
+            core.on_abort(_keep_error, owner, error)
+            return error
+    return core.receive(_keep_error, weakref.ref(sock), _getsockopt, sock, level, option)
+
+
+@trusted
+def _keep_error(owner, error):
+    if error:
+        _errors[_fileno(owner())] = owner, error
+
+
+@trusted
 def recvfrom(sock, bufsize, flags=0):
     """Twin of ``socket.recvfrom``."""
     if flags:
@@ -139,16 +175,24 @@ def recvfrom(sock, bufsize, flags=0):
 @trusted
 def accept(self):
     """In the place of ``socket.socket.accept``: the accepted socket object itself is kept for the next attempt."""
-    return _take(self, _accept_socket)
+    item = _take(self, _accept)
+    if isinstance(item[0], int):
+        # An attempt's first: from here on the socket object is what is kept, for it closes the descriptor when it dies.
+        fd, address = item
+        connection = socket.socket(self.family, self.type, self.proto, fileno=fd)
+        if socket.getdefaulttimeout() is None and _gettimeout(self):
+            connection.setblocking(True)
+        accepted.add(fd)
+        item = connection, address
+        if core.in_transaction() and not core.is_exclusive():
+            core.on_abort(_replace_first, _fileno(self), item)
+    return item
 
 
 @trusted
-def _accept_socket(sock):
-    fd, address = _accept(sock)
-    accepted = socket.socket(sock.family, sock.type, sock.proto, fileno=fd)
-    if socket.getdefaulttimeout() is None and _gettimeout(sock):
-        accepted.setblocking(True)
-    return accepted, address
+def _replace_first(fd, item):
+    # Undone before the receiving itself, which then puts the bare descriptor in front: see _put_back.
+    _accepted[item[0].fileno()] = item
 
 
 class Outbox:
@@ -179,12 +223,17 @@ class Outbox:
             waiting = bool(self.chunks)
         if waiting:
             _flush_later(self)
+        else:
+            _drop_if_empty(self)
 
     def flush(self):
         """Send what the kernel takes; True when nothing is left."""
         with self.lock:
             self._flush()
-            return not self.chunks
+            if self.chunks:
+                return False
+        _drop_if_empty(self)
+        return True
 
     def _flush(self):
         chunks = self.chunks
@@ -208,8 +257,6 @@ class Outbox:
             self._shut_down()
         if self.closing:
             _close(self.sock)
-        elif not self.size and self.error is None:
-            _outboxes.pop(self.fd, None)
 
     def _shut_down(self):
         try:
@@ -222,6 +269,7 @@ class Outbox:
         """The transaction that put this much aside has aborted."""
         with self.lock:
             self.size -= size
+        _drop_if_empty(self)
 
 
 for _name, _member in list(vars(Outbox).items()):
@@ -241,12 +289,34 @@ def _flush_later(outbox):
 
 
 @trusted
-def _outbox_of(sock):
+def _drop_if_empty(box):
+    with _outboxes_lock:
+        if not box.size and box.error is None and _outboxes.get(box.fd) is box:
+            del _outboxes[box.fd]
+
+
+@trusted
+def _put_aside(sock, data):
+    """Reserve room for as much of the data as there is; return the outbox and that much of the data.
+
+    Raises BlockingIOError without room, and once what the kernel said of earlier bytes.
+    """
     fd = _fileno(sock)
-    box = _outboxes.get(fd)
-    if box is None:
-        box = _outboxes.setdefault(fd, Outbox(sock, fd))
-    return box
+    with _outboxes_lock:
+        box = _outboxes.get(fd)
+        if box is None:
+            box = _outboxes[fd] = Outbox(sock, fd)
+        with box.lock:
+            if box.error is not None:
+                error, box.error = box.error, None
+                raise error
+            room = OUTBOX_LIMIT - box.size
+            if room <= 0:
+                raise _would_block()
+            chunk = bytes(memoryview(data).cast("B")[:room])
+            core.on_abort(box.give_back, len(chunk))
+            box.size += len(chunk)
+            return box, chunk
 
 
 @trusted
@@ -261,18 +331,7 @@ def send(sock, data, flags=0):
     core.open_all(data)
     if _fileno(sock) < 0:
         return _send(sock, data)  # raises what it has to
-    box = _outbox_of(sock)
-    with box.lock:
-        if box.error is not None:
-            error, box.error = box.error, None
-            raise error
-        room = OUTBOX_LIMIT - box.size
-        if room <= 0:
-            raise _would_block()
-        view = memoryview(data).cast("B")
-        chunk = bytes(view[:room])
-        box.size += len(chunk)
-    core.on_abort(box.give_back, len(chunk))
+    box, chunk = _put_aside(sock, data)
     core.defer(box.transmit, chunk)
     return len(chunk)
 
@@ -308,7 +367,10 @@ def close(sock):
 def _close_now(sock):
     fd = _fileno(sock)
     _inboxes.pop(fd, None)
-    box = _outboxes.pop(fd, None)
+    _errors.pop(fd, None)
+    accepted.discard(fd)
+    with _outboxes_lock:
+        box = _outboxes.pop(fd, None)
     if box is None:
         _close(sock)
         return
@@ -350,6 +412,7 @@ def _shutdown_now(sock, how):
 TWINS = {
     _recv: recv,
     _methods.recv_into: recv_into,
+    _getsockopt: getsockopt,
     _recvfrom: recvfrom,
     _send: send,
     _methods.sendall: sendall,

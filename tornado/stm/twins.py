@@ -13,6 +13,7 @@ import functools
 import random
 import sys
 import threading
+import types
 
 from . import core, sockets
 from .core import trusted
@@ -68,6 +69,152 @@ def buffered_flush(file):
     core.defer(_buffered_flush, file)
 
 
+# ---- Sorting with a key function -----------------------------------------------------------------------------------
+# C code would compare what the function returns, which nobody has opened.  So the keys are made first, in Python.
+
+
+def sorted_(iterable, /, *, key=None, reverse=False):
+    """Twin of ``sorted``."""
+    items = list(iterable)
+    if key is None:
+        core.open_all(items)
+        return _in_order(items, items, reverse)
+    return _in_order([key(item) for item in items], items, reverse)
+
+
+def list_sort(self, /, *, key=None, reverse=False):
+    """Twin of ``list.sort``."""
+    self[:] = sorted_(self, key=key, reverse=reverse)
+
+
+@trusted
+def _in_order(keys, items, reverse):
+    core.open_all(keys)
+    if keys is items:
+        return _sorted(items, reverse=reverse)
+    return [items[i] for i in _sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)]
+
+
+_sorted = builtins.sorted
+_no_default = object()
+
+
+def _extreme(name, choose):
+    def twin(*values, key=None, default=_no_default):
+        if len(values) == 1:
+            values = list(values[0])
+            if not values:
+                if default is _no_default:
+                    raise ValueError(f"{name}() iterable argument is empty")
+                return default
+        elif not values:
+            raise TypeError(f"{name} expected at least 1 argument, got 0")
+        elif default is not _no_default:
+            raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
+        if key is None:
+            return _choose(choose, values)
+        keys = [key(value) for value in values]
+        return values[_choose_index(choose, keys)]
+
+    return twin
+
+
+@trusted
+def _choose(choose, values):
+    core.open_all(values)
+    return choose(values)
+
+
+@trusted
+def _choose_index(choose, keys):
+    core.open_all(keys)
+    return choose(range(len(keys)), key=keys.__getitem__)
+
+
+# ---- Functions that look into the items they are given -------------------------------------------------------------
+
+
+def all_(iterable, /):
+    """Twin of ``all``."""
+    for item in iterable:
+        if not item:
+            return False
+    return True
+
+
+def any_(iterable, /):
+    """Twin of ``any``."""
+    for item in iterable:
+        if item:
+            return True
+    return False
+
+
+def sum_(iterable, /, start=0):
+    """Twin of ``sum``."""
+    return _sum(list(iterable), start)
+
+
+@trusted
+def _sum(items, start):
+    core.open_all(items)
+    core.open_all(start)
+    return builtins.sum(items, start)
+
+
+def dict_(*args, **kwargs):
+    """Twin of ``dict(...)``."""
+    if len(args) == 1 and not hasattr(args[0], "keys"):
+        args = (list(args[0]),)
+    return _dict(args, kwargs)
+
+
+@trusted
+def _dict(args, kwargs):
+    core.open_all(args)
+    return dict(*args, **kwargs)
+
+
+def dict_update(self, /, *others, **kwargs):
+    """Twin of ``dict.update``: key by key, so that it conflicts with nothing but the same keys."""
+    if len(others) > 1:
+        raise TypeError(f"update expected at most 1 argument, got {len(others)}")
+    for other in others:
+        if isinstance(other, dict):
+            for key, value in other.items():
+                dict.__setitem__(self, key, value)
+        elif hasattr(other, "keys"):
+            for key in other.keys():
+                dict.__setitem__(self, key, other[key])
+        else:
+            for i, row in enumerate(other):
+                pair = tuple(row)
+                if len(pair) != 2:
+                    raise ValueError(
+                        f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required"
+                    )
+                dict.__setitem__(self, *pair)
+    for key, value in kwargs.items():
+        dict.__setitem__(self, key, value)
+
+
+def exec_(source, globals=None, locals=None, /, *, closure=None):
+    """Twin of ``exec``: compiled code that runs in a namespace of its own runs instrumented."""
+    return _exec(source, globals, locals, closure)
+
+
+@trusted
+def _exec(source, namespace, local, closure):
+    if isinstance(source, types.CodeType) and namespace is not None and local is None and closure is None:
+        core.change(namespace)
+        return exec(core.instrument_module_code(source, namespace), namespace)
+    core.exclusive("exec of text, or in the namespace of its caller")
+    if namespace is None:
+        caller = sys._getframe(2)
+        namespace, local = caller.f_globals, caller.f_locals if local is None else local
+    return exec(source, namespace, local, closure=closure)
+
+
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
 # is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
@@ -93,8 +240,8 @@ def _lock_twins(lock_type):
     def acquire(lock, blocking=True, timeout=-1):
         if core.is_exclusive():
             return acquire_(lock, blocking, timeout)
-        core.share(lock)
         held = _held.locks
+        core.share(lock)
         if lock_type is _thread.lock and any(each is lock for each in held):
             # Waiting for oneself: as on one thread.
             if not blocking:
@@ -128,6 +275,17 @@ def _lock_twins(lock_type):
         core.defer(release_, lock)
 
     @trusted
+    def locked(lock):
+        if any(each is lock for each in _held.locks):
+            return True
+        core.share(lock)
+        return is_locked(lock)
+
+    @trusted
+    def is_owned(lock):
+        return any(each is lock for each in _held.locks) or lock._is_owned()
+
+    @trusted
     def enter(lock):
         return acquire(lock)
 
@@ -135,7 +293,10 @@ def _lock_twins(lock_type):
     def leave(lock, *exc):
         release(lock)
 
-    return {
+    twins = {is_locked: locked}
+    if hasattr(lock_type, "_is_owned"):
+        twins[lock_type._is_owned] = is_owned
+    return twins | {
         acquire_: acquire,
         release_: release,
         lock_type.__enter__: enter,
@@ -145,7 +306,7 @@ def _lock_twins(lock_type):
 
 @trusted
 def settle():
-    """Before the commit: take in earnest what the transaction still holds."""
+    """Before the commit, or when the transaction goes exclusive: take in earnest what it still holds."""
     held = _held.locks
     for lock in held:
         core.own(lock)
@@ -194,18 +355,19 @@ def lru_cached(wrapper, /, *args, **kwargs):
         key = functools._make_key(args, kwargs, typed)
     value = memo.get(key, _MISSING)
     if value is _MISSING:
-        value = wrapper.__wrapped__(*args, **kwargs)
+        # The original remembers what was called before, and by C code; it cannot be rolled back.
+        value = _ask_original(wrapper, args, kwargs, memo, maxsize)
         if maxsize:
-            _make_room(memo, maxsize)
             memo[key] = value
     return value
 
 
 @trusted
-def _make_room(memo, maxsize):
+def _ask_original(wrapper, args, kwargs, memo, maxsize):
+    core.exclusive("a function with lru_cache is called with new arguments")
     if len(memo) >= maxsize:
-        core.exclusive("a full lru_cache starts again")
         memo.clear()
+    return wrapper(*args, **kwargs)
 
 
 @trusted
@@ -221,6 +383,16 @@ _lru_clear = _lru_wrapper.cache_clear
 
 TWINS = {
     builtins.print: print_,
+    builtins.exec: exec_,
+    dict.update: dict_update,
+    builtins.sorted: sorted_,
+    builtins.all: all_,
+    builtins.any: any_,
+    builtins.sum: sum_,
+    dict: dict_,
+    list.sort: list_sort,
+    builtins.min: _extreme("min", builtins.min),
+    builtins.max: _extreme("max", builtins.max),
     _text_write: text_write,
     _text_flush: text_flush,
     _buffered_write: buffered_write,

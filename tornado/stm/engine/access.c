@@ -4,14 +4,21 @@
  * of the object (types.c).  All of them come before the native operation, which
  * then runs at full speed on the object in place.
  *
- * The dict of an instance (obj.__dict__) and the dict of a module are the same
- * cells as the attributes.  Such dicts are watched (PyDict_Watch) as soon as
- * somebody gets hold of them, and a table tells whose they are.
+ * An attribute can be reached as a key of obj.__dict__ too, and must be the same
+ * cell.  An instance with inline values is known by the address of these: so is
+ * its dict, as long as that has no storage of its own.  Where the dict does (other
+ * kinds of instances, more than 30 attributes, obj.__dict__ = d), attributes are
+ * locked as its keys, by the dict.  An instance that got there after it had inline
+ * values is locked both ways, because somebody may still hold locks of the old kind.
+ *
+ * The dicts of modules are watched (PyDict_Watch); a table says which names have
+ * barriers.
  */
 #include "stm.h"
 
 #include "internal/pycore_context.h"
 #include "internal/pycore_dict.h"
+#include "internal/pycore_setobject.h"
 
 /* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
 #define SNAPSHOT_TAKEN 1ull
@@ -57,42 +64,42 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
     return become_inevitable(tx, GRADE_EXCLUSIVE, text);
 }
 
-/* ---- Dicts that are somebody's attributes ------------------------------------ */
+/* ---- Dicts of modules --------------------------------------------------------- */
 
-typedef struct { PyObject *dict; PyObject *owner; PyObject *rebound; } Alias;
+typedef struct { PyObject *dict; PyObject *rebound; } ModuleDict;
 
-static PyMutex alias_lock;
-static Alias *aliases;              /* open addressing; dict == NULL is free */
-static size_t alias_cap, alias_used;
+static PyMutex modules_lock;
+static ModuleDict *modules;         /* open addressing; dict == NULL is free */
+static size_t modules_cap, modules_used;
 static int watcher = -1;
 
 static size_t
-alias_find(PyObject *dict)
+module_find(PyObject *dict)
 {
-    size_t i = ((uintptr_t)dict >> 4) * 0x9E3779B97F4A7C15ull % alias_cap;
-    while (aliases[i].dict != NULL && aliases[i].dict != dict)
-        i = (i + 1) % alias_cap;
+    size_t i = ((uintptr_t)dict >> 4) * 0x9E3779B97F4A7C15ull % modules_cap;
+    while (modules[i].dict != NULL && modules[i].dict != dict)
+        i = (i + 1) % modules_cap;
     return i;
 }
 
 static void
-alias_remove(PyObject *dict)
+module_remove(PyObject *dict)
 {
-    PyMutex_Lock(&alias_lock);
-    size_t i = alias_find(dict);
+    PyMutex_Lock(&modules_lock);
+    size_t i = module_find(dict);
     PyObject *rebound = NULL;
-    if (aliases[i].dict == dict) {
-        rebound = aliases[i].rebound;
-        aliases[i].dict = NULL;
-        alias_used--;
+    if (modules[i].dict == dict) {
+        rebound = modules[i].rebound;
+        modules[i].dict = NULL;
+        modules_used--;
         /* Close the gap: move up those that were displaced past it. */
-        for (size_t j = (i + 1) % alias_cap; aliases[j].dict != NULL; j = (j + 1) % alias_cap) {
-            Alias a = aliases[j];
-            aliases[j].dict = NULL;
-            aliases[alias_find(a.dict)] = a;
+        for (size_t j = (i + 1) % modules_cap; modules[j].dict != NULL; j = (j + 1) % modules_cap) {
+            ModuleDict m = modules[j];
+            modules[j].dict = NULL;
+            modules[module_find(m.dict)] = m;
         }
     }
-    PyMutex_Unlock(&alias_lock);
+    PyMutex_Unlock(&modules_lock);
     Py_XDECREF(rebound);
 }
 
@@ -102,72 +109,26 @@ on_dict_event(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *
     (void)key;
     (void)value;
     if (event == PyDict_EVENT_DEALLOCATED)
-        alias_remove(dict);
+        module_remove(dict);
     return 0;
 }
 
 int
-aliased_dicts_init(void)
+module_dicts_init(void)
 {
-    alias_cap = 1024;
-    aliases = PyMem_RawCalloc(alias_cap, sizeof(Alias));
+    modules_cap = 1024;
+    modules = PyMem_RawCalloc(modules_cap, sizeof(ModuleDict));
     watcher = PyDict_AddWatcher(on_dict_event);
     stm_exclusive_reasons = PyDict_New();
-    if (aliases == NULL || watcher < 0 || stm_exclusive_reasons == NULL)
+    if (modules == NULL || watcher < 0 || stm_exclusive_reasons == NULL)
         return -1;
     return 0;
 }
 
-static bool
-is_watched(PyObject *dict)
+static inline bool
+is_module_dict(PyObject *dict)
 {
     return ((PyDictObject *)dict)->_ma_watcher_tag >> watcher & 1;
-}
-
-/* The dict is the attributes of owner (borrowed; a module's: owner NULL). */
-static int
-alias_add(PyObject *dict, PyObject *owner, PyObject *rebound)
-{
-    PyMutex_Lock(&alias_lock);
-    if (2 * alias_used > alias_cap) {
-        Alias *old = aliases;
-        size_t n = alias_cap;
-        Alias *p = PyMem_RawCalloc(2 * n, sizeof(Alias));
-        if (p == NULL) {
-            PyMutex_Unlock(&alias_lock);
-            PyErr_NoMemory();
-            return -1;
-        }
-        aliases = p;
-        alias_cap = 2 * n;
-        for (size_t i = 0; i < n; i++) {
-            if (old[i].dict != NULL)
-                aliases[alias_find(old[i].dict)] = old[i];
-        }
-        PyMem_RawFree(old);
-    }
-    size_t i = alias_find(dict);
-    if (aliases[i].dict == NULL) {
-        alias_used++;
-        aliases[i] = (Alias){dict, owner, Py_XNewRef(rebound)};
-    }
-    PyMutex_Unlock(&alias_lock);
-    return PyDict_Watch(watcher, dict);
-}
-
-/* Whose attributes is this dict? False for an ordinary one. */
-static bool
-alias_of(PyObject *dict, PyObject **owner, PyObject **rebound)
-{
-    if (LIKELY(!is_watched(dict)))
-        return false;
-    PyMutex_Lock(&alias_lock);
-    size_t i = alias_find(dict);
-    bool found = aliases[i].dict == dict;
-    *owner = aliases[i].owner;
-    *rebound = found ? Py_XNewRef(aliases[i].rebound) : NULL;
-    PyMutex_Unlock(&alias_lock);
-    return found;
 }
 
 /* Called by the instrumenter before it compiles a function of the module;
@@ -175,24 +136,129 @@ alias_of(PyObject *dict, PyObject **owner, PyObject **rebound)
 int
 register_module_globals(PyObject *globals, PyObject *rebound)
 {
-    return alias_add(globals, NULL, rebound);
+    PyMutex_Lock(&modules_lock);
+    if (2 * modules_used > modules_cap) {
+        ModuleDict *old = modules;
+        size_t n = modules_cap;
+        ModuleDict *p = PyMem_RawCalloc(2 * n, sizeof(ModuleDict));
+        if (p == NULL) {
+            PyMutex_Unlock(&modules_lock);
+            PyErr_NoMemory();
+            return -1;
+        }
+        modules = p;
+        modules_cap = 2 * n;
+        for (size_t i = 0; i < n; i++) {
+            if (old[i].dict != NULL)
+                modules[module_find(old[i].dict)] = old[i];
+        }
+        PyMem_RawFree(old);
+    }
+    size_t i = module_find(globals);
+    if (modules[i].dict == NULL) {
+        modules_used++;
+        modules[i] = (ModuleDict){globals, Py_NewRef(rebound)};
+    }
+    PyMutex_Unlock(&modules_lock);
+    return PyDict_Watch(watcher, globals);
 }
 
+/* The names given to register_module_globals(), or None. */
 PyObject *
 globals_rebound(PyObject *globals)
 {
-    PyObject *owner, *rebound;
-    if (!alias_of(globals, &owner, &rebound) || rebound == NULL)
-        Py_RETURN_NONE;
-    return rebound;
+    PyObject *rebound = NULL;
+    if (is_module_dict(globals)) {
+        PyMutex_Lock(&modules_lock);
+        size_t i = module_find(globals);
+        if (modules[i].dict == globals)
+            rebound = Py_NewRef(modules[i].rebound);
+        PyMutex_Unlock(&modules_lock);
+    }
+    return rebound ? rebound : Py_NewRef(Py_None);
 }
 
 /* ---- Attributes ------------------------------------------------------------------ */
 
 static inline Cell
-attr_cell(PyObject *obj, PyObject *name)
+attr_cell(const void *base, PyObject *name)
 {
-    return cell_of(obj, key_bits(PyObject_Hash(name)));
+    return cell_of(base, key_bits(PyObject_Hash(name)));
+}
+
+/* An attribute of an instance without a dict; not the cell of a key, should the
+ * object be a dict itself. */
+static inline Cell
+slot_cell(PyObject *obj, PyObject *name)
+{
+    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ 0x5bd1e995deadbeefull);
+}
+
+static inline PyDictValues *
+inline_values(PyObject *obj)
+{
+    if (Py_TYPE(obj)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
+        return _PyObject_InlineValues(obj);
+    return NULL;
+}
+
+/* The values of an instance that this dict is only a view of, or NULL. */
+static inline PyDictValues *
+embedding_values(PyObject *dict)
+{
+    PyDictValues *v = ((PyDictObject *)dict)->ma_values;
+    return v != NULL && v->embedded ? v : NULL;
+}
+
+static int lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell);
+static int lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first);
+
+/* The dict in which the instance has its attributes, made if need be; NULL
+ * without an exception if it has none. */
+static PyObject *
+dict_of_instance(PyObject *obj)
+{
+    PyTypeObject *t = Py_TYPE(obj);
+    if (!(t->tp_flags & Py_TPFLAGS_MANAGED_DICT) && t->tp_dictoffset == 0)
+        return NULL;
+    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    if (dict == NULL)
+        PyErr_Clear();
+    else if (!PyDict_Check(dict))
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static int
+lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && lock_shared(tx, attr_cell(v, name)) < 0)
+        return -1;
+    if (v != NULL && v->valid)
+        return 0;
+    PyObject *dict = dict_of_instance(obj);
+    if (dict == NULL)
+        return lock_shared(tx, slot_cell(obj, name));
+    int r = lock_key_shared(tx, dict, attr_cell(dict, name));
+    Py_DECREF(dict);
+    return r;
+}
+
+static int
+lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+{
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && lock_exclusive(tx, attr_cell(v, name), first) < 0)
+        return -1;
+    if (v != NULL && v->valid)
+        return 0;
+    PyObject *dict = dict_of_instance(obj);
+    if (dict == NULL)
+        return lock_exclusive(tx, slot_cell(obj, name), first);
+    int r = lock_key_owned(tx, dict, attr_cell(dict, name), first);
+    Py_DECREF(dict);
+    return r;
 }
 
 /* What the type says of the name: nothing but code, or state of the C object? */
@@ -216,20 +282,6 @@ static bool
 is_name(PyObject *name, const char *text)
 {
     return PyUnicode_CompareWithASCIIString(name, text) == 0;
-}
-
-/* obj.__dict__ is about to be handed out. */
-static int
-open_instance_dict(PyObject *obj)
-{
-    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
-    if (dict == NULL) {
-        PyErr_Clear();      /* has none, or computes it */
-        return 0;
-    }
-    int r = is_watched(dict) ? 0 : alias_add(dict, obj, NULL);
-    Py_DECREF(dict);
-    return r;
 }
 
 static int
@@ -259,9 +311,37 @@ attr_read_slow(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
         if (where == NAME_C_STATE)
             return exclusive_for(tx, "attribute of", obj);
     }
-    if (UNLIKELY(is_name(name, "__dict__")) && open_instance_dict(obj) < 0)
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && !v->valid && UNLIKELY(is_name(name, "__dict__")))
+        return exclusive_for(tx, "the dict of", obj);
+    return lock_attr_shared(tx, obj, name);
+}
+
+static int
+log_exception_field(Tx *tx, PyObject *exception, const char *field)
+{
+    PyObject *name = PyUnicode_InternFromString(field);
+    PyObject *old = name ? PyObject_GetAttr(exception, name) : NULL;
+    Undo *u = old ? undo_push(tx, UNDO_ATTR, exception, name, old) : NULL;
+    Py_XDECREF(old);
+    Py_XDECREF(name);
+    return u == NULL ? -1 : 0;
+}
+
+/* The exception is about to be raised, which sets its traceback and context. */
+int
+open_exception(Tx *tx, PyObject *exception)
+{
+    bool first;
+    if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
         return -1;
-    return lock_shared(tx, attr_cell(obj, name));
+    if (!first || tx->grade == GRADE_EXCLUSIVE)
+        return 0;
+    if (log_exception_field(tx, exception, "__traceback__") < 0
+        || log_exception_field(tx, exception, "__suppress_context__") < 0
+        || log_exception_field(tx, exception, "__context__") < 0)
+        return -1;
+    return 0;
 }
 
 int
@@ -270,16 +350,19 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
     Kind kind = kind_of(tx, obj);
     switch (kind) {
     case KIND_INSTANCE: {
-        Cell c = attr_cell(obj, name);
-        if (LIKELY(marked(tx, c, MODE_SHARED)))
+        PyDictValues *v = inline_values(obj);
+        if (LIKELY(v != NULL && v->valid && marked(tx, attr_cell(v, name), MODE_SHARED)))
             return check_doomed(tx);
         return attr_read_slow(tx, obj, name, kind);
     }
     case KIND_INERT:
     case KIND_TUPLE:
-    case KIND_CLASS:
     case KIND_FUNCTION:
     case KIND_METHOD:
+        if (UNLIKELY(is_python_class(Py_TYPE(obj))))
+            return attr_read_slow(tx, obj, name, KIND_INSTANCE);
+        return check_doomed(tx);
+    case KIND_CLASS:
         return check_doomed(tx);
     case KIND_MODULE:
         return open_global_read(tx, PyModule_GetDict(obj), name);
@@ -303,8 +386,9 @@ instance_value(PyObject *obj, PyObject *name, bool class_has_it)
     return value;
 }
 
+/* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int
-open_attr_write(Tx *tx, PyObject *obj, PyObject *name)
+open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
 {
     Kind kind = kind_of(tx, obj);
     PyTypeObject *type = Py_TYPE(obj);
@@ -312,7 +396,7 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name)
         return open_global_write(tx, PyModule_GetDict(obj), name);
     if (kind != KIND_INSTANCE && !is_python_class(type))
         return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
-    if (type->tp_setattro != PyObject_GenericSetAttr) {
+    if (type->tp_setattro != PyObject_GenericSetAttr && !raw_write) {
         /* __setattr__ in Python has barriers of its own. */
         PyObject *descr = NULL;
         PyObject *setattr_name = PyUnicode_InternFromString("__setattr__");
@@ -347,20 +431,42 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name)
             return exclusive_for(tx, "replacement of the dict of", obj);
         }
     }
+    bool in_class = descr != NULL;
     Py_XDECREF(descr);
     if (UNLIKELY(is_name(name, "__class__")))
         return exclusive_for(tx, "change of the class of", obj);
     bool first;
-    if (lock_exclusive(tx, attr_cell(obj, name), &first) < 0)
+    if (lock_attr_owned(tx, obj, name, &first) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
-    PyObject *old = instance_value(obj, name, descr != NULL && !raw);
+    PyObject *old = instance_value(obj, name, in_class && !raw);
     if (old == NULL && PyErr_Occurred())
         PyErr_Clear();
+    PyDictValues *v = inline_values(obj);
+    if (old == NULL && v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
+        return -1;
+    if (raw && is_name(name, "__cause__") && PyExceptionInstance_Check(obj)
+        && log_exception_field(tx, obj, "__suppress_context__") < 0)
+        return -1;
     Undo *u = undo_push(tx, UNDO_ATTR, obj, name, old);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
+}
+
+/* del obj.name. A slot or a property is as in an assignment; deleting from the
+ * dict would have to be undone in the order of the attributes, so it runs alone. */
+int
+open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    PyObject *descr = _PyType_LookupRef(type, name);
+    bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
+    Py_XDECREF(descr);
+    PyErr_Clear();
+    if (data || (type->tp_setattro != PyObject_GenericSetAttr && !raw && is_python_class(type)))
+        return open_attr_write(tx, obj, name, raw);
+    return exclusive_for(tx, "deletion of an attribute of", obj);
 }
 
 /* ---- Module globals ------------------------------------------------------------------ */
@@ -376,12 +482,9 @@ open_global_read(Tx *tx, PyObject *globals, PyObject *name)
 int
 open_global_write(Tx *tx, PyObject *globals, PyObject *name)
 {
-    PyObject *owner, *rebound;
-    bool barriers = false;
-    if (alias_of(globals, &owner, &rebound) && rebound != NULL) {
-        barriers = PySequence_Contains(rebound, name) == 1;
-        Py_DECREF(rebound);
-    }
+    PyObject *rebound = globals_rebound(globals);
+    bool barriers = rebound != Py_None && PySequence_Contains(rebound, name) == 1;
+    Py_DECREF(rebound);
     if (!barriers)
         return exclusive_for(tx, "assignment to the module global", name);
     bool first;
@@ -401,6 +504,30 @@ open_global_write(Tx *tx, PyObject *globals, PyObject *name)
 
 /* ---- Whole objects ---------------------------------------------------------------------- */
 
+/* All attributes of an instance through its dict: each of them, and, against new
+ * ones, the whole, on which an assignment that makes a new one has the intention. */
+static int
+open_all_attributes(Tx *tx, PyObject *dict)
+{
+    PyDictValues *v = embedding_values(dict);
+    if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
+        return -1;
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+        PyObject *name = DK_UNICODE_ENTRIES(keys)[i].me_key;
+        if (name != NULL && i < v->capacity && v->values[i] != NULL
+            && lock_shared(tx, attr_cell(v, name)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+proxied(PyObject *proxy)
+{
+    return *(PyObject **)((char *)proxy + sizeof(PyObject));
+}
+
 int
 open_whole_read(Tx *tx, PyObject *obj)
 {
@@ -413,13 +540,21 @@ open_whole_read(Tx *tx, PyObject *obj)
     case KIND_CONTEXT:
         return lock_shared(tx, cell_of(obj, WHOLE));
     case KIND_DICT:
-        if (is_watched(obj))
-            return exclusive_for(tx, "all attributes through", obj);
+        if (is_module_dict(obj))
+            return exclusive_for(tx, "all globals at once through", obj);
+        if (embedding_values(obj) != NULL)
+            return open_all_attributes(tx, obj);
         return lock_shared_container(tx, cell_of(obj, WHOLE));
     case KIND_SET:
         return lock_shared_container(tx, cell_of(obj, WHOLE));
     case KIND_ITERATOR:
         return open_iter(tx, obj);
+    case KIND_PROXY:
+        return open_whole_read(tx, proxied(obj));
+    case KIND_BUFFER: {
+        PyObject *base = PyMemoryView_GET_BUFFER(obj)->obj;
+        return base == NULL || PyBytes_Check(base) ? 0 : open_whole_read(tx, base);
+    }
     case KIND_OPAQUE:
     case KIND_UNKNOWN:
         if (is_fresh(tx, obj))
@@ -502,11 +637,23 @@ open_deep_read(Tx *tx, PyObject *obj, int depth)
     }
     case KIND_INSTANCE:
         if (PyExceptionInstance_Check(obj)) {
+            static const char *const fields[] = {"args", "errno", "strerror", "filename"};
+            for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
+                PyObject *field = PyUnicode_InternFromString(fields[i]);
+                int r = field ? lock_attr_shared(tx, obj, field) : -1;
+                Py_XDECREF(field);
+                if (r < 0)
+                    return -1;
+            }
             PyObject *args = ((PyBaseExceptionObject *)obj)->args;
             if (args != NULL)
                 return open_deep_read(tx, args, depth + 1);
         }
+        else if (!is_python_class(Py_TYPE(obj)))
+            return exclusive_for(tx, "all attributes at once of", obj);
         return check_doomed(tx);
+    case KIND_PROXY:
+        return open_deep_read(tx, proxied(obj), depth + 1);
     case KIND_GENERATOR:
         return open_generator(tx, obj);
     default:
@@ -533,8 +680,16 @@ static int
 open_referent(PyObject *o, void *arg)
 {
     Visit *v = arg;
-    if (o == (PyObject *)v->type)
+    if (o == NULL || o == (PyObject *)v->type)
         return 0;
+    if (!PyType_Check(o) && PyCallable_Check(o)) {
+        /* map, filter: they call it for each item. */
+        int effect = effect_as_callback(v->tx, o);
+        if (effect < 0 || (effect != EFFECT_PURE
+                           && exclusive_for(v->tx, "iteration that calls", o) < 0))
+            v->result = -1;
+        return v->result;
+    }
     switch (kind_of(v->tx, o)) {
     case KIND_OPAQUE:
     case KIND_UNKNOWN:
@@ -573,7 +728,8 @@ open_c_iterator(Tx *tx, PyObject *obj, int depth)
     if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
         return -1;
     PyTypeObject *type = Py_TYPE(obj);
-    if (type->tp_traverse == NULL || type->tp_itemsize != 0)
+    bool plain = type == &PyRangeIter_Type;     /* three numbers, no references */
+    if ((type->tp_traverse == NULL && !plain) || type->tp_itemsize != 0 || is_python_class(type))
         return exclusive_for(tx, "iteration over", obj);
     if (first && tx->grade != GRADE_EXCLUSIVE) {
         char *copy = PyMem_RawMalloc(type->tp_basicsize);
@@ -582,18 +738,28 @@ open_c_iterator(Tx *tx, PyObject *obj, int depth)
             return -1;
         }
         memcpy(copy, obj, type->tp_basicsize);
-        type->tp_traverse((PyObject *)copy, take_ref, NULL);
         Undo *u = undo_push(tx, UNDO_STRUCT, obj, NULL, NULL);
-        if (u == NULL)
+        if (u == NULL) {
+            PyMem_RawFree(copy);
             return -1;
+        }
+        if (!plain)
+            type->tp_traverse((PyObject *)copy, take_ref, NULL);
         u->mem = copy + sizeof(PyObject);
         u->n = type->tp_basicsize - (Py_ssize_t)sizeof(PyObject);
     }
-    if (!first)
+    if (!first || plain)
         return 0;
     Visit v = {tx, 0, depth, type};
     type->tp_traverse(obj, open_referent, &v);
     return v.result;
+}
+
+/* Own a C object whose state is its struct. */
+int
+open_struct(Tx *tx, PyObject *obj)
+{
+    return open_c_iterator(tx, obj, 0);
 }
 
 static int
@@ -640,15 +806,52 @@ hash_of(PyObject *key, uint64_t *bits)
     return 1;
 }
 
-static PyObject *
-owner_or_dict(PyObject *dict, bool *aliased)
+/* Lock one key of a dict, for reading or to own it; of a dict with storage of its
+ * own with the intention on the whole, of a view of an instance as its attribute. */
+static int
+lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell)
 {
-    PyObject *owner, *rebound;
-    *aliased = alias_of(dict, &owner, &rebound);
-    if (!*aliased)
-        return dict;
-    Py_XDECREF(rebound);
-    return owner ? owner : dict;
+    if (lock_intent_read(tx, cell_of(dict, WHOLE)) < 0)
+        return -1;
+    return lock_shared(tx, key_cell);
+}
+
+static int
+lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first)
+{
+    if (lock_intent_write(tx, cell_of(dict, WHOLE)) < 0)
+        return -1;
+    return lock_exclusive(tx, key_cell, first);
+}
+
+/* Is the name among the attributes that instances of the class have room for?
+ * Only then does a new one leave the values where they are. */
+static bool
+has_room_for(PyObject *dict, PyObject *name)
+{
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+        PyObject *k = DK_UNICODE_ENTRIES(keys)[i].me_key;
+        if (k == name || (k != NULL && PyUnicode_Check(name) && PyUnicode_Equal(k, name)))
+            return true;
+    }
+    return false;
+}
+
+/* Has this very key been logged? Owning its cell does not tell, for another key may
+ * have the same hash: hash(-1) == hash(-2), and so with tuples of them. Among the
+ * latest entries only: to log a key twice does no harm. */
+static bool
+key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
+{
+    if (PyUnicode_CheckExact(key) || (PyLong_CheckExact(key) && PyObject_Hash(key) != -2))
+        return true;
+    for (Py_ssize_t i = tx->n_undo; --i >= 0 && i >= tx->n_undo - 16;) {
+        Undo *u = &tx->undo[i];
+        if (u->obj == obj && u->key == key)
+            return true;
+    }
+    return false;
 }
 
 static bool
@@ -669,6 +872,8 @@ int
 open_key_read(Tx *tx, PyObject *obj, PyObject *key)
 {
     Kind kind = kind_of(tx, obj);
+    if (kind == KIND_PROXY)
+        return open_key_read(tx, proxied(obj), key);
     if (kind != KIND_DICT && kind != KIND_SET) {
         if (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_INSTANCE || kind == KIND_CLASS)
             return check_doomed(tx);
@@ -676,23 +881,35 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
     }
     uint64_t bits;
     int h = hash_of(key, &bits);
+    if (h == 0 && kind == KIND_SET && PyAnySet_Check(key))
+        return open_whole_read(tx, obj);
     if (h <= 0)
         return h;
-    bool aliased = false;
-    PyObject *base = kind == KIND_DICT ? owner_or_dict(obj, &aliased) : obj;
-    Cell c = cell_of(base, bits);
+    if (kind == KIND_DICT && (is_module_dict(obj) || embedding_values(obj) != NULL)) {
+        const void *base = is_module_dict(obj) ? (void *)obj : (void *)embedding_values(obj);
+        return lock_shared(tx, cell_of(base, bits));
+    }
+    Cell c = cell_of(obj, bits);
     if (marked(tx, c, MODE_SHARED) && !inserts_missing_keys(obj))
         return check_doomed(tx);
-    if (!aliased && lock_intent_read(tx, cell_of(base, WHOLE)) < 0)
-        return -1;
-    if (lock_shared(tx, c) < 0)
+    if (lock_key_shared(tx, obj, c) < 0)
         return -1;
     if (kind == KIND_DICT && inserts_missing_keys(obj)) {
         int there = PyDict_Contains(obj, key);
         if (there < 0)
             return -1;
-        if (!there)
+        if (!there) {
+            PyObject *factory = PyObject_GetAttrString(obj, "default_factory");
+            int effect = EFFECT_PURE;
+            if (factory == NULL)
+                PyErr_Clear();
+            else if (factory != Py_None && !PyType_Check(factory))
+                effect = effect_as_callback(tx, factory);
+            Py_XDECREF(factory);
+            if (effect < 0 || (effect != EFFECT_PURE && exclusive_for(tx, "the factory of", obj) < 0))
+                return -1;
             return open_key_write(tx, obj, key, false);
+        }
     }
     return 0;
 }
@@ -758,8 +975,8 @@ open_whole_write(Tx *tx, PyObject *obj)
     bool first;
     switch (kind) {
     case KIND_DICT:
-        if (is_watched(obj))
-            return exclusive_for(tx, "all attributes through", obj);
+        if (is_module_dict(obj) || embedding_values(obj) != NULL)
+            return exclusive_for(tx, "all attributes at once through", obj);
         /* fall through */
     case KIND_LIST:
     case KIND_ODICT:
@@ -772,6 +989,10 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_ITERATOR:
     case KIND_GENERATOR:
         return open_iter(tx, obj);
+    case KIND_BUFFER: {
+        PyObject *base = PyMemoryView_GET_BUFFER(obj)->obj;
+        return base == NULL ? exclusive_for(tx, "change of", obj) : open_whole_write(tx, base);
+    }
     case KIND_INERT:
     case KIND_TUPLE:
     case KIND_INSTANCE:
@@ -844,21 +1065,24 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     int h = hash_of(key, &bits);
     if (h <= 0)
         return h;
-    bool aliased;
-    PyObject *base = owner_or_dict(dict, &aliased);
-    if (aliased && base == dict)
+    if (is_module_dict(dict))
         return PyUnicode_CheckExact(key) && !del ? open_global_write(tx, dict, key)
                                                  : exclusive_for(tx, "change of globals()", NULL);
     bool first;
-    if (!aliased) {
-        if (del)
-            return open_dict_delete(tx, dict, key);
-        if (lock_intent_write(tx, cell_of(dict, WHOLE)) < 0)
+    PyDictValues *v = embedding_values(dict);
+    if (v != NULL) {
+        if (del || !has_room_for(dict, key))
+            return exclusive_for(tx, "attributes made or deleted through the dict of an instance", NULL);
+        if (lock_intent_write(tx, cell_of(v, WHOLE)) < 0
+            || lock_exclusive(tx, cell_of(v, bits), &first) < 0)
             return -1;
     }
-    if (lock_exclusive(tx, cell_of(base, bits), &first) < 0)
+    else if (del)
+        return open_dict_delete(tx, dict, key);
+    else if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
         return -1;
-    if (!first || tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict)
+        || (!first && key_is_logged(tx, dict, key)))
         return 0;
     PyObject *old = NULL;
     if (PyDict_GetItemRef(dict, key, &old) < 0) {
@@ -919,6 +1143,25 @@ open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
     }
 }
 
+/* The element that is equal to the key: 1 for 1.0. A new reference. */
+static PyObject *
+element_of(PyObject *set, PyObject *key)
+{
+    if (PyUnicode_CheckExact(key) || PyBytes_CheckExact(key)
+        || Py_TYPE(key)->tp_richcompare == PyBaseObject_Type.tp_richcompare)
+        return Py_NewRef(key);
+    PyObject *candidate, *found = NULL;
+    Py_ssize_t pos = 0;
+    Py_hash_t hash, wanted = PyObject_Hash(key);
+    while (found == NULL && _PySet_NextEntryRef(set, &pos, &candidate, &hash)) {
+        if (candidate == key || (hash == wanted && PyObject_RichCompareBool(candidate, key, Py_EQ) == 1))
+            found = Py_NewRef(candidate);
+        Py_DECREF(candidate);
+    }
+    PyErr_Clear();
+    return found ? found : Py_NewRef(key);
+}
+
 int
 open_set_change(Tx *tx, PyObject *set, PyObject *key)
 {
@@ -926,13 +1169,16 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
     if (kind_of(tx, set) != KIND_SET)
         return open_whole_write(tx, set);
     int h = hash_of(key, &bits);
+    if (h == 0 && PyAnySet_Check(key))
+        return open_whole_write(tx, set);   /* taken for a frozenset */
     if (h <= 0)
         return h;
     bool first;
     if (lock_intent_write(tx, cell_of(set, WHOLE)) < 0
         || lock_exclusive(tx, cell_of(set, bits), &first) < 0)
         return -1;
-    if (!first || tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set))
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set)
+        || (!first && key_is_logged(tx, set, key)))
         return 0;
     int there = PySet_Contains(set, key);
     if (there < 0) {
@@ -941,7 +1187,12 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
         PyErr_Clear();
         return 0;
     }
-    return undo_push(tx, there ? UNDO_SET_DEL : UNDO_SET_ADD, set, key, NULL) ? 0 : -1;
+    if (!there)
+        return undo_push(tx, UNDO_SET_ADD, set, key, NULL) ? 0 : -1;
+    PyObject *element = element_of(set, key);
+    Undo *u = undo_push(tx, UNDO_SET_DEL, set, element, NULL);
+    Py_DECREF(element);
+    return u == NULL ? -1 : 0;
 }
 
 /* ---- Lists and deques as stacks and queues -------------------------------------------------- */
@@ -964,6 +1215,19 @@ open_list_append(Tx *tx, PyObject *list)
         return -1;
     u->n = PyList_GET_SIZE(list);
     return 0;
+}
+
+/* The method of that name of the C type that the object's class derives from. */
+PyObject *
+c_base_method(PyObject *obj, PyObject *name)
+{
+    PyObject *mro = Py_TYPE(obj)->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *t = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        if (!is_python_class(t))
+            return PyObject_GetAttr((PyObject *)t, name);
+    }
+    return PyObject_GetAttr((PyObject *)Py_TYPE(obj), name);
 }
 
 /* An interned method name for UNDO_METHOD. */

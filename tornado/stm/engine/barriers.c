@@ -68,14 +68,28 @@ instruction_arg(Site s)
 #define UNUSED_SITE (void)s
 
 BARRIER(attr_read) { return open_attr_read(tx, operand(s, 1), name_operand); }
-BARRIER(attr_write) { return open_attr_write(tx, operand(s, 1), name_operand); }
+BARRIER(attr_write) { return open_attr_write(tx, operand(s, 1), name_operand, false); }
+BARRIER(attr_delete) { return open_attr_delete(tx, operand(s, 1), name_operand, false); }
+BARRIER(raising)
+{
+    UNUSED_NAME;
+    PyObject *exception = operand(s, instruction_arg(s) == 2 ? 2 : 1);
+    return PyExceptionInstance_Check(exception) ? open_exception(tx, exception) : check_doomed(tx);
+}
 BARRIER(global_read) { return open_global_read(tx, s.frame->f_globals, name_operand); }
 BARRIER(global_write) { return open_global_write(tx, s.frame->f_globals, name_operand); }
 BARRIER(unknown) { UNUSED_SITE; return exclusive_for(tx, "the instruction", name_operand); }
 BARRIER(handler) { UNUSED_SITE; UNUSED_NAME; return check_doomed(tx); }
 
 BARRIER(item_read) { UNUSED_NAME; return open_key_read(tx, operand(s, 2), operand(s, 1)); }
-BARRIER(item_write) { UNUSED_NAME; return open_key_write(tx, operand(s, 2), operand(s, 1), false); }
+BARRIER(item_write)
+{
+    UNUSED_NAME;
+    PyObject *key = operand(s, 1);
+    if (PySlice_Check(key) && open_iter(tx, operand(s, 3)) < 0)
+        return -1;
+    return open_key_write(tx, operand(s, 2), key, false);
+}
 BARRIER(item_delete) { UNUSED_NAME; return open_key_write(tx, operand(s, 2), operand(s, 1), true); }
 BARRIER(slice_read) { UNUSED_NAME; return open_whole_read(tx, operand(s, 3)); }
 
@@ -110,6 +124,20 @@ BARRIER(comprehension_append)
 {
     UNUSED_NAME;
     return open_list_append(tx, operand(s, 1 + instruction_arg(s)));
+}
+BARRIER(comprehension_extend)
+{
+    UNUSED_NAME;
+    if (open_iter(tx, operand(s, 1)) < 0)
+        return -1;
+    return open_list_append(tx, operand(s, 1 + instruction_arg(s)));
+}
+BARRIER(comprehension_update)
+{
+    UNUSED_NAME;
+    if (open_iter(tx, operand(s, 1)) < 0)
+        return -1;
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
 }
 BARRIER(comprehension_add)
 {
@@ -349,6 +377,7 @@ CALL_BARRIER(with_except)
 static PyMethodDef barriers[] = {
     ENTRY(attr_read),
     ENTRY(attr_write),
+    ENTRY(attr_delete),
     ENTRY(super_attr),
     ENTRY(global_read),
     ENTRY(global_write),
@@ -368,6 +397,8 @@ static PyMethodDef barriers[] = {
     ENTRY(binary),
     ENTRY(compare),
     ENTRY(comprehension_append),
+    ENTRY(comprehension_extend),
+    ENTRY(comprehension_update),
     ENTRY(comprehension_add),
     ENTRY(comprehension_put),
     ENTRY(import_name),
@@ -376,6 +407,7 @@ static PyMethodDef barriers[] = {
     ENTRY(call_kw),
     ENTRY(call_ex),
     ENTRY(with_except),
+    ENTRY(raising),
     ENTRY(handler),
     ENTRY(unknown),
     {NULL, NULL, 0, NULL},

@@ -149,15 +149,20 @@ typedef struct {
 
 typedef int (*Opener)(Tx *tx, PyObject *obj);
 
+/* What an iterator will yield cannot be opened before it is there. */
 static int
 open_deep(Tx *tx, PyObject *obj)
 {
+    Kind kind = kind_of(tx, obj);
+    if (kind == KIND_GENERATOR
+        || (kind == KIND_ITERATOR && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
+        return exclusive_for(tx, "a look into the items of", obj);
     return open_deep_read(tx, obj, 0);
 }
 
 /* A function that C code will call with what it finds. Returns the effect that
  * such calls have, or EFFECT_EXCLUSIVE. */
-static int
+int
 effect_as_callback(Tx *tx, PyObject *f)
 {
     if (PyMethod_Check(f))
@@ -235,9 +240,11 @@ before_init(Tx *tx, Args a)
     if (kind == KIND_INSTANCE || kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_CLASS
         || kind == KIND_FUNCTION || kind == KIND_MODULE)
         return 0;
+    if (kind == KIND_DEQUE)
+        return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
     if (open_whole_write(tx, a.args[0]) < 0)
         return -1;
-    return open_args(tx, a, 1, open_iter);
+    return open_args(tx, a, 1, open_deep);
 }
 
 static int
@@ -269,6 +276,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         }
         return receiver == NULL ? 0 : open_context(tx, receiver);
     case EFFECT_SETS_CONTEXT: {
+        /* ContextVar.reset uses its token up. */
+        if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_struct(tx, a.args[1]) < 0)
+            return -1;
         PyObject *ctx = tx->tstate->context;
         return ctx == NULL ? 0 : open_context(tx, ctx);
     }
@@ -289,6 +299,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_GETS_KEY:
         return second == NULL ? 0 : open_key_read(tx, receiver, second);
     case EFFECT_PUTS_KEY:
+        if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
+            return -1;
         return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
     case EFFECT_DELETES_KEY:
         return second == NULL ? open_whole_write(tx, receiver)
@@ -299,6 +311,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (open_whole_write(tx, receiver) < 0)
             return -1;
         return open_args(tx, a, 1, open_iter);
+    case EFFECT_MUTATES_DEEP:
+        if (open_whole_write(tx, receiver) < 0)
+            return -1;
+        return open_args(tx, a, 0, open_deep);
     case EFFECT_LIST_APPEND:
         return open_list_append(tx, receiver);
     case EFFECT_LIST_EXTEND:
@@ -324,7 +340,14 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_SETS_ATTR:
         if (second == NULL || !PyUnicode_Check(second))
             return 0;
-        return open_attr_write(tx, receiver, second);
+        return open_attr_write(tx, receiver, second,
+                               Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_DELETES_ATTR:
+        if (second == NULL || !PyUnicode_Check(second))
+            return 0;
+        return open_attr_delete(tx, receiver, second, Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_RAISES:
+        return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RESUMES:
         return open_generator(tx, receiver);
     case EFFECT_ADVANCES:
@@ -428,23 +451,12 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         return apply(tx, *entry, callable, a);
     }
     if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
-        /* Bound slot wrapper: find its descriptor by name. */
-        PyObject *self = PyObject_GetAttrString(callable, "__self__");
-        PyObject *name = PyObject_GetAttrString(callable, "__name__");
-        PyObject *descr = self && name ? _PyType_LookupRef(Py_TYPE(self), name) : NULL;
-        PyErr_Clear();
-        int r;
-        if (descr != NULL) {
-            more[0] = self;
-            memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
-            r = before(tx, descr, (Args){more, a.n + 1, a.kw, a.nkw}, entry, depth + 1);
-        }
-        else
-            r = exclusive_for(tx, "call of", callable);
-        Py_XDECREF(self);
-        Py_XDECREF(name);
-        Py_XDECREF(descr);
-        return r;
+        /* A slot wrapper bound to its receiver (the struct is private to CPython's
+         * descrobject.c). */
+        struct { PyObject_HEAD PyObject *descr, *self; } *bound = (void *)callable;
+        more[0] = bound->self;
+        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+        return before(tx, bound->descr, (Args){more, a.n + 1, a.kw, a.nkw}, entry, depth + 1);
     }
     if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
         const char *name = ((PyWrapperDescrObject *)callable)->d_base->name;
@@ -527,5 +539,5 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     _PyStackRef old = *callable;
     *callable = PyStackRef_FromPyObjectSteal(twin);
     PyStackRef_CLOSE(old);
-    return 0;
+    return PyFunction_Check(e->twin) ? ensure_instrumented(tx, e->twin) : 0;
 }

@@ -23,6 +23,8 @@
  */
 #include "stm.h"
 
+#include "internal/pycore_pystate.h"
+
 #include <pthread.h>
 #include <time.h>
 
@@ -39,6 +41,9 @@ static PyMutex async_lock;
 
 #define SPINS 100
 #define NAP_NS 2000000L
+/* A doomed transaction without a barrier for that many naps is in a loop, not in
+ * engine or trusted code, where an exception out of nowhere would do harm. */
+#define PATIENCE 25
 
 /* Something that somebody may be waiting for has changed. */
 void
@@ -77,7 +82,7 @@ nap_until(Condition holds, void *arg)
     PyEval_RestoreThread(ts);
 }
 
-static void
+static inline void
 wait_step(int *spins, Condition holds, void *arg)
 {
     if (++*spins < SPINS)
@@ -155,9 +160,19 @@ doom(Tx *o)
 static void
 doom_asynchronously(Tx *o, uint64_t serial)
 {
+    /* Only while it is in instrumented code. Trusted code may hold a lock or an
+     * effect that nobody knows of yet; when the other enters it now, the exception
+     * comes before its first instruction. */
+    PyInterpreterState *interp = PyInterpreterState_Get();
     PyMutex_Lock(&async_lock);
-    if (atomic_load(&o->serial) == serial && atomic_load(&o->status) == TX_DOOMED)
-        PyThreadState_SetAsyncExc(o->thread_id, stm_Abort);
+    _PyEval_StopTheWorld(interp);
+    if (atomic_load(&o->serial) == serial && atomic_load(&o->status) == TX_DOOMED && o->live) {
+        _PyInterpreterFrame *f = o->tstate->current_frame;
+        if (f != NULL && f->owner < FRAME_OWNED_BY_INTERPRETER
+            && (_PyFrame_GetCode(f)->co_flags & CO_STM_ANY) == CO_STM_INSTRUMENTED)
+            PyThreadState_SetAsyncExc(o->thread_id, stm_Abort);
+    }
+    _PyEval_StartTheWorld(interp);
     PyMutex_Unlock(&async_lock);
 }
 
@@ -210,7 +225,8 @@ contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_pl
             break;
         }
         wait_step(&spins, encounter_over, &e);
-        if (spins >= SPINS + 1 && atomic_load(&o->status) == TX_DOOMED)
+        if (spins >= SPINS + PATIENCE && (spins - SPINS) % PATIENCE == 0
+            && atomic_load(&o->status) == TX_DOOMED)
             doom_asynchronously(o, serial);
     }
     log_if(tx, LOG_WAIT_DONE);
@@ -252,6 +268,18 @@ wait_for_predecessor(Tx *tx)
     }
     log_if(tx, LOG_WAIT_DONE);
     return result;
+}
+
+/* In the child of a fork this thread is the only one. */
+void
+contention_after_fork(void)
+{
+    pthread_mutex_init(&change_lock, NULL);
+    pthread_cond_init(&change, NULL);
+    async_lock = (PyMutex){0};
+    atomic_store(&sleepers, 0);
+    atomic_store(&token_slot, 0);
+    atomic_store(&stm_exclusive_slot, 0);
 }
 
 static bool
@@ -365,6 +393,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
         tx->exclusives++;
         /* It will commit: what it has put off can happen now, before what it
          * is about to do at once. */
+        run_prepared(tx);
         run_deferred(tx);
         Py_CLEAR(tx->deferred);
     }
@@ -383,6 +412,39 @@ inevitable_end(Tx *tx)
     wake_waiters();
 }
 
+/* What an exclusive transaction on another thread has the main thread do. There is
+ * one such transaction at most, so one request at most. */
+static PyObject *_Atomic main_request;
+unsigned long stm_main_thread;
+
+int
+ask_main(PyObject *request)
+{
+    PyObject *none = NULL;
+    if (!atomic_compare_exchange_strong(&main_request, &none, Py_NewRef(request))) {
+        Py_DECREF(request);
+        PyErr_SetString(PyExc_RuntimeError, "the main thread has been asked already");
+        return -1;
+    }
+    wake_waiters();
+    return 0;
+}
+
+int
+serve_main(void)
+{
+    if (atomic_load_explicit(&main_request, memory_order_relaxed) == NULL
+        || PyThread_get_thread_ident() != stm_main_thread)
+        return 0;
+    PyObject *request = atomic_exchange(&main_request, NULL);
+    if (request == NULL)
+        return 0;
+    PyObject *r = PyObject_CallNoArgs(request);
+    Py_DECREF(request);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
 /* A transaction begins only while no other one is exclusive. */
 void
 wait_until_admitted(Tx *tx)
@@ -391,7 +453,10 @@ wait_until_admitted(Tx *tx)
         return;
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
     int spins = 0;
-    while (!admitted(NULL))
+    while (!admitted(NULL)) {
         wait_step(&spins, admitted, NULL);
+        if (serve_main() < 0)
+            PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
+    }
     log_if(tx, LOG_WAIT_DONE);
 }

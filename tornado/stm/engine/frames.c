@@ -78,11 +78,11 @@ open_generator(Tx *tx, PyObject *gen)
         if (!PyGen_CheckExact(gen) && !PyCoro_CheckExact(gen) && !PyAsyncGen_CheckExact(gen))
             return depth == 0 ? 0 : open_iter(tx, gen);
         PyGenObject *g = (PyGenObject *)gen;
-        if (g->gi_frame_state == FRAME_EXECUTING)
-            return 0;   /* an error that the interpreter reports; or ours already */
         bool first;
         if (lock_exclusive(tx, cell_of(gen, WHOLE), &first) < 0)
             return -1;
+        if (g->gi_frame_state == FRAME_EXECUTING)
+            return 0;   /* by this very transaction: the interpreter complains */
         if (g->gi_frame_state < FRAME_COMPLETED) {
             PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
             if (!(code->co_flags & CO_STM_ANY)
@@ -112,7 +112,7 @@ generator_restore(Undo *u)
     PyGenObject *g = (PyGenObject *)u->obj;
     Snapshot *s = u->mem;
     _PyInterpreterFrame *f = &g->gi_iframe;
-    if (s->frame_state >= FRAME_COMPLETED)
+    if (s == NULL || s->frame_state >= FRAME_COMPLETED)
         return;
     _PyStackRef stale[1];
     int n_now = 0;

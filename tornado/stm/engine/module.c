@@ -67,7 +67,7 @@ configure(PyObject *self, PyObject *args)
     (void)self;
     PyObject *instrument, *disable;
     PyTypeObject *probe;
-    if (!PyArg_ParseTuple(args, "OOO!", &instrument, &disable, &PyType_Type, &probe))
+    if (!PyArg_ParseTuple(args, "OOO!k", &instrument, &disable, &PyType_Type, &probe, &stm_main_thread))
         return NULL;
     Py_XSETREF(stm_instrument, Py_NewRef(instrument));
     Py_XSETREF(stm_disable, Py_NewRef(disable));
@@ -187,6 +187,41 @@ on_abort(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Py_RETURN_NONE;
 }
 
+/* A call and the entry in the undo log that takes it back, with nothing in between
+ * where an exception could come from. */
+static PyObject *
+receive(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    if (n < 3) {
+        PyErr_SetString(PyExc_TypeError, "receive() needs put_back, key and a function");
+        return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall(args[2], args + 3, n - 3, NULL);
+    Tx *tx = live_tx();
+    if (result != NULL && tx != NULL && tx->grade != GRADE_EXCLUSIVE) {
+        PyObject *undo_args = PyTuple_Pack(2, args[1], result);
+        Undo *u = undo_args ? undo_push(tx, UNDO_CALL, args[0], undo_args, NULL) : NULL;
+        Py_XDECREF(undo_args);
+        if (u == NULL)
+            Py_CLEAR(result);
+    }
+    return result;
+}
+
+/* The function whose call made this coroutine, if that has not begun, else None. */
+static PyObject *
+unstarted_function(PyObject *self, PyObject *coroutine)
+{
+    (void)self;
+    if (!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine))
+        Py_RETURN_NONE;
+    PyGenObject *g = (PyGenObject *)coroutine;
+    if (g->gi_frame_state != FRAME_CREATED)
+        Py_RETURN_NONE;
+    return Py_NewRef(PyStackRef_AsPyObjectBorrow(g->gi_iframe.f_funcobj));
+}
+
 static PyObject *
 in_transaction(PyObject *self, PyObject *unused)
 {
@@ -236,6 +271,25 @@ irrevocable(PyObject *self, PyObject *args)
         return NULL;
     Tx *tx = live_tx();
     if (tx != NULL && become_inevitable(tx, GRADE_IRREVOCABLE, why) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_ask_main(PyObject *self, PyObject *request)
+{
+    (void)self;
+    if (ask_main(request) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_serve_main(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    if (serve_main() < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -412,7 +466,7 @@ static PyMethodDef methods[] = {
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"configure", configure, METH_VARARGS,
-     DOC("configure(instrument, DISABLE, python_class): what the engine needs from Python")},
+     DOC("configure(instrument, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
     {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand): a callable for bytecode")},
     {"defer_refcount", defer_refcount, METH_O, DOC("let threads share the object without counting references")},
     {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
@@ -423,11 +477,18 @@ static PyMethodDef methods[] = {
      DOC("before_commit(f, *args): call when the function has returned, still able to abort")},
     {"on_abort", _PyCFunction_CAST(on_abort), METH_FASTCALL,
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
+    {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
+     DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
+    {"unstarted_function", unstarted_function, METH_O,
+     DOC("the function that made a coroutine which has not begun, else None")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
     {"irrevocable", irrevocable, METH_VARARGS, DOC("irrevocable(why): from here on never abort")},
+    {"ask_main", engine_ask_main, METH_O,
+     DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},
+    {"serve_main", engine_serve_main, METH_NOARGS, DOC("on the main thread: call what ask_main was given, if any")},
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
@@ -451,7 +512,7 @@ static PyMethodDef methods[] = {
 static int
 engine_exec(PyObject *module)
 {
-    if (orec_init() < 0 || aliased_dicts_init() < 0)
+    if (orec_init() < 0 || module_dicts_init() < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
     if (wrapper == NULL)
@@ -472,12 +533,13 @@ engine_exec(PyObject *module)
         return -1;
     static const char *const kinds[] = {
         NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
-        "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "OPAQUE", "UNKNOWN",
+        "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "PROXY", "BUFFER",
+        "OPAQUE", "UNKNOWN",
     };
     static const char *const effects[] = {
-        NULL, "PURE", "READS", "DEEP", "ITERATES", "GETS_KEY", "PUTS_KEY", "DELETES_KEY", "MUTATES",
+        NULL, "PURE", "READS", "DEEP", "ITERATES", "GETS_KEY", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
         "LIST_APPEND", "LIST_EXTEND", "LIST_POP", "SET_CHANGE", "DEQUE_APPEND", "DEQUE_APPENDLEFT",
-        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_ATTR", "SETS_ATTR", "RESUMES", "ADVANCES", "RUNS_CONTEXT",
+        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "RUNS_CONTEXT",
         "SETS_CONTEXT", "CREATES", "OPAQUE", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
     };
     PyObject *names = PyDict_New(), *more = PyDict_New();

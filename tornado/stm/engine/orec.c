@@ -33,6 +33,13 @@ orec_init(void)
     return 0;
 }
 
+/* In the child of a fork nobody owns anything. */
+void
+orec_after_fork(void)
+{
+    memset((void *)orecs, 0, OREC_BUCKETS * sizeof(OrecBucket));
+}
+
 static inline OrecBucket *
 bucket_of(Cell c)
 {
@@ -73,6 +80,25 @@ owner_of(Cell c)
             return (int)(w & 0xFF);
     }
     return 0;
+}
+
+/* The thread that a reader of the cell has to wait for, or 0. A mark holds only 32
+ * bits of a cell, and marked() trusts it for every cell that shares them: so the
+ * reader must wait for owners of those cells too. */
+static int
+owner_before_reader(Cell c, int self)
+{
+    OrecBucket *b = bucket_of(c);
+    int found = 0;
+    for (int i = 0; i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w == 0 || mark_tag((w >> 8) << 16) != mark_tag(c))
+            continue;
+        if ((int)(w & 0xFF) != self)
+            return (int)(w & 0xFF);
+        found = self;
+    }
+    return found;
 }
 
 typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
@@ -160,13 +186,13 @@ lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
         atomic_thread_fence(memory_order_seq_cst);
         uint64_t serial = 0;
         int event = LOG_WRITE_READ;
-        int other = owner_of(c);
+        int other = owner_before_reader(c, tx->slot);
         if (other == tx->slot)
             return 0;
         if (other != 0) {
             Tx *o = atomic_load(&stm_threads[other]);
             serial = atomic_load(&o->serial);
-            if (owner_of(c) != other) {
+            if (owner_before_reader(c, tx->slot) != other) {
                 mark_withdraw(p);
                 continue;
             }

@@ -155,6 +155,7 @@ typedef struct Tx {
     Py_ssize_t n_undo, cap_undo;
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
+    PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     uint64_t commits, aborts, exclusives;
     TypeEntry types[TYPE_CACHE];
@@ -176,6 +177,7 @@ Tx *stm_thread_tx(void);
 
 /* orec.c */
 int orec_init(void);
+void orec_after_fork(void);
 int lock_shared(Tx *tx, Cell c);
 int lock_shared_container(Tx *tx, Cell c);
 int lock_intent_read(Tx *tx, Cell c);
@@ -186,7 +188,8 @@ void locks_release(Tx *tx);
 static inline uint32_t
 mark_tag(Cell c)
 {
-    return (uint32_t)(c >> 16) & 0xFFFF;
+    uint32_t tag = (uint32_t)(c >> 16) & 0xFFFF;
+    return tag == MARK_ANY_TAG ? tag - 1 : tag;
 }
 
 /* Has this transaction marked the cell with (at least) this mode? */
@@ -210,9 +213,13 @@ int contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *othe
 int become_inevitable(Tx *tx, int grade, const char *why);
 void inevitable_end(Tx *tx);
 void wait_until_admitted(Tx *tx);
+int ask_main(PyObject *request);
+int serve_main(void);
+extern unsigned long stm_main_thread;
 int wait_for_predecessor(Tx *tx);
 void wake_waiters(void);
 void contention_clear_async(Tx *tx);
+void contention_after_fork(void);
 
 static inline int
 check_doomed(Tx *tx)
@@ -251,6 +258,8 @@ typedef enum {
     KIND_FUNCTION,    /* attributes read freely, written exclusively */
     KIND_METHOD,      /* bound method, partial: callable around others */
     KIND_CONTEXT,
+    KIND_PROXY,       /* types.MappingProxyType: what it is around */
+    KIND_BUFFER,      /* memoryview: what it is around */
     KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
     KIND_UNKNOWN,
 } Kind;
@@ -277,24 +286,28 @@ kind_of(Tx *tx, PyObject *obj)
 
 /* access.c */
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
-int open_attr_write(Tx *tx, PyObject *obj, PyObject *name);
+int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
+int open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_whole_read(Tx *tx, PyObject *obj);
 int open_deep_read(Tx *tx, PyObject *obj, int depth);
 int open_iter(Tx *tx, PyObject *obj);
+int open_struct(Tx *tx, PyObject *obj);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int open_whole_write(Tx *tx, PyObject *obj);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 int open_deque_op(Tx *tx, PyObject *deque, int op);
+PyObject *c_base_method(PyObject *obj, PyObject *name);
 int open_set_change(Tx *tx, PyObject *set, PyObject *key);
 int open_cell_read(Tx *tx, PyObject *cell);
 int open_cell_write(Tx *tx, PyObject *cell);
 int open_context(Tx *tx, PyObject *ctx);
+int open_exception(Tx *tx, PyObject *exception);
 int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
 int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
 int exclusive_for(Tx *tx, const char *what, PyObject *obj);
-int aliased_dicts_init(void);
+int module_dicts_init(void);
 int register_module_globals(PyObject *globals, PyObject *rebound);
 PyObject *globals_rebound(PyObject *globals);
 
@@ -311,6 +324,7 @@ typedef enum {
     EFFECT_PUTS_KEY,
     EFFECT_DELETES_KEY,
     EFFECT_MUTATES,
+    EFFECT_MUTATES_DEEP,
     EFFECT_LIST_APPEND,
     EFFECT_LIST_EXTEND,
     EFFECT_LIST_POP,
@@ -321,6 +335,8 @@ typedef enum {
     EFFECT_DEQUE_POPLEFT,
     EFFECT_GETS_ATTR,
     EFFECT_SETS_ATTR,
+    EFFECT_DELETES_ATTR,
+    EFFECT_RAISES,
     EFFECT_RESUMES,
     EFFECT_ADVANCES,
     EFFECT_RUNS_CONTEXT,
@@ -337,6 +353,7 @@ int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t
 int ensure_instrumented(Tx *tx, PyObject *func);
 extern PyTypeObject *stm_method_wrapper_type;
 extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
+int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);
 int make_fresh(Tx *tx, PyObject *obj);
 
@@ -359,6 +376,7 @@ PyObject *transaction_run(PyObject *self, PyObject *unused);
 int tx_begin(Tx *tx, uint64_t age);
 int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
+int run_prepared(Tx *tx);
 void tx_abort(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {

@@ -41,10 +41,30 @@ on_thread_exit(void *p)
     slot_used[((Tx *)p)->slot] = false;
 }
 
+/* Only the thread that forked lives on in the child. */
+static void
+in_child(void)
+{
+    for (int i = 1; i < MAX_THREADS; i++) {
+        Tx *tx = atomic_load(&stm_threads[i]);
+        if (tx == NULL || tx == stm_self)
+            continue;
+        atomic_store(&tx->status, TX_IDLE);
+        tx->n_owned = 0;
+        atomic_fetch_add(&tx->serial, 1);
+        memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+        slot_used[i] = false;
+    }
+    slots_lock = (PyMutex){0};
+    orec_after_fork();
+    contention_after_fork();
+}
+
 static void
 make_exit_key(void)
 {
     pthread_key_create(&exit_key, on_thread_exit);
+    pthread_atfork(NULL, NULL, in_child);
 }
 
 Tx *
@@ -147,8 +167,8 @@ run_deferred(Tx *tx)
     tx_resume(tx);
 }
 
-/* What has to be locked before there is no way back. */
-static int
+/* What has to be locked before there is no way back. Returns -1 to abort. */
+int
 run_prepared(Tx *tx)
 {
     PyObject *actions = tx->prepared;
@@ -157,8 +177,10 @@ run_prepared(Tx *tx)
     for (Py_ssize_t i = 0; actions != NULL && result == 0 && i < PyList_GET_SIZE(actions); i++) {
         PyObject *action = PyList_GET_ITEM(actions, i);
         PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
-        if (r == NULL)
+        if (r == NULL && tx->grade == GRADE_NONE && PyErr_ExceptionMatches(stm_Abort))
             result = -1;
+        else if (r == NULL)
+            PyErr_FormatUnraisable("Exception ignored before a commit in %R", action);
         Py_XDECREF(r);
     }
     Py_XDECREF(actions);
@@ -173,9 +195,8 @@ static void
 release(Tx *tx, int after)
 {
     PyObject *actions = tx->deferred, *fresh = tx->fresh;
-    tx->deferred = tx->fresh = NULL;
-    if (tx->n_undo == 0 && actions == NULL && fresh == NULL)
-        return;
+    PyObject *prepared = tx->prepared, *displaced = tx->displaced;
+    tx->deferred = tx->fresh = tx->prepared = tx->displaced = NULL;
     Transaction *txn = tx->txn;
     tx->txn = NULL;
     tx->releasing = after;
@@ -184,6 +205,10 @@ release(Tx *tx, int after)
     undo_forget(tx, 0);
     Py_XDECREF(actions);
     Py_XDECREF(fresh);
+    Py_XDECREF(prepared);
+    Py_XDECREF(displaced);
+    if (after == AFTER_COMMIT && txn != NULL)
+        Py_TYPE(txn)->tp_clear((PyObject *)txn);
     run_deferred(tx);
     tx_end(tx);
     tx->releasing = HOLDING;
@@ -198,11 +223,8 @@ release(Tx *tx, int after)
 int
 tx_commit(Tx *tx)
 {
-    if (tx->prepared != NULL && run_prepared(tx) < 0) {
-        if (tx->grade == GRADE_NONE)
-            return -1;
-        PyErr_FormatUnraisable("Exception ignored before a commit");
-    }
+    if (tx->prepared != NULL && run_prepared(tx) < 0)
+        return -1;
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
             return -1;
@@ -235,8 +257,6 @@ tx_abort(Tx *tx)
     tx->aborts++;
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
-    Py_CLEAR(tx->deferred);
-    Py_CLEAR(tx->prepared);
     tx->paused = 0;
     log_if(tx, LOG_ABORT);
     tx_end(tx);
@@ -318,6 +338,10 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         return NULL;
     if (atomic_load(&tx->status) != TX_IDLE) {
         PyErr_SetString(PyExc_RuntimeError, "a transaction cannot run inside another one");
+        return NULL;
+    }
+    if (stm_instrument == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the engine is not ready: call tornado.stm.core.activate() first");
         return NULL;
     }
     if (atomic_load(&t->done)) {

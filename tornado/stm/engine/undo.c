@@ -61,28 +61,84 @@ dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t n)
     return r;
 }
 
+/* What is about to be put out of its place may be the last reference, and no
+ * finalizer may run before the rollback is over. Takes the reference. */
+static void
+displace(Tx *tx, PyObject *value)
+{
+    PyErr_Clear();
+    if (value == NULL)
+        return;
+    if (tx->displaced == NULL)
+        tx->displaced = PyList_New(0);
+    if (tx->displaced == NULL || PyList_Append(tx->displaced, value) < 0)
+        PyErr_Clear();
+    Py_DECREF(value);
+}
+
+static PyObject *
+item_of(PyObject *dict, PyObject *key)
+{
+    PyObject *value = NULL;
+    PyDict_GetItemRef(dict, key, &value);
+    return value;
+}
+
+/* The method of the C type under the object's class: an override must not run. */
+static PyObject *
+call_c_method(PyObject *obj, PyObject *name, PyObject *arg)
+{
+    PyObject *method = c_base_method(obj, name);
+    if (method == NULL)
+        return NULL;
+    PyObject *r = PyObject_CallFunctionObjArgs(method, obj, arg, NULL);
+    Py_DECREF(method);
+    return r;
+}
+
 static int
 call_and_drop(PyObject *obj, const char *method, PyObject *arg)
 {
-    PyObject *r = arg ? PyObject_CallMethod(obj, method, "(O)", arg)
-                      : PyObject_CallMethod(obj, method, NULL);
+    PyObject *name = PyUnicode_InternFromString(method);
+    PyObject *r = name ? call_c_method(obj, name, arg) : NULL;
+    Py_XDECREF(name);
     Py_XDECREF(r);
     return r == NULL ? -1 : 0;
 }
 
+/* A bytearray of unchanged size is restored in place: views of it may be about. */
 static int
-undo_one(Undo *u)
+restore_bytes(PyObject *bytearray, PyObject *old)
+{
+    if (PyByteArray_GET_SIZE(bytearray) != PyBytes_GET_SIZE(old)
+        && PyByteArray_Resize(bytearray, PyBytes_GET_SIZE(old)) < 0)
+        return -1;
+    memcpy(PyByteArray_AS_STRING(bytearray), PyBytes_AS_STRING(old), PyBytes_GET_SIZE(old));
+    return 0;
+}
+
+static int
+undo_one(Tx *tx, Undo *u)
 {
     switch (u->kind) {
     case UNDO_ATTR:
-        return PyObject_GenericSetAttr(u->obj, u->key, u->old);
+        displace(tx, _PyObject_GenericGetAttrWithDict(u->obj, u->key, NULL, 1));
+        if (PyObject_GenericSetAttr(u->obj, u->key, u->old) == 0)
+            return 0;
+        if (u->old != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+            return -1;
+        PyErr_Clear();      /* it was set and deleted again */
+        return 0;
     case UNDO_DICT_SET:
+        displace(tx, item_of(u->obj, u->key));
         if (u->old != NULL)
             return PyDict_SetItem(u->obj, u->key, u->old);
         return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
     case UNDO_DICT_DEL:
+        displace(tx, item_of(u->obj, u->key));
         return dict_insert_at(u->obj, u->key, u->old, u->n);
     case UNDO_DICT_ALL:
+        displace(tx, PyDict_Items(u->obj));
         PyDict_Clear(u->obj);
         return PyDict_Update(u->obj, u->old);
     case UNDO_SET_ADD:
@@ -90,25 +146,34 @@ undo_one(Undo *u)
     case UNDO_SET_DEL:
         return PySet_Add(u->obj, u->key);
     case UNDO_SET_ALL:
+        displace(tx, PySet_New(u->obj));
         PySet_Clear(u->obj);
         return _PySet_Update(u->obj, u->old);
     case UNDO_LIST_LEN:
+        displace(tx, PyList_GetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj)));
         return PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
     case UNDO_LIST_ITEM:
+        displace(tx, PyList_GetItemRef(u->obj, u->n));
         return PyList_SetItem(u->obj, u->n, Py_NewRef(u->old));
     case UNDO_LIST_ALL:
+        displace(tx, PyList_GetSlice(u->obj, 0, PyList_GET_SIZE(u->obj)));
         return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
     case UNDO_SEQ_ALL:
+        if (PyByteArray_Check(u->obj))
+            return restore_bytes(u->obj, u->old);
+        displace(tx, PySequence_List(u->obj));
         if (call_and_drop(u->obj, "clear", NULL) < 0)
             return -1;
         return call_and_drop(u->obj, PyODict_Check(u->obj) ? "update" : "extend", u->old);
     case UNDO_METHOD: {
-        PyObject *r = u->old ? PyObject_CallMethodOneArg(u->obj, u->key, u->old)
-                             : PyObject_CallMethodNoArgs(u->obj, u->key);
-        Py_XDECREF(r);
-        return r == NULL ? -1 : 0;
+        PyObject *r = call_c_method(u->obj, u->key, u->old);
+        if (r == NULL)
+            return -1;
+        displace(tx, r);
+        return 0;
     }
     case UNDO_CELL:
+        displace(tx, PyCell_Get(u->obj));
         return PyCell_Set(u->obj, u->old);
     case UNDO_STRUCT: {
         /* Swap: what it refers to now goes when the entry is forgotten. */
@@ -144,7 +209,7 @@ void
 undo_rollback(Tx *tx)
 {
     for (Py_ssize_t i = tx->n_undo; --i >= 0;) {
-        if (undo_one(&tx->undo[i]) < 0)
+        if (undo_one(tx, &tx->undo[i]) < 0)
             PyErr_FormatUnraisable("tornado.stm: an aborted attempt could not undo its "
                                    "write %d to %R", (int)tx->undo[i].kind, tx->undo[i].obj);
     }
@@ -168,7 +233,8 @@ undo_forget(Tx *tx, Py_ssize_t from)
             /* The snapshot owns what it refers to: let the type itself find
              * these references, in a stand-in of the object's size. */
             char *stand_in = (char *)u.mem - sizeof(PyObject);
-            Py_TYPE(u.obj)->tp_traverse((PyObject *)stand_in, drop_visited, NULL);
+            if (Py_TYPE(u.obj)->tp_traverse != NULL)
+                Py_TYPE(u.obj)->tp_traverse((PyObject *)stand_in, drop_visited, NULL);
             PyMem_RawFree(stand_in);
         }
         else if (u.kind == UNDO_GENERATOR)

@@ -1,0 +1,451 @@
+"""``python -m tornado.stm`` and the variables PYPYSTM and PYTHON_GIL: what a user types, and what comes back."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
+GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
+
+on_both = pytest.mark.parametrize(
+    "python",
+    [
+        pytest.param(sys.executable, id="free-threaded", marks=pytest.mark.skipif(not FREE_THREADED, reason="a GIL")),
+        pytest.param(str(GIL), id="gil", marks=pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")),
+    ],
+)
+parallel_only = pytest.mark.skipif(not FREE_THREADED, reason="needs a free-threaded interpreter")
+
+WHO_AM_I = """
+import asyncio, json, sys
+
+async def main():
+    await asyncio.sleep(0)
+    loop = type(asyncio.get_running_loop()).__name__
+    print(json.dumps([sys.argv, sys.path[0], __name__, __file__, __package__ or ""]))
+    print(loop, file=sys.stderr)
+
+asyncio.run(main())
+"""
+
+TORNADO_STYLE = """
+import sys
+import tornado.ioloop
+
+seen = []
+io_loop = tornado.ioloop.IOLoop.current()
+
+def last():
+    print(seen, type(io_loop.asyncio_loop).__name__)
+    io_loop.stop()
+
+for i in range(5):
+    io_loop.add_callback(seen.append, i)
+io_loop.call_later(0.01, last)
+io_loop.start()
+print("after")
+"""
+
+FAILS = """
+import asyncio
+
+async def main():
+    await asyncio.sleep(0)
+    raise LookupError("not there")
+
+asyncio.run(main())
+"""
+
+SERVER = """
+import asyncio, sys
+import tornado.web
+
+async def main():
+    tornado.web.Application([]).listen(int(sys.argv[1]), "127.0.0.1")
+    print("listening", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+CONFLICTS = """
+import asyncio
+
+shared = {"n": 0}
+
+def count():
+    n = shared["n"]
+    for _ in range(20000):
+        pass
+    shared["n"] = n + 1
+
+async def main():
+    loop = asyncio.get_running_loop()
+    for _ in range(200):
+        loop.call_soon(count)
+    while shared["n"] < 200:
+        await asyncio.sleep(0.01)
+    print(shared["n"])
+
+asyncio.run(main())
+"""
+
+
+def run(python, *arguments, cwd, **environment):
+    """Run to the end; `environment` is added to this process's."""
+    env = {name: value for name, value in os.environ.items() if name not in ("PYPYSTM", "PYTHON_GIL")}
+    return subprocess.run(
+        [python, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=50, env={**env, **environment}
+    )
+
+
+def stm(python, *arguments, cwd, **environment):
+    return run(python, "-m", "tornado.stm", *arguments, cwd=cwd, **environment)
+
+
+def is_bad_input(result, *words):
+    """One line, status 2, no traceback."""
+    assert result.returncode == 2, result
+    (line,) = result.stderr.splitlines()
+    for word in words:
+        assert word in line, line
+    return True
+
+
+def program(folder, text, name="app.py"):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return name
+
+
+def without_notice(python, stderr):
+    """What the program itself wrote: on an interpreter with a GIL the first line says why there is one thread."""
+    if python != str(GIL):
+        return stderr
+    notice, _, rest = stderr.partition("\n")
+    assert "GIL" in notice and "one thread" in notice, stderr
+    return rest
+
+
+# Programs
+
+
+@on_both
+def test_script_sees_what_plain_python_shows_it(python, tmp_path):
+    program(tmp_path, WHO_AM_I)
+    for arguments in (["app.py", "a", "-j", "7"], [tmp_path / "app.py"], ["./app.py", "--flag"]):
+        plain = run(python, *arguments, cwd=tmp_path)
+        ours = stm(python, "-j", "2", *arguments, cwd=tmp_path)
+        assert ours.returncode == 0, ours.stderr
+        assert ours.stdout == plain.stdout
+    loop = without_notice(python, ours.stderr).strip()
+    assert (loop == "TransactionalEventLoop") == (python != str(GIL))
+
+
+@on_both
+def test_script_in_another_folder_imports_its_neighbours(python, tmp_path):
+    program(tmp_path, "value = 5\n", "apps/neighbour.py")
+    program(tmp_path, "import neighbour, sys\nprint(neighbour.value, sys.path[0])\n", "apps/app.py")
+    (tmp_path / "link.py").symlink_to(tmp_path / "apps" / "app.py")
+    for script in ("apps/app.py", "link.py"):
+        plain = run(python, script, cwd=tmp_path)
+        ours = stm(python, script, cwd=tmp_path)
+        assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
+        assert ours.stdout.startswith("5 ")
+
+
+@on_both
+def test_module_sees_what_plain_python_shows_it(python, tmp_path):
+    program(tmp_path, "", "package/__init__.py")
+    program(tmp_path, WHO_AM_I, "package/__main__.py")
+    program(tmp_path, WHO_AM_I, "package/app.py")
+    for name in ("package", "package.app"):
+        plain = run(python, "-m", name, "a", "-x", cwd=tmp_path)
+        ours = stm(python, "-j", "2", "-m", name, "a", "-x", cwd=tmp_path)
+        assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
+
+
+@on_both
+def test_program_that_starts_the_ioloop_itself(python, tmp_path):
+    result = stm(python, program(tmp_path, TORNADO_STYLE), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    seen, after = result.stdout.splitlines()
+    assert seen.startswith("[0, 1, 2, 3, 4]") and after == "after"
+    assert ("TransactionalEventLoop" in seen) == (python != str(GIL))
+    assert without_notice(python, result.stderr) == ""
+
+
+@on_both
+def test_program_reads_its_standard_input(python, tmp_path):
+    program(tmp_path, "import sys\nprint(sys.stdin.read().upper())\n")
+    result = subprocess.run(
+        [python, "-m", "tornado.stm", "app.py"], cwd=tmp_path, input="hello", capture_output=True, text=True, timeout=50
+    )
+    assert result.stdout == "HELLO\n"
+
+
+# How programs end
+
+
+@on_both
+@pytest.mark.parametrize("end, status, said", [("3", 3, ""), ("", 0, ""), ("'words'", 1, "words\n")])
+@pytest.mark.parametrize("where", ["outside", "inside"])
+def test_exit_status_passes_through(python, tmp_path, end, status, said, where):
+    text = f"import sys\nsys.exit({end})\n"
+    if where == "inside":
+        text = f"import asyncio, sys\nasync def main():\n    await asyncio.sleep(0)\n    sys.exit({end})\nasyncio.run(main())\n"
+    result = stm(python, program(tmp_path, text), cwd=tmp_path)
+    assert result.returncode == status, result
+    assert without_notice(python, result.stderr) == said
+
+
+@on_both
+def test_exception_gives_the_usual_traceback(python, tmp_path):
+    plain = run(python, program(tmp_path, FAILS), cwd=tmp_path)
+    ours = stm(python, "app.py", cwd=tmp_path)
+    assert ours.returncode == plain.returncode == 1
+    lines = without_notice(python, ours.stderr).splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "LookupError: not there"
+    path = tmp_path / "app.py"
+    at = [line.strip() for line in lines if str(path) in line]
+    assert at == [f'File "{path}", line 8, in <module>', f'File "{path}", line 6, in main']
+    assert sum("Error" in line for line in lines if not line.startswith(" ")) == 1
+
+
+@on_both
+def test_error_in_the_program_is_not_taken_for_bad_input(python, tmp_path):
+    program(tmp_path, "import no_such_module_anywhere\n")
+    for arguments in (["app.py"], ["-m", "app"]):
+        result = stm(python, *arguments, cwd=tmp_path)
+        assert result.returncode == 1
+        assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+    program(tmp_path, "open('nowhere/file')\n")
+    result = stm(python, "app.py", cwd=tmp_path)
+    assert result.returncode == 1 and "FileNotFoundError" in result.stderr.splitlines()[-1]
+
+
+# Bad input
+
+
+@on_both
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["-j", "0", "app.py"], ["-j 0", "positive integer"]),
+        (["-j", "x", "app.py"], ["-j x", "positive integer"]),
+        (["-j", "-1", "app.py"], ["-j", "-1"]),
+        (["-j", "1.5", "app.py"], ["-j 1.5", "positive integer"]),
+        (["-j", "", "app.py"], ["-j", "positive integer"]),
+        (["-j"], ["-j"]),
+        (["missing.py"], ["missing.py", "no such script"]),
+        (["folder"], ["folder", "__main__"]),
+        (["-m", "missing_module"], ["missing_module", "no such module"]),
+        (["-m", "missing_package.module"], ["missing_package.module", "no such module"]),
+        (["-m", "asyncio.missing"], ["asyncio.missing", "no such module"]),
+        (["-m", "..odd"], ["..odd", "no such module"]),
+        (["-m", "package"], ["package", "no such module"]),
+        (["-m"], ["which program"]),
+        ([], ["which program"]),
+        (["--wrong", "app.py"], ["--wrong"]),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line(python, tmp_path, arguments, words):
+    program(tmp_path, WHO_AM_I)
+    program(tmp_path, "", "package/__init__.py")
+    (tmp_path / "folder").mkdir()
+    result = stm(python, *arguments, cwd=tmp_path)
+    assert is_bad_input(result, *words) and result.stdout == ""
+
+
+@on_both
+def test_port_in_use_is_one_line(python, tmp_path):
+    program(tmp_path, SERVER)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = stm(python, "app.py", port, cwd=tmp_path)
+        result.stderr = without_notice(python, result.stderr)
+        assert is_bad_input(result, "app.py", "in use") and result.stdout == ""
+        program(tmp_path, SERVER.partition("async def")[0] + f"""
+import tornado.ioloop
+tornado.web.Application([]).listen({port}, "127.0.0.1")
+tornado.ioloop.IOLoop.current().start()
+""")
+        result = stm(python, "app.py", cwd=tmp_path)
+        result.stderr = without_notice(python, result.stderr)
+        assert is_bad_input(result, "app.py", "in use")
+
+
+@on_both
+def test_port_of_the_primes_server_in_use_is_one_line(python):
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        result = run(python, ROOT / "stm_bench" / "primes.py", "2", "--port", port, cwd=ROOT)
+        result.stderr = without_notice(python, result.stderr)
+        assert is_bad_input(result, str(port), "in use")
+        result = stm(python, ROOT / "stm_bench" / "primes.py", "--upstream", "--port", port, cwd=ROOT)
+        result.stderr = without_notice(python, result.stderr)
+        assert is_bad_input(result, str(port), "in use")
+
+
+# The conflict log
+
+
+def analyse(log):
+    return run(sys.executable, ROOT / "scripts" / "print_stm_log.py", log, cwd=ROOT)
+
+
+@parallel_only
+def test_conflict_log_names_the_users_code(tmp_path):
+    log = tmp_path / "stm.log"
+    result = stm(sys.executable, "-j", "2", program(tmp_path, CONFLICTS), cwd=tmp_path, PYPYSTM=str(log))
+    assert (result.returncode, result.stdout) == (0, "200\n"), result.stderr
+    assert log.read_bytes()[:16] == b"STMGC-C7-PROF01\n"
+    report = analyse(log)
+    assert report.returncode == 0, report.stderr
+    lines = [line.strip() for line in report.stdout.splitlines()]
+    places = [i for i, line in enumerate(lines) if f'File "{tmp_path / "app.py"}", line ' in line and "in count" in line]
+    assert places, report.stdout
+    # Both sides of one conflict: a place, its source line, and the other place.
+    assert any(i + 2 in places for i in places), report.stdout
+    sources = {lines[i + 1] for i in places}
+    assert sources <= {'n = shared["n"]', 'shared["n"] = n + 1', "for _ in range(20000):"}, sources
+    assert sources & {'n = shared["n"]', 'shared["n"] = n + 1'}, sources
+
+
+@on_both
+def test_conflict_log_of_a_program_without_conflicts_can_be_read(python, tmp_path):
+    log = tmp_path / "stm.log"
+    result = stm(python, program(tmp_path, WHO_AM_I), cwd=tmp_path, PYPYSTM=str(log))
+    assert result.returncode == 0, result.stderr
+    assert log.read_bytes()[:16] == b"STMGC-C7-PROF01\n"
+    report = analyse(log)
+    if python == str(GIL):
+        assert is_bad_input(report, str(log), "no transaction")
+    else:
+        assert report.returncode == 0, report.stderr
+
+
+@on_both
+@pytest.mark.parametrize("path", ["nowhere/stm.log", "."])
+def test_conflict_log_that_cannot_be_written_is_one_line(python, tmp_path, path):
+    program(tmp_path, WHO_AM_I)
+    result = stm(python, "app.py", cwd=tmp_path, PYPYSTM=path)
+    result.stderr = without_notice(python, result.stderr)
+    assert is_bad_input(result, path) and result.stdout == ""
+
+
+@on_both
+def test_conflict_log_that_cannot_be_written_with_run(python, tmp_path):
+    text = "import asyncio, tornado.stm\ntornado.stm.run(asyncio.sleep(0), threads=2)\n"
+    result = run(python, program(tmp_path, text), cwd=tmp_path, PYPYSTM="nowhere/stm.log")
+    result.stderr = without_notice(python, result.stderr)
+    assert is_bad_input(result, "nowhere/stm.log")
+
+
+# The GIL
+
+
+@on_both
+def test_results_are_the_same_with_a_gil(python, tmp_path):
+    result = stm(python, "-j", "4", program(tmp_path, CONFLICTS), cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (0, "200\n"), result.stderr
+    assert without_notice(python, result.stderr) == ""
+
+
+@parallel_only
+def test_gil_switched_on_from_the_start(tmp_path):
+    program(tmp_path, CONFLICTS)
+    result = stm(sys.executable, "-j", "2", "app.py", cwd=tmp_path, PYTHON_GIL="1")
+    assert (result.returncode, result.stdout) == (0, "200\n"), result.stderr
+    (line,) = result.stderr.splitlines()
+    assert "GIL" in line and "one thread" in line
+
+
+EXTENSION = """
+#include <Python.h>
+static struct PyModuleDef module = { PyModuleDef_HEAD_INIT, .m_name = "%(name)s", .m_size = -1 };
+PyMODINIT_FUNC PyInit_%(name)s(void) { return PyModule_Create(&module); }
+"""
+
+IMPORTS_IT = """
+import asyncio, sys
+if sys.argv[1] == "before":
+    import needs_the_gil
+
+shared = {"n": 0}
+
+def count():
+    shared["n"] += 1
+
+async def main():
+    loop = asyncio.get_running_loop()
+    for _ in range(100):
+        loop.call_soon(count)
+    await asyncio.sleep(0.01)
+    if sys.argv[1] == "during":
+        import needs_the_gil
+    for _ in range(100):
+        loop.call_soon(count)
+    while shared["n"] < 200:
+        await asyncio.sleep(0.01)
+    print(shared["n"], sys._is_gil_enabled())
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def needs_the_gil(tmp_path_factory):
+    """A folder with an extension module that does not declare that it can do without the GIL."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("needs a C compiler and Python's headers")
+    folder = tmp_path_factory.mktemp("extension")
+    (folder / "module.c").write_text(EXTENSION % {"name": "needs_the_gil"})
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-I", sysconfig.get_path("include"), "module.c",
+         "-o", "needs_the_gil" + sysconfig.get_config_var("EXT_SUFFIX")],
+        cwd=folder, check=True, timeout=60,
+    )
+    return folder
+
+
+@parallel_only
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_extension_that_switches_the_gil_on_is_named(needs_the_gil, when):
+    program(needs_the_gil, IMPORTS_IT)
+    result = stm(sys.executable, "-j", "2", "app.py", when, cwd=needs_the_gil)
+    assert (result.returncode, result.stdout) == (0, "200 True\n"), result.stderr
+    named = [line for line in result.stderr.splitlines() if line.startswith("tornado.stm: warning:")]
+    assert len(named) == 1 and "needs_the_gil" in named[0], result.stderr
+
+
+# SIGTERM
+
+
+@on_both
+@pytest.mark.parametrize("arguments", [["app.py"], ["-m", "app"]], ids=["script", "module"])
+def test_sigterm_ends_an_unmodified_server_with_status_0(python, tmp_path, arguments):
+    program(tmp_path, SERVER)
+    server = subprocess.Popen(
+        [python, "-m", "tornado.stm", *arguments, "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout.readline() == "listening\n"
+        server.send_signal(signal.SIGTERM)
+        _, stderr = server.communicate(timeout=20)
+    finally:
+        server.kill()
+    assert server.returncode == 0, stderr
+    assert without_notice(python, stderr) == ""

@@ -1,0 +1,723 @@
+"""Who conflicts with whom: transactions that touch different things go on side by side, others never do.
+
+Of two transactions the younger one acts first and stays open; then the older one acts.  If their actions conflict, the
+older one dooms the younger, which sees it; if not, the younger one sees that the older has acted.  So nothing here
+depends on time: the time-outs only tell that something hangs.
+"""
+
+import json
+import operator
+import threading
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
+
+import pytest
+
+from tornado.stm import core
+
+if not core.PARALLEL:
+    pytest.skip("the engine is absent: transactions run one at a time and never meet", allow_module_level=True)
+
+from tornado.stm.instrument import trusted
+
+core.activate()
+
+TIMEOUT = 10
+APART, CONFLICT, ALONE = "apart", "conflict", "alone"
+
+
+def run(function, *args):
+    return core.Transaction(function, args).run()
+
+
+def alone_so_far():
+    return sum(core.stats()["exclusive_reasons"].values())
+
+
+alone_so_far = trusted(alone_so_far)
+
+
+class Meeting:
+    """Two transactions that are open at the same time."""
+
+    def __init__(self, make, first, second):
+        self.objects = make()
+        self.first, self.second = first, second
+        self.opened, self.acted, self.results, self.failures = [], [], [], []
+        self.reasons = alone_so_far()
+
+    @trusted
+    def hold(self):
+        """The younger one, open, until it knows how the older one fares."""
+        if self.results:
+            return
+        if self.opened:
+            # Its doom has reached the first attempt as an exception, before it looked.
+            self.results.append(CONFLICT)
+            return
+        if core.is_exclusive():
+            self.results.append(ALONE)
+            self.opened.append(True)
+            return
+        self.opened.append(True)
+        give_up = time.monotonic() + TIMEOUT
+        while not self.results:
+            if core.is_unwinding():
+                self.results.append(CONFLICT)
+            elif self.acted:
+                self.results.append(APART)
+            elif alone_so_far() > self.reasons:
+                self.results.append(ALONE)
+            elif time.monotonic() > give_up:
+                self.results.append("hangs")
+            else:
+                time.sleep(0.0002)
+
+    @trusted
+    def act(self):
+        self.acted.append(True)
+
+    def younger(self):
+        self.first(*self.objects)
+        self.hold()
+
+    def older(self):
+        self.second(*self.objects)
+        self.act()
+
+    def run(self):
+        """How they got on with one another."""
+        older, younger = core.Transaction(self.older, ()), core.Transaction(self.younger, ())
+        threads = [threading.Thread(target=self.work, args=(younger,)), threading.Thread(target=self.follow, args=(older,))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * TIMEOUT)
+        assert not self.failures
+        return self.results[0]
+
+    @trusted
+    def work(self, transaction):
+        try:
+            transaction.run()
+        except (AttributeError, LookupError):
+            pass  # the other one was first and has deleted it
+        except Exception as e:
+            self.failures.append(e)
+
+    @trusted
+    def follow(self, transaction):
+        give_up = time.monotonic() + TIMEOUT
+        while not self.opened and time.monotonic() < give_up:
+            time.sleep(0.0002)
+        self.work(transaction)
+
+
+def meet(make, first, second):
+    """How two actions on the objects that `make` returns get on, whichever comes first."""
+    for _ in range(2):  # what has never been called before may have to run alone
+        run(first, *make())
+        run(second, *make())
+    outcomes = {Meeting(make, first, second).run(), Meeting(make, second, first).run()}
+    return outcomes.pop() if len(outcomes) == 1 else sorted(outcomes)
+
+
+class Thing:
+    default = 0
+
+    def __init__(self, **attributes):
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self):
+        self.a = self.b = 0
+
+
+class Measured:
+    def __init__(self):
+        self._width = self._height = 0
+
+    @property
+    def width(self):
+        return self._width
+
+    @width.setter
+    def width(self, value):
+        self._width = value
+
+    @property
+    def height(self):
+        return self._height
+
+    @height.setter
+    def height(self, value):
+        self._height = value
+
+
+def closures():
+    a = b = 0
+
+    def set_a():
+        nonlocal a
+        a += 1
+
+    def set_b():
+        nonlocal b
+        b += 1
+
+    def get_a():
+        return a
+
+    return set_a, set_b, get_a
+
+
+global_a = global_b = global_c = 0
+
+
+def set_global_a(*_):
+    global global_a
+    global_a += 1
+
+
+def set_global_b(*_):
+    global global_b
+    global_b += 1
+
+
+def get_global_a(*_):
+    return global_a
+
+
+def put(key, value=1):
+    def put(d, *_):
+        d[key] = value
+
+    return put
+
+
+def get(key):
+    def get(d, *_):
+        return d[key]
+
+    return get
+
+
+def set_x(o, *_):
+    o.x = 5
+
+
+def set_y(o, *_):
+    o.y = 5
+
+
+def get_x(o, *_):
+    return o.x
+
+
+def increment_x(o, *_):
+    o.x += 1
+
+
+def loop(things, *_):
+    for _ in things:
+        pass
+
+
+def make_two_lists():
+    return [1], [2]
+
+
+def thing():
+    return (Thing(x=1, y=2),)
+
+
+def table():
+    return ({i: i for i in range(10)},)
+
+
+def words():
+    return ({"a": 1, "b": 2, "c": 3},)
+
+
+def numbers():
+    return ({1, 2, 3},)
+
+
+def items():
+    return ([1, 2, 3],)
+
+
+def call(i):
+    def call(*functions):
+        return functions[i]()
+
+    return call
+
+
+SIDE_BY_SIDE = {
+    "different attributes": (thing, set_x, set_y),
+    "different attributes, counted": (thing, increment_x, set_y),
+    "reading one and writing another": (thing, get_x, set_y),
+    "the same attribute, read": (thing, get_x, get_x),
+    "new attributes": (lambda: (Thing(),), set_x, set_y),
+    "different slots": (lambda: (Slotted(),), lambda o: setattr(o, "a", 1), lambda o: setattr(o, "b", 1)),
+    "different properties": (lambda: (Measured(),), lambda o: setattr(o, "width", 1), lambda o: setattr(o, "height", 1)),
+    "the same attribute of different objects": (lambda: (Thing(x=1), Thing(x=1)), set_x, lambda _, o: set_x(o)),
+    "different keys overwritten": (table, put(1), put(2)),
+    "different keys inserted": (table, put("new"), put("newer")),
+    "one key overwritten, another inserted": (table, put(1), put("new")),
+    "one key read, another overwritten": (table, get(1), put(2)),
+    "one key read, another inserted": (table, get(1), put("new")),
+    "the same key, read": (table, get(1), get(1)),
+    "an absent key looked for, another inserted": (table, lambda d: "x" in d, put("y")),
+    "get of one key, setdefault of another": (table, lambda d: d.get(1), lambda d: d.setdefault("new", 1)),
+    "different keys of a defaultdict": (lambda: (defaultdict(list),), lambda d: d["a"].append(1), lambda d: d["b"].append(1)),
+    "different keys of a dict subclass": (lambda: (Counter("ab"),), put("a"), put("b")),
+    "different elements added": (numbers, lambda s: s.add("a"), lambda s: s.add("b")),
+    "one element added, another looked for": (numbers, lambda s: s.add("a"), lambda s: 2 in s),
+    "different elements discarded": (numbers, lambda s: s.discard(1), lambda s: s.discard(2)),
+    "different lists appended to": (make_two_lists, lambda a, b: a.append(1), lambda a, b: b.append(1)),
+    "different deques": (lambda: (deque(), deque()), lambda a, b: a.append(1), lambda a, b: b.append(1)),
+    "lists under different keys": (lambda: ({"a": [], "b": []},), lambda d: d["a"].append(1), lambda d: d["b"].append(1)),
+    "a list read twice": (items, len, loop),
+    "a dict iterated twice": (table, loop, lambda d: list(d.items())),
+    "a dict iterated, its keys read": (table, loop, get(1)),
+    "different closure variables": (closures, call(0), call(1)),
+    "a closure variable, read": (closures, call(2), call(2)),
+    "different globals": (tuple, set_global_a, set_global_b),
+    "a global, read": (tuple, get_global_a, get_global_a),
+    "a method that reads nothing": (thing, lambda o: type(o), set_x),
+    "identity and type": (items, lambda xs: (id(xs), xs is None, isinstance(xs, list)), lambda xs: xs.append(1)),
+}
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+def test_side_by_side(name):
+    assert meet(*SIDE_BY_SIDE[name]) == APART
+
+
+CONFLICTING = {
+    "the same attribute written": (thing, set_x, set_x),
+    "the same attribute read and written": (thing, get_x, set_x),
+    "the same attribute counted": (thing, increment_x, increment_x),
+    "the same new attribute": (lambda: (Thing(),), set_x, set_x),
+    "the same slot": (lambda: (Slotted(),), lambda o: setattr(o, "a", 1), lambda o: o.a),
+    "the same property": (lambda: (Measured(),), lambda o: setattr(o, "width", 1), lambda o: o.width),
+    "a class default shadowed": (lambda: (Thing(),), lambda o: o.default, lambda o: setattr(o, "default", 1)),
+    "an absent attribute looked for": (lambda: (Thing(),), lambda o: hasattr(o, "x"), set_x),
+    "an attribute deleted": (thing, get_x, lambda o: delattr(o, "x")),
+    "the same key written": (table, put(1), put(1)),
+    "the same key read and written": (table, get(1), put(1)),
+    "the same new key": (table, put("new"), put("new")),
+    "the same key, equal but of another type": (table, put(1), put(1.0)),
+    "an absent key looked for": (table, lambda d: "new" in d, put("new")),
+    "an absent key got": (table, lambda d: d.get("new"), put("new")),
+    "a missing key of a defaultdict": (lambda: (defaultdict(list),), lambda d: d["a"], lambda d: d["a"]),
+    "the same element": (numbers, lambda s: s.add("a"), lambda s: s.add("a")),
+    "an absent element looked for": (numbers, lambda s: "a" in s, lambda s: s.add("a")),
+    "an element discarded": (numbers, lambda s: 1 in s, lambda s: s.discard(1)),
+    "the same list appended to": (items, lambda xs: xs.append(1), lambda xs: xs.append(2)),
+    "the same deque": (lambda: (deque([1, 2]),), lambda d: d.append(1), lambda d: d.popleft()),
+    "the same closure variable": (closures, call(0), call(0)),
+    "a closure variable read and written": (closures, call(0), call(2)),
+    "the same global": (tuple, set_global_a, set_global_a),
+    "a global read and written": (tuple, set_global_a, get_global_a),
+    "one generator": (lambda: (iter([1, 2, 3]),), next, next),
+}
+
+
+@pytest.mark.parametrize("name", CONFLICTING)
+def test_conflict(name):
+    assert meet(*CONFLICTING[name]) == CONFLICT
+
+
+def never_apart(make, first, second):
+    outcome = meet(make, first, second)
+    assert outcome in (CONFLICT, ALONE, [ALONE, CONFLICT]), outcome
+
+
+def unpack(xs):
+    a, *rest = xs
+    return a, rest
+
+
+def unpack_exactly(xs):
+    try:
+        a, b, c = xs
+    except ValueError:
+        pass
+
+
+def as_arguments(xs):
+    return (lambda *args: len(args))(*xs)
+
+
+def match_sequence(xs):
+    match xs:
+        case [1, 2, 3]:
+            return True
+        case _:
+            return False
+
+
+def match_first(xs):
+    match xs:
+        case [first, *_]:
+            return first
+
+
+def assign_slice(to, xs, start=0):
+    to[start:] = xs
+
+
+def assign_constant_slice(to, xs):
+    to[0:1] = xs
+
+
+def assign_stepped_slice(to, xs):
+    try:
+        to[0:6:2] = xs
+    except ValueError:
+        pass
+
+
+LIST_READERS = {
+    "len": len,
+    "loop": loop,
+    "item": lambda xs: xs[0],
+    "last item": lambda xs: xs[-1],
+    "slice": lambda xs: xs[:2],
+    "strided slice": lambda xs: xs[::2],
+    "truth": lambda xs: 1 if xs else 0,
+    "not": lambda xs: not xs,
+    "bool": bool,
+    "in": lambda xs: 9 in xs,
+    "not in": lambda xs: 9 not in xs,
+    "==": lambda xs: xs == [1, 2],
+    "== of a nested list": lambda xs: [xs] == [[1]],
+    "== of a tuple around it": lambda xs: (xs,) == ([1],),
+    "<": lambda xs: xs < [1, 2],
+    "+": lambda xs: xs + [1],
+    "right +": lambda xs: [1] + xs,
+    "*": lambda xs: xs * 2,
+    "in place + of another": lambda xs: operator.iadd([], xs),
+    "repr": repr,
+    "str": str,
+    "f-string": lambda xs: f"{xs}",
+    "f-string !r": lambda xs: f"{xs!r}",
+    "formatted f-string": lambda xs: f"{xs!s:>20}",
+    "%": lambda xs: "%s" % (xs,),
+    "% of a dict": lambda xs: "%(x)s" % {"x": xs},
+    "format": lambda xs: "{}".format(xs),
+    "format by keyword": lambda xs: "{x}".format(x=xs),
+    "join": lambda xs: ",".join(map(str, xs)),
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "sorted": sorted,
+    "sum": sum,
+    "max": max,
+    "any": any,
+    "reversed": lambda xs: list(reversed(xs)),
+    "enumerate": lambda xs: list(enumerate(xs)),
+    "zip": lambda xs: list(zip(xs, xs)),
+    "map": lambda xs: list(map(abs, xs)),
+    "filter": lambda xs: list(filter(None, xs)),
+    "comprehension": lambda xs: [x for x in xs],
+    "generator expression": lambda xs: sum(x for x in xs),
+    "dict comprehension": lambda xs: {x: x for x in xs},
+    "unpack": unpack,
+    "unpack exactly": unpack_exactly,
+    "arguments": as_arguments,
+    "display": lambda xs: [*xs],
+    "set display": lambda xs: {*xs},
+    "tuple display": lambda xs: (0, *xs),
+    "copy": lambda xs: xs.copy(),
+    "index": lambda xs: xs.index(1),
+    "count": lambda xs: xs.count(1),
+    "json": json.dumps,
+    "json of a nested one": lambda xs: json.dumps({"a": [xs]}),
+    "__len__": lambda xs: xs.__len__(),
+    "__getitem__": lambda xs: xs.__getitem__(0),
+    "itemgetter": operator.itemgetter(0),
+    "getitem": lambda xs: operator.getitem(xs, 0),
+    "extend another": lambda xs: [].extend(xs),
+    "slice assignment to another": lambda xs: assign_slice([], xs),
+    "constant slice assignment to another": lambda xs: assign_constant_slice([], xs),
+    "stepped slice assignment to another": lambda xs: assign_stepped_slice([0] * 10, xs),
+    "setitem of a slice of another": lambda xs: operator.setitem([], slice(0, 0), xs),
+    "__setitem__ of a slice of another": lambda xs: [].__setitem__(slice(0, 0), xs),
+    "match": match_sequence,
+    "match first": match_first,
+    "yield from": lambda xs: list((lambda: (yield from xs))()),
+    "bytes": bytes,
+    "next of iter": lambda xs: next(iter(xs)),
+    "isinstance and len": lambda xs: isinstance(xs, list) and len(xs),
+}
+
+LIST_WRITERS = {
+    "append": lambda xs: xs.append(7),
+    "setitem": lambda xs: operator.setitem(xs, 0, 8),
+    "assignment": put(0, 8),
+    "clear": lambda xs: xs.clear(),
+}
+
+
+@pytest.mark.parametrize("reader", LIST_READERS)
+def test_reading_a_list_conflicts_with_appending(reader):
+    never_apart(items, LIST_READERS[reader], LIST_WRITERS["append"])
+
+
+@pytest.mark.parametrize("writer", ["setitem", "assignment", "clear"])
+def test_iterating_a_list_conflicts_with_changing_it(writer):
+    never_apart(items, loop, LIST_WRITERS[writer])
+
+
+def merge(d):
+    return {**d}
+
+
+def as_keywords(d):
+    return (lambda **kwargs: len(kwargs))(**d)
+
+
+def match_mapping(d):
+    match d:
+        case {"a": 1, **rest}:
+            return rest
+
+
+DICT_READERS = {
+    "len": len,
+    "loop": loop,
+    "truth": lambda d: 1 if d else 0,
+    "bool": bool,
+    "keys": lambda d: list(d.keys()),
+    "values": lambda d: list(d.values()),
+    "items": lambda d: list(d.items()),
+    "loop over items": lambda d: loop(d.items()),
+    "len of keys": lambda d: len(d.keys()),
+    "in values": lambda d: 9 in d.values(),
+    "in keys": lambda d: "new" in d.keys(),
+    "in items": lambda d: ("new", 1) in d.items(),
+    "keys and": lambda d: d.keys() & {"new"},
+    "keys ==": lambda d: d.keys() == {"a"},
+    "reversed": lambda d: list(reversed(d)),
+    "list": list,
+    "dict": dict,
+    "copy": lambda d: d.copy(),
+    "==": lambda d: d == {"a": 1},
+    "!=": lambda d: d != {"a": 1},
+    "|": lambda d: d | {},
+    "right |": lambda d: {} | d,
+    "update of another": lambda d: {}.update(d),
+    "in place | of another": lambda d: operator.ior({}, d),
+    "merge": merge,
+    "keywords": as_keywords,
+    "sorted": sorted,
+    "sum": lambda d: sum(d.values()),
+    "max": max,
+    "repr": repr,
+    "f-string": lambda d: f"{d}",
+    "json": json.dumps,
+    "format_map": lambda d: "{new}".format_map({**d, "new": 0}),
+    "match": match_mapping,
+    "popitem": lambda d: d.popitem(),
+    "enumerate": lambda d: list(enumerate(d)),
+    "comprehension": lambda d: {k: v for k, v in d.items()},
+    "tuple": tuple,
+    "next of iter": lambda d: next(iter(d)),
+    "OrderedDict of it": OrderedDict,
+    "Counter of it": Counter,
+    "dict.fromkeys": dict.fromkeys,
+    "unpack": unpack,
+}
+
+
+@pytest.mark.parametrize("reader", DICT_READERS)
+def test_reading_a_whole_dict_conflicts_with_inserting(reader):
+    never_apart(words, DICT_READERS[reader], put("new"))
+
+
+@pytest.mark.parametrize("reader", ["values", "items", "==", "copy", "repr", "json", "sum", "match"])
+def test_reading_a_whole_dict_conflicts_with_overwriting(reader):
+    never_apart(words, DICT_READERS[reader], put("a", 7))
+
+
+SET_READERS = {
+    "len": len,
+    "loop": loop,
+    "truth": lambda s: 1 if s else 0,
+    "list": list,
+    "sorted": sorted,
+    "==": lambda s: s == {1},
+    "<=": lambda s: s <= {1},
+    "|": lambda s: s | {1},
+    "&": lambda s: s & {1, "new"},
+    "right -": lambda s: {1, "new"} - s,
+    "issubset": lambda s: s.issubset({1}),
+    "issuperset": lambda s: s.issuperset({"new"}),
+    "isdisjoint": lambda s: s.isdisjoint({"new"}),
+    "isdisjoint of another": lambda s: {"new"}.isdisjoint(s),
+    "union": lambda s: set().union(s),
+    "copy": lambda s: s.copy(),
+    "frozenset": frozenset,
+    "repr": repr,
+    "update of another": lambda s: set().update(s),
+    "in place | of another": lambda s: operator.ior(set(), s),
+    "pop": lambda s: s.pop(),
+}
+
+
+@pytest.mark.parametrize("reader", SET_READERS)
+def test_reading_a_whole_set_conflicts_with_adding(reader):
+    never_apart(numbers, SET_READERS[reader], lambda s: s.add(99))
+
+
+DEQUE_READERS = {
+    "len": len,
+    "loop": loop,
+    "item": lambda d: d[0],
+    "in": lambda d: 9 in d,
+    "==": lambda d: d == deque(),
+    "list": list,
+    "truth": lambda d: 1 if d else 0,
+    "copy": lambda d: d.copy(),
+    "repr": repr,
+    "+": lambda d: d + deque(),
+}
+
+
+@pytest.mark.parametrize("reader", DEQUE_READERS)
+def test_reading_a_deque_conflicts_with_appending(reader):
+    never_apart(lambda: (deque([1, 2]),), DEQUE_READERS[reader], lambda d: d.append(7))
+
+
+ATTRIBUTE_READERS = {
+    "attribute": get_x,
+    "getattr": lambda o: getattr(o, "x"),
+    "getattr with default": lambda o: getattr(o, "x", None),
+    "hasattr": lambda o: hasattr(o, "x"),
+    "__dict__": lambda o: o.__dict__["x"],
+    "__dict__ in": lambda o: "x" in o.__dict__,
+    "__dict__ get": lambda o: o.__dict__.get("x"),
+    "vars": lambda o: vars(o)["x"],
+    "copy of vars": lambda o: dict(vars(o)),
+    "dir": dir,
+    "attrgetter": operator.attrgetter("x"),
+    "__getattribute__": lambda o: o.__getattribute__("x"),
+    "object.__getattribute__": lambda o: object.__getattribute__(o, "x"),
+    "match": lambda o: match_class(o),
+}
+
+
+def match_class(o):
+    match o:
+        case Thing(x=5):
+            return True
+
+
+ATTRIBUTE_WRITERS = {
+    "assignment": set_x,
+    "setattr": lambda o: setattr(o, "x", 6),
+    "__setattr__": lambda o: o.__setattr__("x", 6),
+    "object.__setattr__": lambda o: object.__setattr__(o, "x", 6),
+    "__dict__": lambda o: operator.setitem(o.__dict__, "x", 6),
+    "update of __dict__": lambda o: o.__dict__.update(x=6),
+    "delattr": lambda o: delattr(o, "x"),
+}
+
+
+@pytest.mark.parametrize("writer", ATTRIBUTE_WRITERS)
+@pytest.mark.parametrize("reader", ATTRIBUTE_READERS)
+def test_every_way_to_an_attribute_conflicts(reader, writer):
+    never_apart(thing, ATTRIBUTE_READERS[reader], ATTRIBUTE_WRITERS[writer])
+
+
+class Guarded:
+    def __init__(self):
+        self.x = 1
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value)
+
+
+class Chained:
+    def __init__(self):
+        self.x = 1
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+
+
+class Indirect:
+    def __init__(self):
+        self.x = 1
+
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("cls", [Guarded, Chained, Indirect])
+def test_attributes_behind_hooks(cls):
+    never_apart(lambda: (cls(),), get_x, set_x)
+    never_apart(lambda: (cls(),), set_x, set_x)
+
+
+def test_everything_nested_is_read():
+    def nested():
+        return ({"a": [({"b": [1]},)]}, )
+
+    def change(tree):
+        tree["a"][0][0]["b"].append(2)
+
+    for reader in repr, json.dumps, lambda tree: tree == {"a": []}, lambda tree: f"{tree}", lambda tree: str([tree]):
+        never_apart(nested, reader, change)
+
+
+def test_the_younger_waits_and_sees_what_the_older_wrote():
+    d = {"n": 0}
+    seen = []
+
+    def older():
+        d["n"] = 1
+
+    def younger():
+        value = d["n"]
+        d["n"] = value + 10
+        return value
+
+    for _ in range(20):
+        d["n"] = 0
+        seen.clear()
+        transactions = [core.Transaction(older, ()), core.Transaction(younger, ())]
+        threads = [threading.Thread(target=trusted(lambda t=t: seen.append(t.run()))) for t in transactions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT)
+        assert (d["n"], {value for value in seen if value is not None}) in ((11, {1}), (1, {0}))
+
+
+def test_a_transaction_that_keeps_losing_ends_all_the_same():
+    d = {"n": 0}
+    threads = []
+
+    def count():
+        for _ in range(5):
+            d["n"] += 1
+
+    def work():
+        for _ in range(50):
+            run(count)
+
+    for _ in range(4):
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(60)
+    assert d["n"] == 4 * 50 * 5

@@ -1,0 +1,58 @@
+"""The loop against what asyncio and Tornado promise: the checks of lifecycle_apps/loop_checks.py, in other processes.
+
+Each check runs on two threads, once undisturbed and once with aborts injected; where there is an interpreter with a GIL,
+on that one too: same results.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECKS = ROOT / "tests" / "lifecycle_apps" / "loop_checks.py"
+NAMES = [
+    line.split("(")[0].split()[-1]
+    for line in CHECKS.read_text().partition("\n# The program\n")[0].splitlines()
+    if line.startswith(("async def ", "def ")) and "()" in line
+]
+FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
+GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
+
+#: name: the interpreter, the seed for aborts (0: none)
+VARIANTS = {"undisturbed": (sys.executable, 0), "aborts": (sys.executable, 41), "gil": (str(GIL), 0)}
+if not FREE_THREADED:
+    VARIANTS = {"gil": VARIANTS["gil"]}
+elif not GIL.exists():
+    del VARIANTS["gil"]
+
+
+def run_checks(interpreter, seed, names):
+    """What went wrong by check: None if nothing did.  A check that gets stuck or crashes ends its process only."""
+    results = {}
+    while names:
+        process = subprocess.run(
+            [interpreter, str(CHECKS), str(seed), *names], capture_output=True, text=True, timeout=110, cwd=ROOT
+        )
+        results.update(json.loads(line) for line in process.stdout.splitlines() if line.startswith("["))
+        names = [name for name in names if name not in results]
+        if names:
+            results[names[0]] = f"the process ended with status {process.returncode}\n{process.stderr[-6000:]}"
+            names = names[1:]
+    return results
+
+
+_results = {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_loop(variant, name):
+    if variant not in _results:
+        interpreter, seed = VARIANTS[variant]
+        _results[variant] = run_checks(interpreter, seed, NAMES)
+    failure = _results[variant][name]
+    assert failure is None, f"{name} ({variant}):\n{failure}"

@@ -1,0 +1,461 @@
+"""The `transaction` module: queues, exceptions, order, atomic blocks, with the meaning that they have in PyPy-STM."""
+
+import threading
+import time
+
+import pytest
+
+from tornado.stm import core, transaction
+from tornado.stm.core import trusted
+from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
+
+TIMEOUT = 10
+
+
+@pytest.fixture(params=[1, 2, 4], autouse=True)
+def threads(request):
+    transaction.set_threads(request.param)
+    yield request.param
+    transaction.set_threads(None)
+
+
+def count_in(table, key):
+    table[key] = table.get(key, 0) + 1
+
+
+def test_everything_runs_once():
+    done = {}
+    queue = TransactionQueue()
+    for i in range(100):
+        queue.add(count_in, done, i)
+    assert done == {}
+    queue.run()
+    assert done == {i: 1 for i in range(100)}
+
+
+def test_arguments():
+    seen = []
+    queue = TransactionQueue()
+    queue.add(lambda *args, **kwds: seen.append((args, kwds)), 1, 2, a=3, b=4)
+    queue.add(lambda: seen.append("none"))
+    queue.run()
+    assert sorted(seen, key=str) == [((1, 2), {"a": 3, "b": 4}), "none"]
+
+
+def test_an_empty_queue_runs():
+    TransactionQueue().run()
+
+
+def test_bound_methods_classes_and_builtins():
+    things = []
+    queue = TransactionQueue()
+    queue.add(things.append, 1)
+    queue.add(dict, a=1)
+    queue.run()
+    assert things == [1]
+
+
+def test_run_again_after_more_add():
+    done = {}
+    queue = TransactionQueue()
+    for n in range(5):
+        queue.add(count_in, done, n)
+        queue.run()
+        assert done == {i: 1 for i in range(n + 1)}
+    queue.run()
+    assert done == {i: 1 for i in range(5)}
+
+
+def test_number_of_segments():
+    done = {}
+    for segments in (0, 1, 3, 100):
+        queue = TransactionQueue()
+        for i in range(20):
+            queue.add(count_in, done, i)
+        queue.run(nb_segments=segments)
+    assert set(done.values()) == {4}
+
+
+def test_what_a_transaction_adds_runs_after_it():
+    order = []
+    queue = TransactionQueue()
+
+    def parent(n, depth):
+        if depth:
+            for i in range(2):
+                queue.add(parent, (n, i), depth - 1)
+        order.append(n)
+
+    for i in range(5):
+        queue.add(parent, i, 3)
+    queue.run()
+    assert len(order) == 5 * 15
+    place = {n: i for i, n in enumerate(order)}
+    assert len(place) == len(order)
+    for n in order:
+        if isinstance(n, tuple):
+            assert place[n[0]] < place[n]
+
+
+def test_what_it_adds_does_not_run_before_it_ends():
+    log = []
+    queue = TransactionQueue()
+
+    def child():
+        log.append("child")
+
+    def parent():
+        queue.add(child)
+        log.append("parent begins")
+        for _ in range(2000):
+            pass
+        log.append("parent ends")
+
+    queue.add(parent)
+    queue.run()
+    assert log == ["parent begins", "parent ends", "child"]
+
+
+def test_one_thread_keeps_the_order(threads):
+    order = []
+    queue = TransactionQueue()
+    for i in range(20):
+        queue.add(order.append, i)
+    queue.run(nb_segments=1)
+    assert order == list(range(20))
+
+
+def test_the_result_is_a_serial_one():
+    state = {"n": 0}
+    history = []
+    queue = TransactionQueue()
+
+    def step(i):
+        before = state["n"]
+        state["n"] = before * 3 + i
+        history.append((i, before, state["n"]))
+
+    for i in range(200):
+        queue.add(step, i)
+    queue.run()
+    n = 0
+    for i, before, after in history:
+        assert before == n
+        n = after
+        assert after == before * 3 + i
+    assert state["n"] == n and sorted(i for i, _, _ in history) == list(range(200))
+
+
+def test_module_level_form():
+    done = {}
+    for i in range(10):
+        transaction.add(count_in, done, i)
+    transaction.add(lambda **kwds: count_in(done, kwds["key"]), key="k")
+    transaction.run()
+    transaction.run()
+    assert done == {**{i: 1 for i in range(10)}, "k": 1}
+
+
+def test_module_level_add_inside():
+    done = []
+
+    def first():
+        transaction.add(second)
+        done.append("first")
+
+    def second():
+        done.append("second")
+
+    transaction.add(first)
+    transaction.run()
+    assert done == ["first", "second"]
+
+
+# ---- Exceptions --------------------------------------------------------------------------------------------------------
+
+
+class Failure(Exception):
+    pass
+
+
+def fail(table, key):
+    table[key] = "written"
+    raise Failure(key)
+
+
+def test_effects_of_a_failed_transaction_stay():
+    table = {}
+    queue = TransactionQueue()
+    queue.add(fail, table, "a")
+    with pytest.raises(Failure, match="a"):
+        queue.run()
+    assert table == {"a": "written"}
+
+
+def test_exactly_one_exception_is_raised():
+    table = {}
+    queue = TransactionQueue()
+    for i in range(20):
+        queue.add(fail, table, i)
+    with pytest.raises(Failure) as info:
+        queue.run()
+    assert info.value.args[0] in table
+    assert 1 <= len(table) <= transaction.getsegmentlimit()
+
+
+def test_those_not_begun_are_dropped():
+    table, after = {}, []
+    queue = TransactionQueue()
+    queue.add(fail, table, "a")
+    for i in range(1000):
+        queue.add(after.append, i)
+    with pytest.raises(Failure):
+        queue.run(nb_segments=1)
+    assert table == {"a": "written"} and after == []
+    queue.run()
+    assert after == []
+
+
+def test_the_queue_can_be_used_after_a_failure():
+    table = {}
+    queue = TransactionQueue()
+    queue.add(fail, table, "a")
+    with pytest.raises(Failure):
+        queue.run()
+    queue.add(count_in, table, "b")
+    queue.run()
+    assert table == {"a": "written", "b": 1}
+
+
+def test_what_a_failed_transaction_added_is_dropped():
+    done = []
+    queue = TransactionQueue()
+
+    def parent():
+        queue.add(done.append, 1)
+        raise Failure
+
+    queue.add(parent)
+    with pytest.raises(Failure):
+        queue.run()
+    queue.run()
+    assert done == []
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
+def test_any_exception_comes_out(kind):
+    def stop():
+        raise kind("why")
+
+    queue = TransactionQueue()
+    queue.add(stop)
+    with pytest.raises(kind) as info:
+        queue.run()
+    assert info.value.args == ("why",)
+
+
+def test_the_traceback_leads_to_the_failure():
+    queue = TransactionQueue()
+    queue.add(fail, {}, 1)
+    with pytest.raises(Failure) as info:
+        queue.run()
+    assert info.traceback[-1].name == "fail"
+
+
+# ---- Atomic blocks -----------------------------------------------------------------------------------------------------
+
+
+def test_running_inside_a_transaction_is_an_error():
+    queue, inner = TransactionQueue(), TransactionQueue()
+    caught = []
+
+    def transaction_in_transaction():
+        try:
+            inner.run()
+        except TransactionError as e:
+            caught.append(str(e))
+
+    queue.add(transaction_in_transaction)
+    queue.run()
+    assert len(caught) == 1
+
+
+def test_running_inside_an_atomic_block_is_an_error():
+    queue = TransactionQueue()
+    done = []
+    queue.add(done.append, 1)
+    with atomic:
+        with pytest.raises(TransactionError):
+            queue.run()
+    assert done == []
+    queue.run()
+    assert done == [1]
+
+
+def test_module_level_run_inside_an_atomic_block_is_an_error():
+    transaction.add(list)
+    with atomic:
+        with pytest.raises(TransactionError):
+            transaction.run()
+    transaction.run()
+
+
+def test_is_atomic():
+    seen = []
+    assert not transaction.is_atomic()
+    with atomic:
+        assert transaction.is_atomic()
+        with atomic:
+            assert transaction.is_atomic()
+        assert transaction.is_atomic()
+    assert not transaction.is_atomic()
+    queue = TransactionQueue()
+    queue.add(lambda: seen.append(transaction.is_atomic()))
+    queue.run()
+    assert seen == [True]
+
+
+def test_atomic_ends_with_an_exception():
+    with pytest.raises(Failure):
+        with atomic:
+            raise Failure
+    assert not transaction.is_atomic()
+    with atomic:
+        pass
+
+
+def test_atomic_inside_a_transaction():
+    log = []
+    queue = TransactionQueue()
+
+    def nested(i):
+        with atomic:
+            log.append(i)
+            with atomic:
+                log.append(i)
+        log.append(i)
+
+    for i in range(20):
+        queue.add(nested, i)
+    queue.run()
+    assert [log[i] for i in range(0, 60, 3)] == [log[i] for i in range(1, 60, 3)] == [log[i] for i in range(2, 60, 3)]
+
+
+def test_atomic_in_a_plain_thread_excludes_transactions():
+    state = {"a": 0, "b": 0}
+    wrong, stop = [], []
+
+    def plain():
+        while not stop:
+            with atomic:
+                a = state["a"]
+                state["a"] = a + 1
+                time.sleep(0.0002)
+                if state["a"] != a + 1 or state["a"] != state["b"] + 1:
+                    wrong.append(dict(state))
+                state["b"] += 1
+
+    def both():
+        if state["a"] != state["b"]:
+            report(dict(state))
+        state["a"] += 1
+        state["b"] += 1
+
+    @trusted
+    def report(what):
+        wrong.append(what)
+
+    thread = threading.Thread(target=plain)
+    thread.start()
+    try:
+        for _ in range(10):
+            queue = TransactionQueue()
+            for _ in range(20):
+                queue.add(both)
+            queue.run()
+    finally:
+        stop.append(True)
+        thread.join(TIMEOUT)
+    assert not thread.is_alive() and wrong == []
+    assert state["a"] == state["b"] >= 200
+
+
+def test_atomic_blocks_of_threads_exclude_one_another():
+    state = [0]
+
+    def work():
+        for _ in range(100):
+            with atomic:
+                n = state[0]
+                time.sleep(0)
+                state[0] = n + 1
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert state == [300]
+
+
+# ---- Transactions as objects ---------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_runs_once():
+    t = core.Transaction(lambda x: x + 1, (1,))
+    assert not t.done
+    assert t.run() == 2
+    assert t.done
+    with pytest.raises(RuntimeError):
+        t.run()
+
+
+def test_ages_rise():
+    ages = [core.Transaction(len, ("",)).age for _ in range(5)]
+    assert ages == sorted(set(ages))
+
+
+def test_a_transaction_inside_a_transaction_is_an_error():
+    inner = core.Transaction(list, ())
+
+    def outer():
+        try:
+            inner.run()
+        except RuntimeError:
+            return "refused"
+
+    core.activate()
+    assert core.Transaction(outer, ()).run() == "refused"
+
+
+def test_deferred_actions_run_at_commit_in_order():
+    log = []
+    core.activate()
+    defer = core.defer
+
+    @trusted
+    def note(what):
+        log.append(what)
+
+    def work():
+        for i in range(3):
+            defer(note, i)
+        note("end")
+
+    core.Transaction(work, ()).run()
+    assert log == ["end", 0, 1, 2]
+    core.defer(log.append, "at once")
+    assert log[-1] == "at once"
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
+def test_numbers_of_threads_that_are_none(threads):
+    with pytest.raises(ValueError):
+        transaction.set_threads(threads)
+
+
+def test_segment_limit(threads):
+    limit = transaction.getsegmentlimit()
+    assert limit == (threads if core.PARALLEL else 1)
+    transaction.set_threads(None)
+    assert transaction.getsegmentlimit() >= 1

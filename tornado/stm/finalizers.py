@@ -1,0 +1,35 @@
+"""Finalizers of objects that an aborted attempt has made: in no serial run did these exist, so nothing is said of them."""
+
+import sys
+import warnings
+
+from . import core
+from .core import trusted
+
+
+def quiet(finalizer):
+    """The finalizer, but for objects of an aborted attempt.
+
+    It is trusted: it looks at an object that nobody else can see any more.
+    """
+    trusted(finalizer)
+
+    @trusted
+    def quiet_finalizer(dying):
+        if not core.is_unwinding():
+            finalizer(dying)
+
+    return quiet_finalizer
+
+
+def install():
+    """Keep quiet about coroutines never awaited and finalizers stopped at a barrier, if an abort is the reason."""
+    warnings._warn_unawaited_coroutine = quiet(warnings._warn_unawaited_coroutine)
+    previous = sys.unraisablehook
+
+    @trusted
+    def hook(unraisable):
+        if unraisable.exc_type is not core.Abort:
+            previous(unraisable)
+
+    sys.unraisablehook = hook
