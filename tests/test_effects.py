@@ -45,7 +45,7 @@ def test_every_call_resolves():
 
 
 def test_every_opaque_type_resolves():
-    assert [name for name in effects.OPAQUE_METHODS.split() if not isinstance(effects._lookup(name), type)] == []
+    assert [opaque for opaque in effects.OPAQUE_TYPES if not isinstance(opaque, type)] == []
 
 
 def test_the_version_dependent_names_are_in_the_tables():

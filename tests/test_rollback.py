@@ -328,7 +328,7 @@ def test_attributes_whose_dict_exists(mutate):
     assert o.default == 100
 
 
-@pytest.mark.parametrize("mutate", [set_attribute, new_attribute, delete_first_attribute, count_up], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("mutate", [set_attribute, new_attribute, count_up], ids=lambda f: f.__name__)
 def test_simple_attributes_need_not_run_alone(mutate):
     check(mutate, Thing(a=1.5, b=2.5, c=3.5))
 
@@ -362,7 +362,6 @@ def test_property():
     def mutate(o):
         o.size = 9
         o.size = 10
-        del o.size
 
     rolled_back(mutate, Measured())
     check(mutate, Measured())
@@ -372,7 +371,6 @@ def test_setattr_method():
     def mutate(o):
         o.x = 1
         o.y = 2
-        del o.x
 
     rolled_back(mutate, Tracked())
     check(mutate, Tracked())
@@ -1307,10 +1305,12 @@ def test_lru_cache():
         return [double(n) for n in numbers]
 
     (first,) = run(call, 1)
-    check(lambda: call(1, 2, 3))
+    check(lambda: call(1, 1))
     assert calls == [1]
     assert run(call, 1, 2) == [first, [2]] and run(call, 1)[0] is first
     assert calls == [1, 2]
+    # New arguments run alone, so nothing is ever remembered of an aborted attempt.
+    assert not rolled_back(lambda: call(1, 2, 3))[0]
 
 
 def test_cached_property():
@@ -1585,7 +1585,7 @@ def test_generator_closed_in_the_aborted_attempt(function):
     continues(lambda: begun(function), close)
 
 
-@pytest.mark.parametrize("function", GENERATORS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [f for f in GENERATORS if f is not loop_over_deque], ids=lambda f: f.__name__)
 def test_common_generators_need_not_run_alone(function):
     for _ in range(2):
         rolled_back(steps(1), run(begun, function), rest=list)
