@@ -54,5 +54,5 @@ def activate():
 
         finalizers.install()
         sockets.install()
-        effects.register(twins.TWINS)
+        effects.register(twins.TWINS, twins.INSTANCE_TWINS)
         instrument.activate()

@@ -718,11 +718,12 @@ def _c_members(holder):
     return [member for member in members if isinstance(member, kinds)]
 
 
-def register(twins):
+def register(twins, instance_twins):
     """Fill the engine's tables.  Once, before the first transaction.
 
     Args:
         twins: C callable → the Python function that stands in for it.
+        instance_twins: C type → the function that stands in for calls of its instances.
     """
     for name, kind in _entries(TYPES):
         found = _lookup(name)
@@ -748,9 +749,6 @@ def register(twins):
         if instances is not None:
             _engine.register_instances(instances, _engine.EFFECTS["PURE"])
     for callable_, twin in twins.items():
-        if callable_ is not None:
-            kind = _engine.EFFECTS["TWIN"]
-            if isinstance(callable_, type) and callable_.__name__ == "_lru_cache_wrapper":
-                _engine.register_instances(callable_, kind, twin)
-            else:
-                _engine.register_effect(callable_, kind, twin)
+        _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)
+    for type_, twin in instance_twins.items():
+        _engine.register_instances(type_, _engine.EFFECTS["TWIN"], twin)

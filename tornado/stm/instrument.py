@@ -129,9 +129,14 @@ def barrier(name, operand=None):
 
 def trusted(function):
     """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
-    code = function.__code__
-    function.__code__ = code.replace(co_flags=code.co_flags | _engine.CO_TRUSTED)
+    function.__code__ = _trusted_code(function.__code__)
     return function
+
+
+def _trusted_code(code):
+    """The code, and the functions and comprehensions inside it, marked as trusted."""
+    consts = tuple(_trusted_code(const) if isinstance(const, types.CodeType) else const for const in code.co_consts)
+    return code.replace(co_consts=consts, co_flags=code.co_flags | _engine.CO_TRUSTED)
 
 
 def has_barriers(code):

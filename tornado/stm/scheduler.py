@@ -166,7 +166,7 @@ class Scheduler:
             while timers and timers[0][0] < now:
                 _, _, timer, before, origin = heapq.heappop(timers)
                 if timer is None:
-                    due.append(core.Transaction(core.defer, (self._look_whether_drained,)))
+                    due.append(core.Transaction(look_whether_drained, (self,)))
                 elif not timer._cancelled:
                     # Those of one transaction in the order of their deadlines, after what it scheduled before.
                     if before is None or before.done:
@@ -282,9 +282,10 @@ class Scheduler:
                             pass
             self._drained = (time.monotonic() + grace, then)
         sockets.read_no_more()
-        self._look_whether_drained()
+        self.look_whether_drained()
 
-    def _look_whether_drained(self):
+    def look_whether_drained(self):
+        """Between transactions, now and then: is it time for what `drain` was given?"""
         with self._lock:
             until, then = self._drained
             # The one that looks is running too, or comes from a timer.
@@ -496,6 +497,11 @@ def run_timer(timer):
     timer._scheduled = False
     if not timer._cancelled:
         timer._run()
+
+
+def look_whether_drained(scheduler):
+    """Has an ending program anything left to do?  Between transactions, like all of the scheduler's work."""
+    core.defer(scheduler.look_whether_drained)
 
 
 def handle_event(scheduler, watch, events):

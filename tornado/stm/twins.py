@@ -198,6 +198,13 @@ def dict_update(self, /, *others, **kwargs):
         dict.__setitem__(self, key, value)
 
 
+def dict_subclass(cls, rows, /):
+    """Twin of the call of a subclass of dict that has no constructor of its own, with an iterator of rows."""
+    self = cls.__new__(cls)
+    dict_update(self, rows)
+    return self
+
+
 def exec_(source, globals=None, locals=None, /, *, closure=None):
     """Twin of ``exec``: compiled code that runs in a namespace of its own runs instrumented."""
     return _exec(source, globals, locals, closure)
@@ -381,6 +388,12 @@ def lru_clear(wrapper):
 _lru_wrapper = functools._lru_cache_wrapper
 _lru_clear = _lru_wrapper.cache_clear
 
+#: types whose instances, when called, are stood in for; `type` itself only where the engine says so
+INSTANCE_TWINS = {
+    _lru_wrapper: lru_cached,
+    type: dict_subclass,
+}
+
 TWINS = {
     builtins.print: print_,
     builtins.exec: exec_,
@@ -397,7 +410,6 @@ TWINS = {
     _text_flush: text_flush,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,
-    _lru_wrapper: lru_cached,
     _lru_clear: lru_clear,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),

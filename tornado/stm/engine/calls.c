@@ -401,6 +401,14 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     }
     if (python_init)
         return 0;
+    if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == KIND_DICT) {
+        Kind kind = kind_of(tx, a.args[0]);
+        if (kind == KIND_GENERATOR || kind == KIND_ITERATOR) {
+            /* A subclass of dict from rows: the twin takes them one by one. */
+            *entry = lookup(&PyType_Type.tp_call);
+            return check_doomed(tx);
+        }
+    }
     /* The constructor of the C base takes the arguments. */
     return open_args(tx, a, 0, open_deep);
 }
