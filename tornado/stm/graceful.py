@@ -60,6 +60,11 @@ class EndsGracefully:
             self.terminated = True
             self._drain()
 
+    def _handles_requests(self):
+        """Is a Tornado handler at work, or waiting for something?  (Idle connections have tasks too.)"""
+        coroutines = [task.get_coro() for task in asyncio.all_tasks(self)]
+        return any(getattr(coroutine, "__qualname__", "") == "RequestHandler._execute" for coroutine in coroutines)
+
     def _cancel_all(self):
         for task in asyncio.all_tasks(self):
             task.cancel()

@@ -206,7 +206,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             self._run_forever_cleanup()
 
     def _drain(self):
-        core.defer(self._scheduler.drain, GRACE, self._cancel_all)
+        core.defer(self._scheduler.drain, GRACE, self._handles_requests, self._cancel_all)
 
     def stop(self):
         """Run what is ready at the commit of this transaction, then return from `run_forever`."""

@@ -115,7 +115,7 @@ class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         idle = not self._ready and not any(
             key.events & selectors.EVENT_WRITE for key in self._selector.get_map().values()
         )
-        self._quiet = self._quiet + 1 if idle else 0
+        self._quiet = self._quiet + 1 if idle and not self._handles_requests() else 0
         timers = any(timer.when() < until and not timer.cancelled() for timer in self._scheduled)
         if (self._quiet > 2 and not timers) or self.time() >= until:
             self._cancel_all()

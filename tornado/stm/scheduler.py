@@ -72,7 +72,7 @@ class Scheduler:
         self._poll_until = None  # when the first of them comes back for a timer; None: not for one
         self._round = 0  # transactions to run before the next look at what has become ready
         self._running = 0
-        self._drained = None  # (when to stop waiting, what to call then)
+        self._draining = None  # (when to stop waiting, is there work that does not show here?, what to call then)
         self._quiet = 0
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
@@ -166,7 +166,7 @@ class Scheduler:
             while timers and timers[0][0] < now:
                 _, _, timer, before, origin = heapq.heappop(timers)
                 if timer is None:
-                    due.append(core.Transaction(look_whether_drained, (self,)))
+                    due.append(core.Transaction(look_whether_drained, (self, self._draining[1])))
                 elif not timer._cancelled:
                     # Those of one transaction in the order of their deadlines, after what it scheduled before.
                     if before is None or before.done:
@@ -264,12 +264,11 @@ class Scheduler:
 
     # -- Drain -------------------------------------------------------------------------------------------------------
 
-    def drain(self, grace, then):
+    def drain(self, grace, busy, then):
         """Accept no more connections, and read no more from those accepted: what has not been read has not begun.
 
-        When nothing is left to do, or after `grace` seconds, call `then` as a transaction.
-
-        That one runs before everything that is still in the queue.
+        When nothing is left to do and `busy()`, called in a transaction, is false, or after `grace` seconds, call `then`
+        as a transaction, before everything that is still in the queue.
         """
         with self._lock:
             for watch in self._watches.values():
@@ -280,22 +279,19 @@ class Scheduler:
                             self._epoll.unregister(watch.fd)
                         except OSError:
                             pass
-            self._drained = (time.monotonic() + grace, then)
+            self._draining = (time.monotonic() + grace, busy, then)
         sockets.read_no_more()
-        self.look_whether_drained()
+        self.look_whether_drained(True)
 
-    def look_whether_drained(self):
+    def look_whether_drained(self, busy):
         """Between transactions, now and then: is it time for what `drain` was given?"""
         with self._lock:
-            until, then = self._drained
-            # The one that looks is running too, or comes from a timer.
-            idle = not self._ready and self._running <= 1 and not any(
+            until, _, then = self._draining
+            # The one that looks is running too.
+            idle = not busy and not self._ready and self._running <= 1 and not any(
                 watch.busy or watch.flushing for watch in self._watches.values()
             )
-            if idle:
-                self._quiet += 1
-            else:
-                self._quiet = 0
+            self._quiet = self._quiet + 1 if idle else 0
             timers = any(entry[0] < until and entry[2] is not None for entry in self._timers)
             if (self._quiet > 2 and not timers) or time.monotonic() >= until:
                 self._ready.appendleft(core.Transaction(then, ()))
@@ -499,9 +495,9 @@ def run_timer(timer):
         timer._run()
 
 
-def look_whether_drained(scheduler):
-    """Has an ending program anything left to do?  Between transactions, like all of the scheduler's work."""
-    core.defer(scheduler.look_whether_drained)
+def look_whether_drained(scheduler, busy):
+    """Has an ending program anything left to do?"""
+    core.defer(scheduler.look_whether_drained, busy())
 
 
 def handle_event(scheduler, watch, events):
