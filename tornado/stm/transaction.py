@@ -51,6 +51,26 @@ def getsegmentlimit():
     return _threads or _default_threads()
 
 
+class _Item:
+    """A function to call; what it adds to the queue before it raises is dropped."""
+
+    def __init__(self, f, args, kwds):
+        self.f = f
+        self.args = args
+        self.kwds = kwds
+        self.failed = False
+
+    def run(self):
+        try:
+            self.f(*self.args, **self.kwds)
+        except BaseException:
+            self.failed = True
+            raise
+
+
+trusted(_Item.__init__)
+
+
 class TransactionQueue:
     """Functions to run as transactions: in parallel, in any order, as if one after the other."""
 
@@ -60,17 +80,21 @@ class TransactionQueue:
         self._ready = deque()
         self._running = 0
         self._failure = None
+        self._local = threading.local()  # per thread: the item that it runs
 
     @trusted
-    def add(self, f, *args, **kwds):
+    def add(self, f, /, *args, **kwds):
         """Add ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that one's commit."""
-        core.defer(self._enqueue, _call if kwds else f, (f, args, kwds) if kwds else args)
+        item = getattr(self._local, "item", None) if core.in_transaction() else None
+        core.defer(self._enqueue, item, _Item(f, args, kwds))
 
     @trusted
-    def _enqueue(self, function, args):
-        transaction = core.Transaction(function, args)
+    def _enqueue(self, parent, item):
+        if parent is not None and parent.failed:
+            return
+        item.transaction = core.Transaction(item.run, ())
         with self._lock:
-            self._ready.append(transaction)
+            self._ready.append(item)
             self._lock.notify()
 
     @trusted
@@ -112,11 +136,12 @@ class TransactionQueue:
                         lock.notify_all()
                         return
                     lock.wait()
-                transaction = self._ready.popleft()
+                item = self._ready.popleft()
                 self._running += 1
             failure = None
+            self._local.item = item
             try:
-                transaction.run()
+                item.transaction.run()
             except BaseException as e:
                 failure = e
             with lock:
@@ -128,14 +153,10 @@ class TransactionQueue:
                     lock.notify_all()
 
 
-def _call(f, args, kwds):
-    f(*args, **kwds)
-
-
 _queue = None
 
 
-def add(f, *args, **kwds):
+def add(f, /, *args, **kwds):
     """Add ``f(*args, **kwds)`` to the module's own queue (the form that the loop of 2014 used)."""
     global _queue
     if _queue is None:

@@ -233,6 +233,36 @@ contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_pl
     return result;
 }
 
+/* ---- The order of those that commit at the same time ------------------------------ */
+
+static _Atomic uint64_t next_ticket = 1;
+
+void
+take_ticket(Tx *tx)
+{
+    atomic_store(&tx->ticket, TICKET_CHOOSING);
+    atomic_store(&tx->ticket, atomic_fetch_add(&next_ticket, 1));
+}
+
+typedef struct { Tx *other; uint64_t serial; } Ending;
+
+static bool
+ended(void *arg)
+{
+    Ending *e = arg;
+    return atomic_load(&e->other->serial) != e->serial;
+}
+
+/* The other one commits: it ends soon, and waits for nobody with a later ticket. */
+void
+wait_for_end(Tx *o, uint64_t serial)
+{
+    Ending e = {o, serial};
+    int spins = 0;
+    while (!ended(&e))
+        wait_step(&spins, ended, &e);
+}
+
 /* ---- Commit order ------------------------------------------------------------- */
 
 static bool

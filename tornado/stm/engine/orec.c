@@ -334,6 +334,26 @@ locks_release(Tx *tx)
     tx->n_owned = 0;
 }
 
+/* While this transaction commits: wait for those with an earlier ticket that have
+ * the intention to write in the same dict too. So the order of inserted keys and
+ * that of deferred actions are the same. */
+void
+wait_for_earlier_inserters(Tx *tx, Cell dict)
+{
+    uint64_t mine = atomic_load(&tx->ticket);
+    int limit = atomic_load_explicit(&stm_thread_limit, memory_order_acquire);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
+        if (o == NULL || o == tx)
+            continue;
+        uint64_t serial = atomic_load(&o->serial), theirs;
+        while ((theirs = atomic_load(&o->ticket)) == TICKET_CHOOSING)
+            __builtin_ia32_pause();
+        if (theirs != 0 && theirs < mine && mark_of_other(o, dict, MODE_INTENT_WRITE, false))
+            wait_for_end(o, serial);
+    }
+}
+
 /* ---- The places of owners, for the conflict log --------------------------- */
 static const char *_Atomic *owner_places;
 

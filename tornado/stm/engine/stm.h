@@ -118,6 +118,9 @@ typedef struct {
     void *mem;                  /* snapshot, owned by the entry */
 } Undo;
 
+/* A ticket while its owner is about to draw it (Lamport's bakery). */
+#define TICKET_CHOOSING UINT64_MAX
+
 /* ---- Transaction descriptor ------------------------------------------------ */
 enum { TX_IDLE = 0, TX_ACTIVE, TX_DOOMED, TX_INEVITABLE, TX_COMMITTING };
 enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
@@ -135,6 +138,7 @@ typedef struct Tx {
     /* Written by this thread, read by others: */
     _Atomic uint32_t epoch;         /* 1..EPOCH_MAX; counts up at each end */
     _Atomic uint64_t age;           /* smaller is older; fixed at the enqueueing */
+    _Atomic uint64_t ticket;        /* place among those that commit; 0: not committing */
     _Atomic uint64_t serial;        /* counts ends: tells a waiter that this one is over */
     _Atomic uint32_t *marks;
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
@@ -184,6 +188,7 @@ int lock_intent_read(Tx *tx, Cell c);
 int lock_intent_write(Tx *tx, Cell c);
 int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
+void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
 mark_tag(Cell c)
@@ -212,6 +217,8 @@ int stm_attention(Tx *tx);
 int contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_place);
 int become_inevitable(Tx *tx, int grade, const char *why);
 void inevitable_end(Tx *tx);
+void take_ticket(Tx *tx);
+void wait_for_end(Tx *o, uint64_t serial);
 void wait_until_admitted(Tx *tx);
 int ask_main(PyObject *request);
 int serve_main(void);

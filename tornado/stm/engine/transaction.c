@@ -141,6 +141,7 @@ tx_end(Tx *tx)
         memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
         epoch = 1;
     }
+    atomic_store(&tx->ticket, 0);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
     atomic_store_explicit(&tx->serial, atomic_load(&tx->serial) + 1, memory_order_release);
     tx->live = 0;
@@ -234,6 +235,7 @@ tx_commit(Tx *tx)
             return -1;
         }
     }
+    take_ticket(tx);
     tx_pause(tx);
     order_inserted_keys(tx);
     tx_resume(tx);

@@ -7,7 +7,8 @@
  *
  * Order of dict keys.  Two transactions may insert keys of one dict at the
  * same time; a serial run would have them in the order of commit.  So a commit
- * moves the keys that it has inserted to the end, if others came in between.
+ * moves the keys that it has inserted to the end, if others came in between, and
+ * takes its turn with those that commit insertions into the same dict just now.
  * Whoever could see the order waits meanwhile: reading a whole dict excludes
  * the intention to write.  Deletions own the whole dict, and a rollback puts
  * the key back where it stood.
@@ -305,6 +306,7 @@ order_inserted_keys(Tx *tx)
         if (u[i].kind != UNDO_DICT_SET || u[i].old != NULL || u[i].n)
             continue;
         PyObject *dict = u[i].obj;
+        wait_for_earlier_inserters(tx, cell_of(dict, WHOLE));
         bool ok = keys_at_end(dict, u + i, n - i);
         for (Py_ssize_t j = i; j < n; j++) {
             if (u[j].kind == UNDO_DICT_SET && u[j].obj == dict && u[j].old == NULL) {
