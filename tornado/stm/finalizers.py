@@ -22,6 +22,21 @@ def quiet(finalizer):
     return quiet_finalizer
 
 
+def quiet_future(finalizer):
+    """The same for asyncio's futures and tasks, also for one that a cycle kept alive after its attempt was rolled back.
+
+    That one has been put back to before its ``__init__``: it has no loop.
+    """
+    finalizer = quiet(finalizer)
+
+    @trusted
+    def quiet_finalizer(dying):
+        if dying._loop is not None:
+            finalizer(dying)
+
+    return quiet_finalizer
+
+
 def install():
     """Keep quiet about coroutines never awaited and finalizers stopped at a barrier, if an abort is the reason."""
     warnings._warn_unawaited_coroutine = quiet(warnings._warn_unawaited_coroutine)

@@ -348,8 +348,8 @@ def use_python_futures():
     tasks._task_name_counter = _next_task_number
     tasks._GatheringFuture = _rebased(tasks._GatheringFuture, futures._PyFuture)
     tasks._scheduled_tasks = TaskRegistry()
-    futures._PyFuture.__del__ = finalizers.quiet(futures._PyFuture.__del__)
-    tasks._PyTask.__del__ = finalizers.quiet(tasks._PyTask.__del__)
+    futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
+    tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 
 
 def _rebased(cls, base):
