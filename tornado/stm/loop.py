@@ -299,6 +299,8 @@ class TaskRegistry:
                 del references[key]
 
         references[key] = weakref.ref(task, forget)
+        # A task that is rolled back may be kept alive by a cycle.
+        core.on_abort(references.pop, key, None)
 
     @trusted
     def discard(self, task):
