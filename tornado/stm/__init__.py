@@ -5,10 +5,6 @@
     tornado.stm.run(main(), threads=4)      # instead of asyncio.run(main())
 """
 
-import asyncio
-import os
-import sys
-
 __all__ = ["install", "run"]
 
 

@@ -4,10 +4,8 @@ import asyncio
 import atexit
 import os
 import selectors
-import signal
 import sys
 import sysconfig
-import threading
 
 from . import core, transaction
 from .graceful import GRACE, STEP, EndsGracefully, is_listening

@@ -86,13 +86,6 @@ make_barrier(PyObject *self, PyObject *args)
     return barrier_make(name, operand);
 }
 
-static PyObject *
-defer_refcount(PyObject *self, PyObject *obj)
-{
-    (void)self;
-    return PyBool_FromLong(PyUnstable_Object_EnableDeferredRefcount(obj));
-}
-
 /* ---- From inside a transaction ----------------------------------------------------- */
 
 static Tx *
@@ -468,7 +461,6 @@ static PyMethodDef methods[] = {
     {"configure", configure, METH_VARARGS,
      DOC("configure(instrument, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
     {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand): a callable for bytecode")},
-    {"defer_refcount", defer_refcount, METH_O, DOC("let threads share the object without counting references")},
     {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
      DOC("sys.monitoring callback for code that starts or resumes")},
     {"defer", _PyCFunction_CAST(defer), METH_FASTCALL,
