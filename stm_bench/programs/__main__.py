@@ -1,0 +1,38 @@
+"""Runs one program in this process, plain or each round of it in one transaction: for profilers.
+
+python -m stm_bench.programs richards --transaction --rounds 3 --size 5
+valgrind --tool=callgrind python -m stm_bench.programs richards --plain --rounds 1 --size 2
+"""
+
+import argparse
+import sys
+
+from stm_bench import engine_worker
+from stm_bench.primes import positive
+from stm_bench.programs import PROGRAMS, load
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="stm_bench.programs", description=__doc__.splitlines()[0])
+    parser.add_argument("program", choices=PROGRAMS)
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--plain", action="store_const", dest="how", const="plain")
+    how.add_argument("--transaction", action="store_const", dest="how", const="transaction")
+    parser.add_argument("--rounds", type=positive, default=3, metavar="N", help="how often it is run (%(default)s)")
+    parser.add_argument("--size", type=positive, metavar="N", help="of each round (what takes about 0.15 s plain)")
+    options = parser.parse_args()
+    size = options.size or load(options.program).ROUNDS
+    measure = engine_worker.Worker(threads=2).measure
+    for number in range(1, options.rounds + 1):
+        found = measure("program", name=options.program, how=options.how, size=size)
+        print(
+            "round %d: %.1f ms, checksum %d, exclusive %d"
+            % (number, found["seconds"] * 1e3, found["result"], found["exclusives"])
+        )
+        for reason, count in found["reasons"].items():
+            print("    exclusive: %d x %s" % (count, reason))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
