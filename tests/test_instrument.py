@@ -23,6 +23,8 @@ if not core.PARALLEL:
 from tornado.stm import _engine
 from tornado.stm.instrument import instrument, trusted
 
+Barrier = type(_engine.make_barrier("handler", None))
+
 core.activate()
 
 # What an injected abort needs to be looked for, and what makes it certain.
@@ -52,8 +54,8 @@ def barriers(function):
     found = []
     instructions = [i for i in dis.get_instructions(function)]
     for n, i in enumerate(instructions):
-        if i.opname == "LOAD_CONST" and isinstance(i.argval, types.BuiltinFunctionType):
-            found.append((instructions[n + 4].opname, i.argval.__name__))
+        if i.opname == "LOAD_CONST" and isinstance(i.argval, Barrier):
+            found.append((instructions[n + 3].opname, i.argval.__name__))
     return found
 
 

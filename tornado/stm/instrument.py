@@ -1,6 +1,6 @@
 """Puts barriers into the bytecode of functions, as transactions come to call them.
 
-A *barrier* is a call of a C function without arguments, right before the instruction that it opens objects for (see
+A *barrier* is the negation of an object of ours, right before the instruction that it opens objects for (see
 ``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`; an instruction that is neither
 there nor in `NO_BARRIER` makes the transaction exclusive.
 
@@ -106,6 +106,11 @@ NUMERIC_BUILTINS = {name: getattr(builtins, name) for name in ("len", "int", "fl
 
 #: builtins for which barriers are left out, or chosen, by name
 ASSUMED_BUILTINS = ("range", *NUMERIC_BUILTINS)
+
+#: attributes that stand for all others
+SPECIAL_ATTRIBUTES = dict.fromkeys(
+    ("__dict__", "__class__"), {"attr_read": "special_read", "attr_write": "special_write"}
+)
 
 NUMBER, INERT = "number", "inert"
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
@@ -506,6 +511,8 @@ class _Rewriter:
                 if not self.suspends and key in self.done:
                     return None
                 self.done.add(key)
+            if attribute in SPECIAL_ATTRIBUTES:
+                kind = SPECIAL_ATTRIBUTES[attribute][kind]
             return kind, attribute
         if self.suspends and name in SUSPENDABLE_BARRIERS:
             return SUSPENDABLE_BARRIERS[name]
@@ -524,12 +531,20 @@ class _Rewriter:
     def emit_barrier(self, kind, operand, location):
         self.out += (
             Instr("LOAD_CONST", barrier(kind, operand), location=location),
-            Instr("PUSH_NULL", location=location),
-            Instr("CALL", 0, location=location),
+            Instr("UNARY_NEGATIVE", location=location),
             Instr("POP_TOP", location=location),
         )
 
+    def makes_objects(self):
+        """Is this an ``__init__`` whose first argument is an ordinary variable?"""
+        code = self.code
+        return (
+            code.co_name == "__init__" and code.co_argcount > 0 and not self.suspends
+            and code.co_varnames[0] not in code.co_cellvars
+        )
+
     def result(self):
+        started = False
         for i, item in enumerate(self.bytecode):
             if i in self.entry:
                 self.done = set(self.entry[i])
@@ -550,14 +565,20 @@ class _Rewriter:
             if item.name == "PUSH_EXC_INFO":
                 # A doomed transaction gets past no handler.
                 self.emit_barrier("handler", None, item.location)
+            elif item.name in DISPLAYS:
+                self.emit_barrier("made", None, item.location)
+            elif item.name == "RESUME" and self.makes_objects() and not started:
+                started = True
+                self.emit_barrier("constructed", None, item.location)
         bytecode = self.bytecode
         bytecode[:] = self.out
         code = bytecode.to_code(
-            stacksize=self.code.co_stacksize + 4, compute_exception_stack_depths=False
+            stacksize=self.code.co_stacksize + 2, compute_exception_stack_depths=False
         )
         return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
 
 
+DISPLAYS = {"BUILD_LIST", "BUILD_MAP", "BUILD_SET"}
 SUBSCRIPT = next((i for i, (name, _) in enumerate(opcode._nb_ops) if name == "NB_SUBSCR"), -1)
 JUMP_NAMES = {opcode.opname[op] for op in JUMPS}
 #: instructions after which the next one does not come

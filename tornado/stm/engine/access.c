@@ -531,22 +531,31 @@ proxied(PyObject *proxy)
 int
 open_whole_read(Tx *tx, PyObject *obj)
 {
+    if (opened(tx, obj, OPENED_READ))
+        return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
+    int result;
     switch (kind) {
     case KIND_LIST:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
     case KIND_ODICT:
     case KIND_CONTEXT:
-        return lock_shared(tx, cell_of(obj, WHOLE));
+        if (captured(tx, obj, OPENED_READ))
+            return check_doomed(tx);
+        result = lock_shared(tx, cell_of(obj, WHOLE));
+        break;
     case KIND_DICT:
         if (is_module_dict(obj))
             return exclusive_for(tx, "all globals at once through", obj);
         if (embedding_values(obj) != NULL)
             return open_all_attributes(tx, obj);
-        return lock_shared_container(tx, cell_of(obj, WHOLE));
+        /* fall through */
     case KIND_SET:
-        return lock_shared_container(tx, cell_of(obj, WHOLE));
+        if (captured(tx, obj, OPENED_READ))
+            return check_doomed(tx);
+        result = lock_shared_container(tx, cell_of(obj, WHOLE));
+        break;
     case KIND_ITERATOR:
         return open_iter(tx, obj);
     case KIND_PROXY:
@@ -563,6 +572,9 @@ open_whole_read(Tx *tx, PyObject *obj)
     default:
         return check_doomed(tx);
     }
+    if (result == 0)
+        note_opened(tx, obj, OPENED_READ);
+    return result;
 }
 
 #define MAX_DEPTH 100
@@ -879,6 +891,9 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
             return check_doomed(tx);
         return open_whole_read(tx, obj);
     }
+    bool exact = PyDict_CheckExact(obj) || PySet_CheckExact(obj);
+    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)))
+        return check_doomed(tx);
     uint64_t bits;
     int h = hash_of(key, &bits);
     if (h == 0 && kind == KIND_SET && PyAnySet_Check(key))
@@ -925,8 +940,12 @@ snapshot_taken(Tx *tx, PyObject *obj)
 static int
 log_all(Tx *tx, PyObject *obj, Kind kind)
 {
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
+    if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
+    if (snapshot_taken(tx, obj)) {
+        note_opened(tx, obj, OPENED_WRITE);
+        return 0;
+    }
     UndoKind undo;
     PyObject *copy;
     switch (kind) {
@@ -963,14 +982,17 @@ log_all(Tx *tx, PyObject *obj, Kind kind)
         return -1;
     Undo *u = undo_push(tx, undo, obj, NULL, copy);
     Py_DECREF(copy);
-    if (u == NULL)
+    if (u == NULL || lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0)
         return -1;
-    return lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
+    note_opened(tx, obj, OPENED_WRITE);
+    return 0;
 }
 
 int
 open_whole_write(Tx *tx, PyObject *obj)
 {
+    if (opened(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
     bool first;
     switch (kind) {
@@ -983,6 +1005,8 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_SET:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+        if (captured(tx, obj, OPENED_WRITE))
+            return check_doomed(tx);
         if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
             return -1;
         return log_all(tx, obj, kind);
@@ -1130,7 +1154,12 @@ open_list_item(Tx *tx, PyObject *list, PyObject *key, bool del)
 int
 open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
 {
+    if (opened(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
+    if ((PyDict_CheckExact(obj) || kind == KIND_LIST || PySet_CheckExact(obj))
+        && captured(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
     switch (kind) {
     case KIND_DICT:
         return open_dict_write(tx, obj, key, del);
@@ -1166,8 +1195,12 @@ int
 open_set_change(Tx *tx, PyObject *set, PyObject *key)
 {
     uint64_t bits;
+    if (opened(tx, set, OPENED_WRITE))
+        return check_doomed(tx);
     if (kind_of(tx, set) != KIND_SET)
         return open_whole_write(tx, set);
+    if (captured(tx, set, OPENED_WRITE))
+        return check_doomed(tx);
     int h = hash_of(key, &bits);
     if (h == 0 && PyAnySet_Check(key))
         return open_whole_write(tx, set);   /* taken for a frozenset */
@@ -1200,20 +1233,24 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
 int
 open_list_append(Tx *tx, PyObject *list)
 {
+    if (opened(tx, list, OPENED_APPEND))
+        return check_doomed(tx);
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
+    if (captured(tx, list, OPENED_APPEND))
+        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
+    if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
-    Undo *last = tx->n_undo ? &tx->undo[tx->n_undo - 1] : NULL;
-    if (last != NULL && last->kind == UNDO_LIST_LEN && last->obj == list)
-        return 0;
-    Undo *u = undo_push(tx, UNDO_LIST_LEN, list, NULL, NULL);
-    if (u == NULL)
-        return -1;
-    u->n = PyList_GET_SIZE(list);
+    if (!snapshot_taken(tx, list)) {
+        Undo *u = undo_push(tx, UNDO_LIST_LEN, list, NULL, NULL);
+        if (u == NULL)
+            return -1;
+        u->n = PyList_GET_SIZE(list);
+    }
+    note_opened(tx, list, OPENED_APPEND);
     return 0;
 }
 
@@ -1245,8 +1282,12 @@ push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
 int
 open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 {
+    if (opened(tx, list, OPENED_WRITE))
+        return check_doomed(tx);
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
+    if (captured(tx, list, OPENED_WRITE))
+        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
@@ -1255,6 +1296,8 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
     Py_ssize_t n = PyList_GET_SIZE(list);
     if (index != -1 || n <= SMALL_LIST)
         return log_all(tx, list, KIND_LIST);
+    /* The length that was logged may lie above what is left now. */
+    forget_opened(tx, list, OPENED_APPEND);
     PyObject *last = PyList_GetItemRef(list, n - 1);
     if (last == NULL)
         return -1;
@@ -1266,6 +1309,8 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 int
 open_deque_op(Tx *tx, PyObject *deque, int op)
 {
+    if (opened(tx, deque, OPENED_WRITE))
+        return check_doomed(tx);
     if (kind_of(tx, deque) != KIND_DEQUE)
         return open_whole_write(tx, deque);
     bool first;

@@ -2,11 +2,12 @@
  *
  * A barrier stands right before the instruction that it is for:
  *
- *      LOAD_CONST barrier; PUSH_NULL; CALL 0; POP_TOP; <the instruction>
+ *      LOAD_CONST barrier; UNARY_NEGATIVE; POP_TOP; <the instruction>
  *
- * and takes no arguments.  It looks at the instruction's operands where they
+ * It is an object whose negation does the work: no instruction takes a shorter
+ * way from bytecode to C.  It looks at the instruction's operands where they
  * lie, on the caller's value stack below itself, and at the instruction's own
- * argument behind the call.  So nothing is copied, no reference is counted, and
+ * argument behind it.  So nothing is copied, no reference is counted, and
  * the instruction runs as it would without the barrier.
  */
 #include "stm.h"
@@ -19,6 +20,14 @@ int stm_barriers_off;
 PyObject *stm_disable;
 
 typedef struct {
+    PyObject_HEAD
+    PyObject *(*enter)(PyObject *self);
+    const char *name;
+    PyObject *operand;      /* interned name of an attribute or global, or another object, or None */
+    uint32_t what;          /* number of this barrier in the table of what is opened */
+} Barrier;
+
+typedef struct {
     _PyInterpreterFrame *frame;
     _PyStackRef *top;       /* top[-1] is the instruction's topmost operand */
 } Site;
@@ -27,7 +36,7 @@ static inline Site
 site(Tx *tx)
 {
     _PyInterpreterFrame *f = tx->tstate->current_frame;
-    return (Site){f, f->stackpointer - 2};      /* the barrier itself and its NULL */
+    return (Site){f, f->stackpointer - 1};      /* below the barrier itself */
 }
 
 static inline PyObject *
@@ -40,7 +49,7 @@ operand(Site s, int i)
 static inline int
 instruction_arg(Site s)
 {
-    _Py_CODEUNIT *p = s.frame->instr_ptr + 1 + INLINE_CACHE_ENTRIES_CALL + 1;
+    _Py_CODEUNIT *p = s.frame->instr_ptr + 2;      /* past UNARY_NEGATIVE and POP_TOP */
     int arg = 0;
     while (p->op.code == EXTENDED_ARG) {
         arg = (arg | p->op.arg) << 8;
@@ -50,25 +59,82 @@ instruction_arg(Site s)
 }
 
 #define BARRIER(name) \
-    static int name##_work(Tx *tx, Site s, PyObject *name_operand); \
-    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    static inline int name##_work(Tx *tx, Site s, PyObject *name_operand); \
+    static PyObject *name(PyObject *self) \
     { \
-        (void)args; \
-        (void)nargs; \
         Tx *tx = stm_self; \
-        if (tx == NULL || !tx->live || tx->grade == GRADE_EXCLUSIVE || UNLIKELY(stm_barriers_off)) \
-            Py_RETURN_NONE; \
-        if (name##_work(tx, site(tx), self) < 0) \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        if (UNLIKELY(name##_work(tx, site(tx), ((Barrier *)self)->operand) < 0)) \
             return NULL; \
-        Py_RETURN_NONE; \
+        return Py_None; \
     } \
-    static int name##_work(Tx *tx, Site s, PyObject *name_operand)
+    static inline int name##_work(Tx *tx, Site s, PyObject *name_operand)
 
 #define UNUSED_NAME (void)name_operand
 #define UNUSED_SITE (void)s
 
-BARRIER(attr_read) { return open_attr_read(tx, operand(s, 1), name_operand); }
-BARRIER(attr_write) { return open_attr_write(tx, operand(s, 1), name_operand, false); }
+/* Barriers on one object, whose work has to be done once in a transaction. */
+static inline int
+attr_once(Tx *tx, PyObject *obj, Barrier *b, int (*open)(Tx *tx, PyObject *obj, PyObject *name))
+{
+    if (LIKELY(opened(tx, obj, b->what)))
+        return check_doomed(tx);
+    Kind kind = kind_of(tx, obj);
+    if ((kind == KIND_INERT || kind == KIND_TUPLE) && !is_python_class(Py_TYPE(obj)))
+        return open(tx, obj, b->operand);
+    if (captured(tx, obj, b->what))
+        return check_doomed(tx);
+    int result = open(tx, obj, b->operand);
+    if (result == 0)
+        note_opened(tx, obj, b->what);
+    return result;
+}
+
+static int
+open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
+{
+    return open_attr_write(tx, obj, name, false);
+}
+
+#define ATTR_BARRIER(name, opener) \
+    static PyObject *name(PyObject *self) \
+    { \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        return LIKELY(attr_once(tx, operand(site(tx), 1), (Barrier *)self, opener) == 0) ? Py_None : NULL; \
+    }
+
+ATTR_BARRIER(attr_read, open_attr_read)
+ATTR_BARRIER(attr_write, open_own_attr_write)
+/* __dict__ and __class__: what assigning to them does is not done once for all. */
+BARRIER(special_read) { return open_attr_read(tx, operand(s, 1), name_operand); }
+BARRIER(special_write) { return open_attr_write(tx, operand(s, 1), name_operand, false); }
+
+/* At the beginning of an __init__: its first argument is a new object, if the call
+ * of its class was what came last. */
+BARRIER(constructed)
+{
+    UNUSED_NAME;
+    PyTypeObject *type = tx->constructing;
+    tx->constructing = NULL;
+    _PyStackRef first = s.frame->localsplus[0];
+    PyObject *self = PyStackRef_IsNull(first) ? NULL : PyStackRef_AsPyObjectBorrow(first);
+    if (self != NULL && type != NULL && Py_IS_TYPE(self, type) && self->ob_tid == tx->tid
+        && self->ob_ref_shared == 0)
+        note_captured(tx, self);
+    return check_doomed(tx);
+}
+
+/* After the display of a list, dict or set. */
+BARRIER(made)
+{
+    UNUSED_NAME;
+    note_captured(tx, operand(s, 1));
+    return 0;
+}
+
 BARRIER(attr_delete) { return open_attr_delete(tx, operand(s, 1), name_operand, false); }
 BARRIER(raising)
 {
@@ -157,10 +223,19 @@ open_operand(Tx *tx, PyObject *o, Kind kind)
         ? 0 : open_whole_read(tx, o);
 }
 
+static inline bool
+is_value(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type;
+}
+
 BARRIER(binary)
 {
     UNUSED_NAME;
     PyObject *a = operand(s, 2), *b = operand(s, 1);
+    if (is_value(a) && is_value(b))
+        return check_doomed(tx);
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -182,6 +257,8 @@ BARRIER(compare)
 {
     UNUSED_NAME;
     PyObject *a = operand(s, 2), *b = operand(s, 1);
+    if (is_value(a) && is_value(b))
+        return check_doomed(tx);
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -252,20 +329,18 @@ BARRIER(import_name)
 /* Unlike the others these act in an exclusive transaction too: functions get
  * instrumented there as well, and effects are deferred in their order. */
 #define CALL_BARRIER(name) \
-    static int name##_work(Tx *tx, Site s); \
-    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    static inline int name##_work(Tx *tx, Site s); \
+    static PyObject *name(PyObject *Py_UNUSED(self)) \
     { \
-        (void)self; \
-        (void)args; \
-        (void)nargs; \
         Tx *tx = stm_self; \
         if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off)) \
-            Py_RETURN_NONE; \
-        if (name##_work(tx, site(tx)) < 0) \
+            return Py_None; \
+        tx->constructing = NULL; \
+        if (UNLIKELY(name##_work(tx, site(tx)) < 0)) \
             return NULL; \
-        Py_RETURN_NONE; \
+        return Py_None; \
     } \
-    static int name##_work(Tx *tx, Site s)
+    static inline int name##_work(Tx *tx, Site s)
 
 #define MAX_STACK_ARGS 64
 
@@ -276,6 +351,10 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
     if (LIKELY(PyFunction_Check(callable)))
         return ensure_instrumented(tx, callable);
+    if (PyType_Check(callable) && type_entry(tx, (PyTypeObject *)callable)->simple_call) {
+        tx->constructing = (PyTypeObject *)callable;
+        return check_doomed(tx);
+    }
     if (n >= MAX_STACK_ARGS)
         return exclusive_for(tx, "call with many arguments of", callable);
     PyObject *args[MAX_STACK_ARGS + 1];
@@ -297,23 +376,23 @@ CALL_BARRIER(call)
 /* The instrumenter takes this call for one of a certain builtin and has left
  * out barriers for what follows; should it be another, all others stand still. */
 static PyObject *
-call_builtin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+call_builtin(PyObject *self)
 {
-    (void)args;
-    (void)nargs;
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
-        Py_RETURN_NONE;
+        return Py_None;
+    tx->constructing = NULL;
     Site s = site(tx);
     int n = instruction_arg(s);
     _PyStackRef *at = s.top - n - 2;
-    if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != self)) {
-        if (exclusive_for(tx, "another function under the name of the builtin", self) < 0)
+    PyObject *builtin = ((Barrier *)self)->operand;
+    if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != builtin)) {
+        if (exclusive_for(tx, "another function under the name of the builtin", builtin) < 0)
             return NULL;
     }
     if (before_stack_call(tx, at, n, NULL) < 0)
         return NULL;
-    Py_RETURN_NONE;
+    return Py_None;
 }
 
 CALL_BARRIER(call_kw)
@@ -373,11 +452,15 @@ CALL_BARRIER(with_except)
 
 /* ---- The table of barriers ------------------------------------------------------------------ */
 
-#define ENTRY(name) {#name, _PyCFunction_CAST(name), METH_FASTCALL, NULL}
-static PyMethodDef barriers[] = {
+#define ENTRY(name) {#name, name}
+static const struct { const char *name; PyObject *(*enter)(PyObject *self); } barriers[] = {
     ENTRY(attr_read),
     ENTRY(attr_write),
     ENTRY(attr_delete),
+    ENTRY(special_read),
+    ENTRY(special_write),
+    ENTRY(constructed),
+    ENTRY(made),
     ENTRY(super_attr),
     ENTRY(global_read),
     ENTRY(global_write),
@@ -410,25 +493,63 @@ static PyMethodDef barriers[] = {
     ENTRY(raising),
     ENTRY(handler),
     ENTRY(unknown),
-    {NULL, NULL, 0, NULL},
+    {NULL, NULL},
+};
+
+static PyObject *
+barrier_enter(PyObject *self)
+{
+    return ((Barrier *)self)->enter(self);
+}
+
+static PyObject *
+barrier_repr(PyObject *self)
+{
+    Barrier *b = (Barrier *)self;
+    return PyUnicode_FromFormat("<barrier %s(%R)>", b->name, b->operand);
+}
+
+static PyMemberDef barrier_members[] = {
+    {"__name__", Py_T_STRING, offsetof(Barrier, name), Py_READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyNumberMethods barrier_as_number = {.nb_negative = barrier_enter};
+
+static PyTypeObject Barrier_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Barrier",
+    .tp_doc = PyDoc_STR("What instrumented bytecode negates before an instruction: opens what that will touch."),
+    .tp_basicsize = sizeof(Barrier),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_as_number = &barrier_as_number,
+    .tp_repr = barrier_repr,
+    .tp_members = barrier_members,
 };
 
 /* A barrier with its operand (an attribute's or global's name, or None).
  * Immortal, so that threads which load it share no reference count. */
 PyObject *
-barrier_make(const char *name, PyObject *name_operand)
+barrier_make(const char *name, PyObject *operand)
 {
-    for (PyMethodDef *d = barriers; d->ml_name != NULL; d++) {
-        if (strcmp(d->ml_name, name) == 0) {
-            if (PyUnicode_Check(name_operand)) {
-                Py_INCREF(name_operand);
-                PyUnicode_InternInPlace(&name_operand);
-            }
-            PyObject *f = PyCFunction_New(d, name_operand);
-            if (f != NULL)
-                _Py_SetImmortal(f);
-            return f;
-        }
+    static _Atomic uint32_t made;
+    if (PyType_Ready(&Barrier_Type) < 0)
+        return NULL;
+    for (int i = 0; barriers[i].name != NULL; i++) {
+        if (strcmp(barriers[i].name, name) != 0)
+            continue;
+        Barrier *b = PyObject_New(Barrier, &Barrier_Type);
+        if (b == NULL)
+            return NULL;
+        Py_INCREF(operand);
+        if (PyUnicode_Check(operand))
+            PyUnicode_InternInPlace(&operand);
+        b->operand = operand;
+        b->enter = barriers[i].enter;
+        b->name = barriers[i].name;
+        b->what = OPENED_NAMES + atomic_fetch_add(&made, 1);
+        _Py_SetImmortal((PyObject *)b);
+        return (PyObject *)b;
     }
     return PyErr_Format(PyExc_ValueError, "no barrier is called %s", name);
 }

@@ -399,8 +399,11 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         if (r < 0)
             return -1;
     }
-    if (python_init)
+    if (python_init) {
+        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new)
+            type_entry(tx, type)->simple_call = true;
         return 0;
+    }
     if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == KIND_DICT) {
         Kind kind = kind_of(tx, a.args[0]);
         if (kind == KIND_GENERATOR || kind == KIND_ITERATOR) {

@@ -411,6 +411,8 @@ become_inevitable(Tx *tx, int grade, const char *why)
         }
     }
     tx->grade = grade;
+    if (tx->paused == 0)
+        tx_set_live(tx);
     if (grade == GRADE_EXCLUSIVE) {
         atomic_store(&stm_exclusive_slot, tx->slot);
         atomic_thread_fence(memory_order_seq_cst);

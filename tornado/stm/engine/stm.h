@@ -128,7 +128,41 @@ enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
 typedef struct Transaction Transaction;
 
 #define TYPE_CACHE 512
-typedef struct { PyTypeObject *type; uint32_t version; int kind; } TypeEntry;
+typedef struct {
+    PyTypeObject *type;
+    uint32_t version;
+    int kind;
+    bool simple_call;   /* calling the class runs an instrumented __init__ and no other Python code */
+} TypeEntry;
+
+/* ---- What this transaction has opened already ---------------------------------
+ * A small direct-mapped table in front of the locks: (object, what for) -> there is
+ * nothing left to do. An entry counts while its stamp is the transaction's. It is a
+ * cache: it may forget.
+ *
+ * Objects made in the transaction are captured memory (Dragojevic, Ni & Adl-Tabatabai,
+ * "Optimizing Transactions for Captured Memory", 2009): nobody else knows them before the
+ * commit, and an abort drops them. Their entries (lowest bit set) count only as long as
+ * what lies at the address was allocated by this thread: should the object have died,
+ * another thread's is told by its ob_tid, and one of this thread is captured as well.
+ *
+ * Other entries are backed by locks, which are known by address, too; the version of
+ * the type tells that the same attributes lie at the same places. */
+#define OPENED_SLOTS 4096
+typedef struct {
+    PyObject *obj;
+    uint32_t what;      /* lowest bit: by capture */
+    uint32_t version;   /* of its type */
+    uint64_t stamp;
+} Opened;
+
+enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
+    OPENED_CAPTURED = 1,    /* made in this transaction: needs neither locks nor undo */
+    OPENED_READ,            /* all of it may be read */
+    OPENED_WRITE,           /* all of it may be changed, its contents are logged */
+    OPENED_APPEND,          /* items may be appended to the list */
+    OPENED_NAMES,
+};
 
 typedef struct Tx {
     /* Written by other threads: */
@@ -145,6 +179,10 @@ typedef struct Tx {
     unsigned long thread_id;
     /* Private to this thread: */
     int live;                       /* barriers act: in a transaction, not paused */
+    int open;                       /* live, and not exclusive: barriers have to open what they are for */
+    uint64_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
+    uintptr_t tid;                  /* ob_tid of what this thread allocates */
+    PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a fresh object */
     int paused;                     /* depth of engine code inside a transaction */
     int grade;
     enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
@@ -163,7 +201,62 @@ typedef struct Tx {
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     uint64_t commits, aborts, exclusives;
     TypeEntry types[TYPE_CACHE];
+    Opened opened[OPENED_SLOTS];
 } Tx;
+
+static inline Opened *
+opened_at(Tx *tx, PyObject *obj, uint32_t what)
+{
+    uintptr_t a = (uintptr_t)obj;
+    return &tx->opened[((a >> 4) ^ (a >> 14) ^ what * 0x9E5) & (OPENED_SLOTS - 1)];
+}
+
+/* Has this transaction opened the object for that? */
+static inline bool
+opened(Tx *tx, PyObject *obj, uint32_t what)
+{
+    Opened *e = opened_at(tx, obj, what);
+    return e->obj == obj && e->stamp == tx->stamp && e->version == Py_TYPE(obj)->tp_version_tag
+        && (e->what == what << 1 || (e->what == (what << 1 | 1) && obj->ob_tid == tx->tid));
+}
+
+static inline void
+note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
+{
+    uint32_t version = Py_TYPE(obj)->tp_version_tag;
+    if (LIKELY(version != 0))
+        *opened_at(tx, obj, what) = (Opened){obj, what << 1 | by_capture, version, tx->stamp};
+}
+
+static inline void
+note_opened(Tx *tx, PyObject *obj, uint32_t what)
+{
+    note(tx, obj, what, 0);
+}
+
+static inline void
+note_captured(Tx *tx, PyObject *obj)
+{
+    note(tx, obj, OPENED_CAPTURED, 1);
+}
+
+static inline void
+forget_opened(Tx *tx, PyObject *obj, uint32_t what)
+{
+    Opened *e = opened_at(tx, obj, what);
+    if (e->obj == obj)
+        e->obj = NULL;
+}
+
+/* Made in this transaction? Then it is opened for `what` by that alone. */
+static inline bool
+captured(Tx *tx, PyObject *obj, uint32_t what)
+{
+    if (!opened(tx, obj, OPENED_CAPTURED))
+        return false;
+    note(tx, obj, what, 1);
+    return true;
+}
 
 extern _Thread_local Tx *stm_self;
 extern Tx *_Atomic stm_threads[MAX_THREADS];
@@ -275,20 +368,23 @@ int types_register(PyTypeObject *type, int kind);
 void types_set_probe(PyTypeObject *python_class);
 bool is_python_class(PyTypeObject *type);
 
-static inline Kind
-kind_of(Tx *tx, PyObject *obj)
+static inline TypeEntry *
+type_entry(Tx *tx, PyTypeObject *t)
 {
-    PyTypeObject *t = Py_TYPE(obj);
     TypeEntry *e = &tx->types[((uintptr_t)t >> 5) % TYPE_CACHE];
     if (LIKELY(e->type == t && e->version == t->tp_version_tag && e->version != 0))
-        return e->kind;
+        return e;
     Kind k = classify(t);
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
-    e->type = t;
-    e->version = t->tp_version_tag;
-    e->kind = k;
-    return k;
+    *e = (TypeEntry){t, t->tp_version_tag, k, false};
+    return e;
+}
+
+static inline Kind
+kind_of(Tx *tx, PyObject *obj)
+{
+    return type_entry(tx, Py_TYPE(obj))->kind;
 }
 
 /* access.c */
@@ -389,8 +485,9 @@ static inline void tx_set_live(Tx *tx)
 {
     tx->live = atomic_load_explicit(&tx->status, memory_order_relaxed) != TX_IDLE
         && tx->paused == 0;
+    tx->open = tx->live && tx->grade != GRADE_EXCLUSIVE && !stm_barriers_off;
 }
-static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = 0; }
+static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
 
 /* proflog.c */

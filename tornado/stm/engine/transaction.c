@@ -103,6 +103,7 @@ stm_thread_tx(void)
     slot_used[slot] = true;
     PyMutex_Unlock(&slots_lock);
     tx->thread_id = PyThread_get_thread_ident();
+    tx->tid = _Py_ThreadId();
     tx->inject_state = (stm_inject_seed + slot) * 0x9E3779B97F4A7C15ull | 1;
     pthread_setspecific(exit_key, tx);
     stm_self = tx;
@@ -126,8 +127,10 @@ tx_begin(Tx *tx, uint64_t age)
         atomic_store(&tx->status, TX_IDLE);
         wake_waiters();
     }
-    tx->live = 1;
     tx->paused = 0;
+    tx->stamp++;
+    tx->constructing = NULL;
+    tx_set_live(tx);
     return 0;
 }
 
@@ -144,7 +147,7 @@ tx_end(Tx *tx)
     atomic_store(&tx->ticket, 0);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
     atomic_store_explicit(&tx->serial, atomic_load(&tx->serial) + 1, memory_order_release);
-    tx->live = 0;
+    tx->live = tx->open = 0;
     inevitable_end(tx);
     atomic_store(&tx->status, TX_IDLE);
     wake_waiters();
