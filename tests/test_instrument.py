@@ -23,7 +23,7 @@ if not core.PARALLEL:
 from tornado.stm import _engine
 from tornado.stm.instrument import instrument, trusted
 
-Barrier = type(_engine.make_barrier("handler", None))
+
 
 core.activate()
 
@@ -54,7 +54,7 @@ def barriers(function):
     found = []
     instructions = [i for i in dis.get_instructions(function)]
     for n, i in enumerate(instructions):
-        if i.opname == "LOAD_CONST" and isinstance(i.argval, Barrier):
+        if i.opname == "LOAD_CONST" and type(i.argval).__name__ == "Barrier":
             found.append((instructions[n + 3].opname, i.argval.__name__))
     return found
 
@@ -94,7 +94,7 @@ def test_the_inner_loop_of_primes_has_no_barrier():
     assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
     body = loop_body(function, 0)
     assert any(i.opname == "BINARY_OP" for i in body)
-    assert not [i for i in body if isinstance(i.argval, types.BuiltinFunctionType)]
+    assert not [i for i in body if type(i.argval).__name__ == "Barrier"]
     assert not [i for i in body if i.opname.startswith("CALL")]
 
 

@@ -21,7 +21,6 @@ PyObject *stm_disable;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *(*enter)(PyObject *self);
     const char *name;
     PyObject *operand;      /* interned name of an attribute or global, or another object, or None */
     uint32_t what;          /* number of this barrier in the table of what is opened */
@@ -59,7 +58,7 @@ instruction_arg(Site s)
 }
 
 #define BARRIER(name) \
-    static inline int name##_work(Tx *tx, Site s, PyObject *name_operand); \
+    static __attribute__((noinline)) int name##_work(Tx *tx, Site s, PyObject *name_operand); \
     static PyObject *name(PyObject *self) \
     { \
         Tx *tx = stm_self; \
@@ -69,26 +68,31 @@ instruction_arg(Site s)
             return NULL; \
         return Py_None; \
     } \
-    static inline int name##_work(Tx *tx, Site s, PyObject *name_operand)
+    static int name##_work(Tx *tx, Site s, PyObject *name_operand)
 
 #define UNUSED_NAME (void)name_operand
 #define UNUSED_SITE (void)s
 
-/* Barriers on one object, whose work has to be done once in a transaction. */
-static inline int
-attr_once(Tx *tx, PyObject *obj, Barrier *b, int (*open)(Tx *tx, PyObject *obj, PyObject *name))
+/* The short way through a barrier calls nothing; the rest is kept apart, so that
+ * the compiler saves no registers for it there. */
+#define NOTHING_LEFT(tx) LIKELY(!atomic_load_explicit(&(tx)->attention, memory_order_relaxed))
+
+static __attribute__((noinline)) PyObject *
+open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj, PyObject *name))
 {
-    if (LIKELY(opened(tx, obj, b->what)))
-        return check_doomed(tx);
+    if (check_doomed(tx) < 0)
+        return NULL;
+    if (opened(tx, obj, b->what))
+        return Py_None;
     Kind kind = kind_of(tx, obj);
-    if ((kind == KIND_INERT || kind == KIND_TUPLE) && !is_python_class(Py_TYPE(obj)))
-        return open(tx, obj, b->operand);
-    if (captured(tx, obj, b->what))
-        return check_doomed(tx);
-    int result = open(tx, obj, b->operand);
-    if (result == 0)
+    bool attributes = (kind != KIND_INERT && kind != KIND_TUPLE) || is_python_class(Py_TYPE(obj));
+    if (attributes && captured(tx, obj, b->what))
+        return Py_None;
+    if (opener(tx, obj, b->operand) < 0)
+        return NULL;
+    if (attributes)
         note_opened(tx, obj, b->what);
-    return result;
+    return Py_None;
 }
 
 static int
@@ -103,7 +107,10 @@ open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
         Tx *tx = stm_self; \
         if (tx == NULL || !tx->open) \
             return Py_None; \
-        return LIKELY(attr_once(tx, operand(site(tx), 1), (Barrier *)self, opener) == 0) ? Py_None : NULL; \
+        PyObject *obj = operand(site(tx), 1); \
+        if (LIKELY(opened(tx, obj, ((Barrier *)self)->what)) && NOTHING_LEFT(tx)) \
+            return Py_None; \
+        return open_attr(tx, obj, (Barrier *)self, opener); \
     }
 
 ATTR_BARRIER(attr_read, open_attr_read)
@@ -180,7 +187,24 @@ BARRIER(contains)
 
 BARRIER(iterate) { UNUSED_NAME; return open_iter(tx, operand(s, 1)); }
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
-BARRIER(truth) { UNUSED_NAME; return open_whole_read(tx, operand(s, 1)); }
+static __attribute__((noinline)) PyObject *
+open_truth(Tx *tx, PyObject *obj)
+{
+    return open_whole_read(tx, obj) < 0 ? NULL : Py_None;
+}
+
+static PyObject *
+truth(PyObject *Py_UNUSED(self))
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return Py_None;
+    PyObject *obj = operand(site(tx), 1);
+    if ((PyBool_Check(obj) || obj == Py_None || opened(tx, obj, OPENED_READ)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_truth(tx, obj);
+}
+
 BARRIER(deep) { UNUSED_NAME; return open_deep_read(tx, operand(s, 1), 0); }
 BARRIER(deep_second) { UNUSED_NAME; return open_deep_read(tx, operand(s, 2), 0); }
 
@@ -230,12 +254,24 @@ is_value(PyObject *o)
     return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type;
 }
 
-BARRIER(binary)
+/* A barrier on two operands, which mostly are numbers or strings. */
+#define OPERATOR_BARRIER(name) \
+    static __attribute__((noinline)) int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s); \
+    static PyObject *name(PyObject *Py_UNUSED(self)) \
+    { \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        Site s = site(tx); \
+        PyObject *a = operand(s, 2), *b = operand(s, 1); \
+        if (LIKELY(is_value(a) && is_value(b)) && NOTHING_LEFT(tx)) \
+            return Py_None; \
+        return UNLIKELY(name##_work(tx, a, b, s) < 0) ? NULL : Py_None; \
+    } \
+    static int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s)
+
+OPERATOR_BARRIER(binary)
 {
-    UNUSED_NAME;
-    PyObject *a = operand(s, 2), *b = operand(s, 1);
-    if (is_value(a) && is_value(b))
-        return check_doomed(tx);
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -253,12 +289,9 @@ BARRIER(binary)
     return open_operand(tx, a, ka) < 0 ? -1 : open_operand(tx, b, kb);
 }
 
-BARRIER(compare)
+OPERATOR_BARRIER(compare)
 {
-    UNUSED_NAME;
-    PyObject *a = operand(s, 2), *b = operand(s, 1);
-    if (is_value(a) && is_value(b))
-        return check_doomed(tx);
+    UNUSED_SITE;
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -329,7 +362,7 @@ BARRIER(import_name)
 /* Unlike the others these act in an exclusive transaction too: functions get
  * instrumented there as well, and effects are deferred in their order. */
 #define CALL_BARRIER(name) \
-    static inline int name##_work(Tx *tx, Site s); \
+    static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
     static PyObject *name(PyObject *Py_UNUSED(self)) \
     { \
         Tx *tx = stm_self; \
@@ -340,7 +373,7 @@ BARRIER(import_name)
             return NULL; \
         return Py_None; \
     } \
-    static inline int name##_work(Tx *tx, Site s)
+    static int name##_work(Tx *tx, Site s)
 
 #define MAX_STACK_ARGS 64
 
@@ -367,10 +400,28 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     return before_call(tx, &at[0], args, count - nkw, args + count - nkw, nkw);
 }
 
-CALL_BARRIER(call)
+static __attribute__((noinline)) PyObject *
+open_call(Tx *tx, _PyStackRef *at, int n)
 {
+    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
+}
+
+static PyObject *
+call(PyObject *Py_UNUSED(self))
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
+        return Py_None;
+    tx->constructing = NULL;
+    Site s = site(tx);
     int n = instruction_arg(s);
-    return before_stack_call(tx, s.top - n - 2, n, NULL);
+    _PyStackRef *at = s.top - n - 2;
+    PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
+    if (LIKELY(PyFunction_Check(callable))
+        && LIKELY(((PyCodeObject *)PyFunction_GET_CODE(callable))->co_flags & CO_STM_ANY)
+        && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_call(tx, at, n);
 }
 
 /* The instrumenter takes this call for one of a certain builtin and has left
@@ -497,12 +548,6 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
 };
 
 static PyObject *
-barrier_enter(PyObject *self)
-{
-    return ((Barrier *)self)->enter(self);
-}
-
-static PyObject *
 barrier_repr(PyObject *self)
 {
     Barrier *b = (Barrier *)self;
@@ -514,38 +559,46 @@ static PyMemberDef barrier_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyNumberMethods barrier_as_number = {.nb_negative = barrier_enter};
+/* One type a barrier, so that the negation jumps right to its function. */
+static struct { PyTypeObject type; PyNumberMethods as_number; } barrier_types[Py_ARRAY_LENGTH(barriers)];
 
-static PyTypeObject Barrier_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "tornado.stm._engine.Barrier",
-    .tp_doc = PyDoc_STR("What instrumented bytecode negates before an instruction: opens what that will touch."),
-    .tp_basicsize = sizeof(Barrier),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_as_number = &barrier_as_number,
-    .tp_repr = barrier_repr,
-    .tp_members = barrier_members,
-};
+static PyTypeObject *
+barrier_type(int i)
+{
+    PyTypeObject *type = &barrier_types[i].type;
+    if (type->tp_flags & Py_TPFLAGS_READY)
+        return type;
+    barrier_types[i].as_number.nb_negative = barriers[i].enter;
+    *type = (PyTypeObject){
+        PyVarObject_HEAD_INIT(NULL, 0)
+        .tp_name = "tornado.stm._engine.Barrier",
+        .tp_doc = PyDoc_STR("What instrumented bytecode negates before an instruction: opens what that will touch."),
+        .tp_basicsize = sizeof(Barrier),
+        .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        .tp_as_number = &barrier_types[i].as_number,
+        .tp_repr = barrier_repr,
+        .tp_members = barrier_members,
+    };
+    return PyType_Ready(type) < 0 ? NULL : type;
+}
 
-/* A barrier with its operand (an attribute's or global's name, or None).
- * Immortal, so that threads which load it share no reference count. */
+/* A barrier with its operand (an attribute's or global's name, or None), under the
+ * instrumenter's lock. Immortal, so that threads which load it share no reference count. */
 PyObject *
 barrier_make(const char *name, PyObject *operand)
 {
     static _Atomic uint32_t made;
-    if (PyType_Ready(&Barrier_Type) < 0)
-        return NULL;
     for (int i = 0; barriers[i].name != NULL; i++) {
         if (strcmp(barriers[i].name, name) != 0)
             continue;
-        Barrier *b = PyObject_New(Barrier, &Barrier_Type);
+        PyTypeObject *type = barrier_type(i);
+        Barrier *b = type ? PyObject_New(Barrier, type) : NULL;
         if (b == NULL)
             return NULL;
         Py_INCREF(operand);
         if (PyUnicode_Check(operand))
             PyUnicode_InternInPlace(&operand);
         b->operand = operand;
-        b->enter = barriers[i].enter;
         b->name = barriers[i].name;
         b->what = OPENED_NAMES + atomic_fetch_add(&made, 1);
         _Py_SetImmortal((PyObject *)b);

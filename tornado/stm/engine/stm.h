@@ -151,9 +151,9 @@ typedef struct {
 #define OPENED_SLOTS 4096
 typedef struct {
     PyObject *obj;
-    uint32_t what;      /* lowest bit: by capture */
-    uint32_t version;   /* of its type */
-    uint64_t stamp;
+    uint32_t what;          /* lowest bit: by capture */
+    uint32_t version;       /* of its type */
+    uint64_t stamp, unused; /* a power of two in size: an index is a shift */
 } Opened;
 
 enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
@@ -208,7 +208,7 @@ static inline Opened *
 opened_at(Tx *tx, PyObject *obj, uint32_t what)
 {
     uintptr_t a = (uintptr_t)obj;
-    return &tx->opened[((a >> 4) ^ (a >> 14) ^ what * 0x9E5) & (OPENED_SLOTS - 1)];
+    return &tx->opened[((a >> 4) ^ (a >> 14) ^ what * 0x4F2B) & (OPENED_SLOTS - 1)];
 }
 
 /* Has this transaction opened the object for that? */
