@@ -140,8 +140,29 @@ def test_a_rebound_variable_is_opened_again():
     for _ in range(5):
         nodes.append(Node(nodes[-1]))
     instrument(last)
-    assert [b for _, b in barriers(last)].count("attr_read") == 2
+    # Once for the condition, to which every new node comes; the body reads what has just been opened.
+    assert [b for _, b in barriers(last)].count("attr_read") == 1
     assert run(last, nodes[-1]) is nodes[1]
+
+
+def test_a_variable_rebound_in_a_loop_is_opened_again_after_it():
+    def last(node, others):
+        node.x
+        for other in others:
+            node = other
+        return node.x
+
+    instrument(last)
+    assert [b for _, b in barriers(last)].count("attr_read") == 2
+
+
+def test_nothing_stays_open_over_a_suspension():
+    def read(node):
+        yield node.x + node.x
+        yield node.x + node.x
+
+    instrument(read)
+    assert [b for _, b in barriers(read)].count("attr_read") == 2
 
 
 def test_instrumenting_twice_changes_nothing():

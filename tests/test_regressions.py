@@ -139,7 +139,7 @@ def test_a_barrier_is_not_left_out_after_a_handler():
     instructions = list(dis.get_instructions(code))
     for i in loads:
         if instructions[i].argval == "x":
-            assert [each.opname for each in instructions[i - 2 : i]] == ["CALL", "POP_TOP"], instructions[i]
+            assert [each.opname for each in instructions[i - 2 : i]] == ["UNARY_NEGATIVE", "POP_TOP"], instructions[i]
 
 
 def test_bytes_written_through_a_view_are_undone():

@@ -288,24 +288,14 @@ class _Rewriter:
     # -- What is known ---------------------------------------------------------------------------------------------
 
     def find_variables(self):
-        """Sort local variables: never stored after entry, always stored from a ``range``, others."""
+        """Find the variables that are always stored from a ``range``."""
         code = self.code
         stores = {}
-        items = self.bytecode
-        for i, item in enumerate(items):
-            if not isinstance(item, Instr):
-                continue
-            name = item.name
-            if name in ("STORE_FAST", "STORE_FAST_MAYBE_NULL", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
-                names = [item.arg]
-            elif name in ("STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"):
-                names = [item.arg[0]] if name == "STORE_FAST_LOAD_FAST" else list(item.arg)
-            else:
-                continue
-            for each in names:
-                stores.setdefault(_variable(each), []).append(i)
+        for i, item in enumerate(self.bytecode):
+            if isinstance(item, Instr):
+                for name in _stored(item):
+                    stores.setdefault(name, []).append(i)
         arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-        self.constant = {name for name in code.co_varnames[:arguments] if name not in stores}
         self.numbers = set()
         for name, places in stores.items():
             if name not in code.co_varnames[:arguments] and not self.suspends:
@@ -355,11 +345,13 @@ class _Rewriter:
         return getattr(builtins, name, None)
 
     def find_blocks(self):
-        """Cut the code into basic blocks, and find out what has certainly run when each is entered.
+        """Cut the code into basic blocks, and find out what is certain when each is entered.
 
-        A fact of a block is a barrier on a variable that is never rebound; it holds from there on, because locks are
-        held.  What holds at a block's entry is what holds at the end of every block that may come before it; an
-        exception may come from any place of a block, so its handler is only sure of what held at the block's entry.
+        A fact is (what, variable, attribute): a barrier has run for the object that the variable has now, and as locks
+        are held to the end of the transaction, it need not run again until the variable is stored or the activation
+        suspends; or the variable is a number, or inert.  What holds at a block's entry is what holds at the end of
+        every block that may come before it; an exception may come from any place of a block, so its handler is only
+        sure of what held throughout.
         """
         items = self.bytecode
         starts = {0}
@@ -389,13 +381,13 @@ class _Rewriter:
             handlers[n] = [where[region.target] for region in active]
             if falls and n + 1 < len(self.blocks):
                 after[n].append(n + 1)
-        gained = [self.facts_of_block(start, end) for start, end in self.blocks]
         entry = [None] * len(self.blocks)  # None: not reached yet, so everything holds
         entry[0] = frozenset()
         todo = [0]
         while todo:
             n = todo.pop()
-            for successors, facts in ((after[n], entry[n] | gained[n]), (handlers[n], entry[n])):
+            at_end, throughout = self.facts_of_block(*self.blocks[n], entry[n])
+            for successors, facts in ((after[n], at_end), (handlers[n], throughout)):
                 for successor in successors:
                     new = facts if entry[successor] is None else entry[successor] & facts
                     if new != entry[successor]:
@@ -403,16 +395,30 @@ class _Rewriter:
                         todo.append(successor)
         self.entry = {start: entry[n] or frozenset() for n, (start, _) in enumerate(self.blocks)}
 
-    def facts_of_block(self, start, end):
-        """The facts that hold after the block whatever held before."""
-        self.done = set()
+    def facts_of_block(self, start, end, facts):
+        """What holds at the end of the block, and what does all the time, if these facts hold at its entry."""
+        self.done = set(facts)
         self.stack.clear()
+        throughout = facts
         for i in range(start, end):
             item = self.bytecode[i]
             if isinstance(item, Instr):
                 self.choose(i, item)
                 self.track(i, item)
-        return frozenset(self.done)
+                if item.name in FORGETTING:
+                    throughout &= self.done
+        return frozenset(self.done), throughout
+
+    def forget(self, names):
+        """These variables are stored: nothing is known of them any more."""
+        if self.done:
+            self.done = {fact for fact in self.done if fact[1] not in names}
+        self.stack[:] = [None if isinstance(k, tuple) and k[1] in names else k for k in self.stack]
+
+    def store(self, name, known):
+        self.forget((name,))
+        if known in (NUMBER, INERT):
+            self.done.add((known, name, None))
 
     def known(self, depth):
         """What is known of the stack item that many below the top (1 is the top)."""
@@ -421,7 +427,7 @@ class _Rewriter:
     def variable_fact(self, name):
         if name in self.numbers or (NUMBER, name, None) in self.done:
             return NUMBER
-        return ("variable", name) if name in self.constant else None
+        return INERT if (INERT, name, None) in self.done else ("variable", name)
 
     def track(self, i, item):
         """Update what is known of the stack by one instruction."""
@@ -440,6 +446,22 @@ class _Rewriter:
         if name in ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"):
             stack.extend(self.variable_fact(_variable(v)) for v in item.arg)
             return
+        if name in ("STORE_FAST", "STORE_FAST_MAYBE_NULL"):
+            self.store(_variable(item.arg), stack.pop() if stack else None)
+            return
+        if name == "STORE_FAST_STORE_FAST":
+            for variable in item.arg:
+                self.store(_variable(variable), stack.pop() if stack else None)
+            return
+        if name == "STORE_FAST_LOAD_FAST":
+            self.store(_variable(item.arg[0]), stack.pop() if stack else None)
+            stack.append(self.variable_fact(_variable(item.arg[1])))
+            return
+        if name in FORGETTING:
+            if name == "YIELD_VALUE":
+                self.done.clear()
+            else:
+                self.forget(_stored(item))
         result = None
         if name == "BINARY_OP" and self.known(1) == self.known(2) == NUMBER and int(item.arg) != SUBSCRIPT:
             result = NUMBER
@@ -508,7 +530,7 @@ class _Rewriter:
             fact = self.known(1)
             if isinstance(fact, tuple):
                 key = kind, fact[1], attribute
-                if not self.suspends and key in self.done:
+                if key in self.done or ("attr_write", *key[1:]) in self.done:
                     return None
                 self.done.add(key)
             if attribute in SPECIAL_ATTRIBUTES:
@@ -587,8 +609,25 @@ LEAVES = {
 }
 
 
+#: instructions that end what is known of variables
+STORES = {
+    "STORE_FAST", "STORE_FAST_MAYBE_NULL", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST",
+    "LOAD_FAST_AND_CLEAR",
+}
+FORGETTING = STORES | {"YIELD_VALUE"}
+
+
 def _variable(arg):
     return arg if isinstance(arg, str) else arg.name
+
+
+def _stored(item):
+    """The local variables that the instruction stores or clears."""
+    if item.name not in STORES:
+        return ()
+    if item.name == "STORE_FAST_LOAD_FAST":
+        return (_variable(item.arg[0]),)
+    return tuple(map(_variable, item.arg)) if isinstance(item.arg, tuple) else (_variable(item.arg),)
 
 
 def _stack_effect(item):

@@ -406,7 +406,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         Py_DECREF(setattr_name);
         bool python = descr != NULL && PyFunction_Check(descr);
         Py_XDECREF(descr);
-        return python ? 0 : exclusive_for(tx, "attribute assignment to", obj);
+        /* The instrumenter takes an attribute that is open for writing as open for reading too. */
+        return python ? open_attr_read(tx, obj, name) : exclusive_for(tx, "attribute assignment to", obj);
     }
     PyObject *descr;
     int where = name_in_type(type, name, &descr);
