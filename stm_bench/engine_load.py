@@ -22,6 +22,7 @@ from stm_bench.workers import WorkerProcess
 SUMMARY = "The cost of transactions and how they scale, as ratios, beside the project's targets."
 
 WARM_UPS = 3  # unmeasured runs at most: the first ones instrument functions, exclusively
+PROGRAM_RUNS = 10  # of a program in each round
 QUICK = 50  # how much less work --quick does
 
 
@@ -32,6 +33,13 @@ def add_arguments(parser):
     parser.add_argument(
         "--repeats", type=positive, metavar="N", help="rounds, whose median is printed (default: 7; 1 with --quick)"
     )
+    parser.add_argument(
+        "--length",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="of each program: N times what takes about 15 ms, in fewer transactions (default: %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help="see that it runs: hardly any work, figures mean nothing")
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write all figures to FILE")
     parser.add_argument("--rst", type=output_file, metavar="FILE.rst", help="write the tables as reStructuredText")
@@ -40,7 +48,7 @@ def add_arguments(parser):
 
 def benchmark(options):
     """Runs the sections asked for and prints their tables; returns the exit status."""
-    effort = Effort(options.repeats or (1 if options.quick else 7), options.quick)
+    effort = Effort(options.repeats or (1 if options.quick else 7), options.quick, options.length)
     sections = []
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -63,11 +71,12 @@ def benchmark(options):
 
 
 class Effort:
-    """How much is measured: so many rounds, of work of full size or of hardly any."""
+    """How much is measured: so many rounds, of work of full size or of hardly any, of programs so many times as long as usual."""
 
-    def __init__(self, repeats, quick):
+    def __init__(self, repeats, quick, length):
         self.repeats = repeats
         self.quick = quick
+        self.length = length
 
     def size(self, full):
         return max(1, full // QUICK) if self.quick else full
@@ -83,7 +92,8 @@ def in_turns(number, *sides):
 
 def measure_programs(effort):
     """Each program plain and in one transaction, one thread."""
-    sizes = {name: effort.size(programs.load(name).ROUNDS) for name in programs.PROGRAMS}
+    sizes = {name: effort.size(programs.load(name).ROUNDS * effort.length) for name in programs.PROGRAMS}
+    runs_each = effort.size(max(1, PROGRAM_RUNS // effort.length))
     found = {name: {"plain": [], "transaction": []} for name in sizes}
     with (
         WorkerProcess("plain Python") as plain,
@@ -93,7 +103,7 @@ def measure_programs(effort):
 
         def run(name, how):
             worker = transactional if how == "transaction" else plain
-            return worker.measure("program", name=name, how=how, size=sizes[name])
+            return worker.measure("program", name=name, how=how, size=sizes[name], runs=runs_each)
 
         for number in range(effort.repeats):
             for name in sizes:
@@ -125,7 +135,8 @@ def measure_programs(effort):
             Column("exclusive", "exclusives"),
         ],
         rows,
-        "median of %d rounds, CPU time.  exclusive: measured transactions that did not stay abortable." % effort.repeats,
+        "median of %d rounds of %d transactions each, CPU time.\nexclusive: measured transactions that did not stay abortable."
+        % (effort.repeats, runs_each),
         exclusive_notes({name: each["transaction"] for name, each in found.items()}),
     )
 
@@ -159,7 +170,7 @@ def exclusive_notes(found):
         reasons = sorted({reason for each in taken for reason in each["reasons"]})
         if exclusives:
             said = "; ".join(reasons) or "no reason recorded"
-            notes.append("%s: %d of %d transactions ran exclusively: %s" % (name, exclusives, len(taken), said))
+            notes.append("%s: %d of %d transactions ran exclusively: %s" % (name, exclusives, sum(each["commits"] for each in taken), said))
     return notes
 
 

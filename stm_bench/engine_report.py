@@ -101,7 +101,7 @@ def rst_lines(section):
             yield rule
     yield rule
     yield ""
-    for paragraph in filter(None, [section.caption, *section.notes]):
+    for paragraph in filter(None, [*section.caption.splitlines(), *section.notes]):
         yield from (paragraph, "")
 
 

@@ -53,20 +53,21 @@ class Worker:
         return imported.stats() if imported else {}
 
 
-def program(worker, name, how, size):
-    """One run of a program, plain or in one transaction; seconds of CPU, which others on the machine do not lengthen."""
+def program(worker, name, how, size, runs):
+    """A program some times, plain or each time in a transaction; seconds of CPU, which other processes do not lengthen."""
     run = programs.load(name).run
+    results = []
     if how == "plain":
         start = time.process_time()
-        result = run(size)
-        return result, time.process_time() - start
+        for _ in range(runs):
+            keep(results, run, size)
+        return sum(results), time.process_time() - start
     transaction = worker.transaction
-    results = []
-    transaction.add(keep, results, run, size)
     start = time.process_time()
-    transaction.run()
-    seconds = time.process_time() - start
-    return results[0], seconds
+    for _ in range(runs):
+        transaction.add(keep, results, run, size)
+        transaction.run()
+    return sum(results), time.process_time() - start
 
 
 def keep(results, function, *args):

@@ -6,7 +6,7 @@ anew.  A constraint enforces itself by overriding what is weaker, and the overri
 
 import enum
 
-ROUNDS = 28
+ROUNDS = 3
 
 CHAIN, PAIRS, VALUES = 100, 50, 20
 DOWNSTREAM_CHANGES = 3

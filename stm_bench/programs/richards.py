@@ -6,7 +6,7 @@ an idle task releases the devices in a pseudo-random order.  How often a packet 
 
 from collections import deque
 
-ROUNDS = 50
+ROUNDS = 5
 
 IDLE_STEPS = 1000
 QUEUED, HELD = 2322, 928  # for so many steps of the idle task
