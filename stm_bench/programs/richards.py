@@ -15,7 +15,7 @@ WORK, DEVICE = "work", "device"
 
 
 class Packet:
-    """Work for a handler, or one character for a device; `address` is the task it goes to, then the one it came from."""
+    """Work for a handler, or one character for a device; `address`: the task it goes to, then that it came from."""
 
     def __init__(self, address, kind):
         self.address = address
