@@ -1,5 +1,6 @@
-"""The sections of the engine benchmark as tables: for a terminal, and as reStructuredText for the documentation."""
+"""The sections of the engine benchmark: as tables on a terminal, as reStructuredText for the documentation, as JSON."""
 
+import json
 from dataclasses import dataclass, field
 
 from rich import box
@@ -17,7 +18,8 @@ class Target:
     form: str = "%.2f"
 
     def __str__(self):
-        return "%s %s" % ("\N{GREATER-THAN OR EQUAL TO}" if self.at_least else "\N{LESS-THAN OR EQUAL TO}", self.form % self.bound)
+        sign = "\N{GREATER-THAN OR EQUAL TO}" if self.at_least else "\N{LESS-THAN OR EQUAL TO}"
+        return "%s %s" % (sign, self.form % self.bound)
 
     def met(self, figure):
         return figure >= self.bound if self.at_least else figure <= self.bound
@@ -38,13 +40,13 @@ class Column:
 
 @dataclass
 class Section:
-    """One table.  A row is a dict by the keys of the columns; "figure" is what its "target", a Target or None, is about."""
+    """One table.  A row is a dict by the keys of the columns; its "target", a Target or None, is about its "figure"."""
 
     name: str
     title: str
     columns: list[Column]
     rows: list[dict]
-    caption: str = ""
+    caption: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,18 +59,20 @@ def cells(section, row):
     return [column.text(row) for column in section.columns]
 
 
+def show(section, console):
+    """Prints the section with its title, caption and notes."""
+    console.print()
+    console.print(section.title, style="bold", markup=False)
+    console.print(table(section))
+    for line in section.caption:
+        console.print(line, style="dim", markup=False)
+    for note in section.notes:
+        console.print("  note: " + note, markup=False, soft_wrap=True)
+
+
 def table(section):
     """A section as a rich table; a figure that misses its target is red."""
-    result = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title=section.title,
-        title_justify="left",
-        title_style="bold",
-        caption=section.caption,
-        caption_justify="left",
-        caption_style="dim",
-    )
+    result = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, column in enumerate(section.columns):
         result.add_column(column.heading, justify="right" if number else "left", no_wrap=True)
     for row in section.rows:
@@ -79,9 +83,15 @@ def table(section):
     return result
 
 
-def rst(sections):
-    """The sections as reStructuredText: a simple table each, with its title before it."""
-    return "\n".join(line for section in sections for line in rst_lines(section))
+def rst(sections, environment):
+    """The sections as reStructuredText: where they were measured, then a simple table each, with its title."""
+    where = "CPython %s, %s CPUs, %s, %s." % (
+        environment["python"].split()[0] + ("t" if "free-threading" in environment["python"] else ""),
+        environment["cpus"],
+        environment["processor"],
+        environment["date"].partition("T")[0],
+    )
+    return "\n".join([where, "", *(line for section in sections for line in rst_lines(section))])
 
 
 def rst_lines(section):
@@ -101,16 +111,19 @@ def rst_lines(section):
             yield rule
     yield rule
     yield ""
-    for paragraph in filter(None, [section.caption, *section.notes]):
+    for paragraph in [*section.caption, *section.notes]:
         yield from (paragraph, "")
 
 
-def to_json(sections):
-    """The rows of all sections, by the section's name, for json.dumps."""
+def to_json(sections, environment):
+    """The rows of all sections, by the section's name, and where they were measured, as JSON text."""
+    rows = {section.name: [json_row(row) for row in section.rows] for section in sections}
+    notes = [note for section in sections for note in section.notes]
+    return json.dumps({"environment": environment, "sections": rows, "notes": notes}, indent=2)
+
+
+def json_row(row):
     return {
-        section.name: [
-            {key: str(value) if isinstance(value, Target) else value for key, value in row.items()}
-            for row in section.rows
-        ]
-        for section in sections
+        **row,
+        **({"target": str(row["target"]), "met": not missed(row)} if row.get("target") else {}),
     }

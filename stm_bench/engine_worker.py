@@ -1,4 +1,4 @@
-"""The process that the engine benchmark measures in: one for each number of threads, for plain code, for the serial engine.
+"""The process that the engine benchmark measures in: one for each number of threads, for plain code, and so on.
 
 python -m stm_bench.engine_worker [--threads N] [--serial]
 
@@ -11,7 +11,7 @@ import json
 import sys
 import time
 
-from stm_bench import programs
+from stm_bench import bank, memory, programs, workloads
 
 
 class Worker:
@@ -22,9 +22,12 @@ class Worker:
         self.serial = serial
 
     def measure(self, task, **arguments):
-        """Does a task; returns its "result", "seconds", and the "commits", "aborts", "exclusives", "reasons" meanwhile."""
+        """Does a task; returns what it found, and the "commits", "aborts", "exclusives" and their "reasons" meanwhile.
+
+        What a task finds is its "result" and its "seconds", of CPU or of the clock; "cpu" where it tells both.
+        """
         before = self.stats()
-        result, seconds = TASKS[task](self, **arguments)
+        found = TASKS[task](self, **arguments)
         after = self.stats()
         changes = {name: after[name] - before.get(name, 0) for name in ("commits", "aborts", "exclusives") if after}
         reasons = {
@@ -32,8 +35,7 @@ class Worker:
             for reason, count in after.get("exclusive_reasons", {}).items()
         }
         return {
-            "result": result,
-            "seconds": seconds,
+            **found,
             **{name: changes.get(name, 0) for name in ("commits", "aborts", "exclusives")},
             "reasons": {reason: count for reason, count in reasons.items() if count},
         }
@@ -53,27 +55,100 @@ class Worker:
         return imported.stats() if imported else {}
 
 
-def program(worker, name, how, size):
-    """One run of a program, plain or in one transaction; seconds of CPU, which others on the machine do not lengthen."""
+def program(worker, name, how, size, runs):
+    """A program some times, plain or each time in a transaction; seconds of CPU: what else runs does not matter."""
     run = programs.load(name).run
+    results = []
     if how == "plain":
         start = time.process_time()
-        result = run(size)
-        return result, time.process_time() - start
+        for _ in range(runs):
+            keep(results, run, size)
+        return {"result": sum(results), "seconds": time.process_time() - start}
     transaction = worker.transaction
-    results = []
-    transaction.add(keep, results, run, size)
     start = time.process_time()
-    transaction.run()
-    seconds = time.process_time() - start
-    return results[0], seconds
+    for _ in range(runs):
+        transaction.add(keep, results, run, size)
+        transaction.run()
+    return {"result": sum(results), "seconds": time.process_time() - start}
 
 
 def keep(results, function, *args):
     results.append(function(*args))
 
 
-TASKS = {"program": program}
+def empty(worker, count, at_once):
+    """That many transactions that do nothing, added and run so many at once; seconds of CPU."""
+    transaction = worker.transaction
+    start = time.process_time()
+    for _ in range(count // at_once):
+        for _ in range(at_once):
+            transaction.add(nothing)
+        transaction.run()
+    return {"result": None, "seconds": time.process_time() - start}
+
+
+def nothing():
+    pass
+
+
+def workload(worker, name, count, plain):
+    """That many transactions of a workload, or plain calls, from when all are in the queue; seconds of the clock."""
+    transaction = PlainCalls() if plain else worker.transaction
+    check = workloads.WORKLOADS[name](transaction, count)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    transaction.run()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
+    return {"result": check(), "seconds": seconds, "cpu": cpu}
+
+
+class PlainCalls:
+    """In the place of tornado.stm.transaction: calls one function after the other."""
+
+    def __init__(self):
+        self.calls = []
+
+    def add(self, function, *args):
+        self.calls.append((function, args))
+
+    def run(self):
+        for function, args in self.calls:
+            function(*args)
+
+
+def transfers(worker, how, count):
+    """That many transfers of a bank, by the function of bank.py that `how` names."""
+    work = bank.make_transfers(count)
+    if how == "transactions":
+        money, seconds = bank.with_transactions(worker.transaction, work)
+    elif how == "lock":
+        money, seconds = bank.with_lock(worker.threads, work)
+    else:
+        money, seconds = bank.with_atomix(worker.threads, work)
+    return {"result": money, "seconds": seconds}
+
+
+def resident(worker, how):
+    """Bytes of memory of this process when its threads have worked, in transactions or plain.  To be asked once."""
+    start = time.perf_counter()
+    import tornado.web  # noqa: F401: what a server has anyway is not the engine's
+
+    if how == "plain":
+        run = call
+    else:
+        worker.transaction.TransactionQueue()  # makes the engine ready
+        from tornado.stm import core
+
+        def run(function, argument):
+            core.Transaction(function, (argument,)).run()
+
+    return {"result": memory.resident_after(worker.threads, run), "seconds": time.perf_counter() - start}
+
+
+def call(function, argument):
+    function(argument)
+
+
+TASKS = {"program": program, "empty": empty, "workload": workload, "transfers": transfers, "resident": resident}
 
 
 def serve(worker):

@@ -1,7 +1,7 @@
 """Pure-Python programs, each of which runs once plain and once inside one transaction.
 
 A module holds one program: ``run(n)`` does n rounds of it and returns a checksum, an int that depends on all that it
-computed; ``ROUNDS`` is the n that takes a quarter of a second or so.  What a server would have at hand (a map, a
+computed; ``ROUNDS`` is the n that takes about 15 ms, a long request.  What a server would have at hand (a map, a
 template, a table of routes, a document) belongs to the module; what a request makes is made in `run`.
 
     richards   an operating system's tasks that pass packets

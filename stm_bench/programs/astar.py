@@ -2,7 +2,7 @@
 
 import heapq
 
-ROUNDS = 250
+ROUNDS = 25
 
 WIDTH, HEIGHT = 60, 40
 OPEN, WALL = 0, 1

@@ -1,12 +1,12 @@
-"""DeltaBlue: an incremental solver of one-way constraints with strengths (after Sannella, Maloney, Freeman-Benson, Borning, 1993).
+"""DeltaBlue: an incremental solver of one-way constraints (after Sannella, Maloney, Freeman-Benson and Borning, 1993).
 
-Every variable has a *walk strength*: that of the weakest constraint that would have to give way for the variable to be set
-anew.  A constraint enforces itself by overriding what is weaker, and the overridden ones look for another variable.
+Every variable has a *walk strength*: that of the weakest constraint that would have to give way for the variable to be
+set anew.  A constraint enforces itself by overriding what is weaker; what it overrides looks for another variable.
 """
 
 import enum
 
-ROUNDS = 28
+ROUNDS = 3
 
 CHAIN, PAIRS, VALUES = 100, 50, 20
 DOWNSTREAM_CHANGES = 3

@@ -5,7 +5,7 @@ The compact form is made by the C part of the json module, the indented one by i
 
 import json
 
-ROUNDS = 2000
+ROUNDS = 200
 
 ORDER = {
     "id": "4a1f0c9e-77",

@@ -5,7 +5,7 @@ Positions and velocities are lists of three floats, as numeric Python code has t
 
 from math import pi, sqrt
 
-ROUNDS = 36000  # steps
+ROUNDS = 3600  # steps
 
 STEP = 0.01
 DAYS = 365.24

@@ -1,6 +1,6 @@
 """N queens: every way to place eight queens so that none attacks another, found by backtracking generators."""
 
-ROUNDS = 80
+ROUNDS = 8
 
 SIZE = 8
 SOLUTIONS = 92

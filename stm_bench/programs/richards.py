@@ -6,7 +6,7 @@ an idle task releases the devices in a pseudo-random order.  How often a packet 
 
 from collections import deque
 
-ROUNDS = 50
+ROUNDS = 5
 
 IDLE_STEPS = 1000
 QUEUED, HELD = 2322, 928  # for so many steps of the idle task
@@ -15,7 +15,7 @@ WORK, DEVICE = "work", "device"
 
 
 class Packet:
-    """Work for a handler, or one character for a device; `address` is the task it goes to, then the one it came from."""
+    """Work for a handler, or one character for a device; `address`: the task it goes to, then that it came from."""
 
     def __init__(self, address, kind):
         self.address = address

@@ -3,7 +3,7 @@
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 from tornado.routing import AnyMatches, HostMatches, PathMatches, Router, Rule, RuleRouter
 
-ROUNDS = 1800
+ROUNDS = 180
 
 
 class Handler:

@@ -4,7 +4,7 @@ import zlib
 
 from tornado.template import DictLoader
 
-ROUNDS = 900
+ROUNDS = 90
 
 SOURCES = {
     "base.html": """\

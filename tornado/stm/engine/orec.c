@@ -299,7 +299,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         if (way < 0) {
             /* More writes meet in this bucket than it has room for. */
             *first = true;
-            return become_inevitable(tx, GRADE_EXCLUSIVE, "the table of ownership records is full");
+            return exclusive_for(tx, "the table of ownership records is full", NULL);
         }
         if (remember_owned(tx, &b->word[way]) < 0) {
             atomic_store_explicit(&b->word[way], 0, memory_order_release);
