@@ -146,7 +146,7 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
 
 
 def replay(make_heap, calls, order):
-    """Run the calls one after the other, as plain Python.
+    """Run the calls one after the other, as plain Python, in a thread of their own.
 
     Args:
         make_heap, calls: see `run_concurrently`.
@@ -158,12 +158,18 @@ def replay(make_heap, calls, order):
     calls = list(calls)
     run = Run(make_heap(), len(calls))
     run.order = list(order)
-    with _one_run:
+
+    def play():
         for number in order:
             _broken.clear()
             function, *args = calls[number]
             run.call(number, function, run.heap, *args)
             run.broken += [(number, message) for _, message in _broken]
+
+    with _one_run:
+        player = threading.Thread(target=play)
+        player.start()
+        player.join()
     return run
 
 
@@ -289,7 +295,7 @@ _ATOMS = (
 )
 _NAMED = (
     types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.CodeType,
-    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodWrapperType, property, staticmethod, classmethod,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodWrapperType, types.FrameType, property, staticmethod, classmethod,
     contextvars.ContextVar, functools._lru_cache_wrapper,
 )
 
@@ -464,15 +470,20 @@ def _look_at_exception(obj):
     for name in ("__cause__", "__context__"):
         if getattr(obj, name) is not None:
             parts.append((f".{name}", getattr(obj, name)))
+    hidden = ", its context hidden" if obj.__suppress_context__ else ""
+    shown = ", ".join(repr(arg) if type(arg) in _ATOMS else "..." for arg in obj.args)
+    return f"{text}({shown}){hidden}, {_places(obj.__traceback__)}", parts
+
+
+def _places(traceback):
+    """Where an exception has come through, but for the machinery of this package."""
     places = []
-    traceback = obj.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not traceback.tb_frame.f_globals.get("__name__", "").startswith("tornado.stm."):
             places.append(f"{code.co_qualname}+{traceback.tb_lineno - code.co_firstlineno}")
         traceback = traceback.tb_next
-    hidden = ", its context hidden" if obj.__suppress_context__ else ""
-    return f"{text}({', '.join(map(repr, obj.args))}){hidden}, raised through {places}", parts
+    return f"raised through {', '.join(places)}"
 
 
 def _look_at_context(obj):
@@ -490,6 +501,7 @@ _LOOKS = [
     (functools.partial, lambda obj: ("partial", [(".func", obj.func), (".args", obj.args), (".keywords", obj.keywords)])),
     ((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _look_at_generator),
     (BaseException, _look_at_exception),
+    (types.TracebackType, lambda obj: (_places(obj), [])),
     (weakref.ref, lambda obj: ("weak reference", [("()", obj())])),
     (weakref.WeakSet, _look_at_set),
     (weakref.WeakKeyDictionary, _look_at_weak_keys),
