@@ -20,12 +20,13 @@ class Abort(BaseException):
 class Transaction:
     """``function(*args)`` as one transaction; it commits after its predecessor."""
 
-    __slots__ = ("function", "args", "age", "done")
+    __slots__ = ("function", "args", "age", "commit_number", "done")
 
     def __init__(self, function, args, predecessor=None):
         self.function = function
         self.args = args
         self.age = next(_ages)
+        self.commit_number = 0
         self.done = False
 
     def run(self):
@@ -45,6 +46,7 @@ class Transaction:
                     action(*args)
                 self.done = True
                 _counts["commits"] += 1
+                self.commit_number = _counts["commits"]
 
 
 def current():
@@ -147,6 +149,10 @@ def stats():
 
 def inject_aborts(rate, seed):
     """There is nothing to abort."""
+
+
+def inject_delays(rate, seconds):
+    """Nobody can come in between."""
 
 
 def switch_barriers(on):

@@ -26,6 +26,7 @@
 #include "internal/pycore_pystate.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -126,6 +127,21 @@ next_random(Tx *tx)
     return (uint32_t)(x >> 16);
 }
 
+/* A test hook: let the others go on for a while, or only take their turn. */
+void
+stm_delay(Tx *tx)
+{
+    if (next_random(tx) >= stm_delay_rate)
+        return;
+    uint32_t limit = stm_delay_limit, chosen = next_random(tx);
+    PyThreadState *ts = PyEval_SaveThread();
+    if (limit == 0 || chosen & 1)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, (long)(chosen % limit) * 1000L}, NULL);
+    PyEval_RestoreThread(ts);
+}
+
 /* The slow side of check_doomed(). */
 int
 stm_attention(Tx *tx)
@@ -139,6 +155,7 @@ stm_attention(Tx *tx)
         return abort_self(tx);
     if (tx->releasing && tx->grade == GRADE_NONE)
         return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
+    interruptible(tx);
     if (stm_inject_rate != 0 && status == TX_ACTIVE && !tx->releasing
         && next_random(tx) < stm_inject_rate)
         return abort_self(tx);

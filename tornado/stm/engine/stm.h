@@ -265,8 +265,10 @@ extern _Atomic uint64_t stm_next_age;
 extern PyObject *stm_Abort;             /* raised to unwind an aborted attempt */
 extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
 
-/* Injected aborts: a test hook. Chance of one in 2^32 a barrier. */
+/* Injected aborts and delays: test hooks. Chances in 2^32, of an abort at each barrier, of
+ * a delay of at most so many microseconds there and at each step of a commit or rollback. */
 extern uint32_t stm_inject_rate;
+extern uint32_t stm_delay_rate, stm_delay_limit;
 extern int stm_barriers_off;            /* another: show what breaks without barriers */
 
 /* descriptor, in transaction.c */
@@ -307,6 +309,7 @@ marked(Tx *tx, Cell c, uint32_t mode)
 
 /* contention.c */
 int stm_attention(Tx *tx);
+void stm_delay(Tx *tx);
 int contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_place);
 int become_inevitable(Tx *tx, int grade, const char *why);
 void inevitable_end(Tx *tx);
@@ -327,6 +330,14 @@ check_doomed(Tx *tx)
     if (UNLIKELY(atomic_load_explicit(&tx->attention, memory_order_relaxed)))
         return stm_attention(tx);
     return 0;
+}
+
+/* Another thread may come in here; where that would be rare, tests make it likely. */
+static inline void
+interruptible(Tx *tx)
+{
+    if (UNLIKELY(stm_delay_rate != 0))
+        stm_delay(tx);
 }
 
 /* undo.c */
@@ -471,6 +482,7 @@ struct Transaction {
     PyObject *function, *args;
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     uint64_t age;
+    uint64_t commit_number;     /* place in the order of commits; 0: not committed */
     _Atomic int done;
     int attempts;
 };

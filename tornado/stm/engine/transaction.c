@@ -23,7 +23,7 @@ Tx *_Atomic stm_threads[MAX_THREADS];
 _Atomic int stm_thread_limit = 1;
 _Atomic uint64_t stm_next_age = 1;
 PyObject *stm_Abort;
-uint32_t stm_inject_rate;
+uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
 uint64_t stm_inject_seed;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
@@ -119,7 +119,7 @@ tx_begin(Tx *tx, uint64_t age)
     atomic_store(&tx->age, age);
     for (;;) {
         wait_until_admitted(tx);
-        atomic_store(&tx->attention, stm_inject_rate != 0 || tx->releasing);
+        atomic_store(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing);
         atomic_store(&tx->status, TX_ACTIVE);
         atomic_thread_fence(memory_order_seq_cst);
         if (LIKELY(atomic_load(&stm_exclusive_slot) == 0))
@@ -239,10 +239,14 @@ tx_commit(Tx *tx)
         }
     }
     take_ticket(tx);
+    if (tx->txn != NULL)
+        tx->txn->commit_number = atomic_load(&tx->ticket);
+    interruptible(tx);
     tx_pause(tx);
     order_inserted_keys(tx);
     tx_resume(tx);
     run_deferred(tx);
+    interruptible(tx);
     tx->commits++;
     log_if(tx, LOG_COMMIT);
     if (tx->txn != NULL)
@@ -404,6 +408,13 @@ transaction_get_age(PyObject *self, void *closure)
     return PyLong_FromUnsignedLongLong(((Transaction *)self)->age);
 }
 
+static PyObject *
+transaction_get_commit_number(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(((Transaction *)self)->commit_number);
+}
+
 static PyMethodDef transaction_methods[] = {
     {"run", transaction_run, METH_NOARGS,
      PyDoc_STR("run($self, /)\n--\n\nRun to the commit on this thread; return or raise what the "
@@ -413,6 +424,8 @@ static PyMethodDef transaction_methods[] = {
 
 static PyGetSetDef transaction_getset[] = {
     {"done", transaction_get_done, NULL, PyDoc_STR("has been committed"), NULL},
+    {"commit_number", transaction_get_commit_number, NULL,
+     PyDoc_STR("place in a serial order that explains what it saw; 0 before its commit"), NULL},
     {"age", transaction_get_age, NULL, PyDoc_STR("position in the order of creation; smaller is older"), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

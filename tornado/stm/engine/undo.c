@@ -210,6 +210,7 @@ void
 undo_rollback(Tx *tx)
 {
     for (Py_ssize_t i = tx->n_undo; --i >= 0;) {
+        interruptible(tx);
         if (undo_one(tx, &tx->undo[i]) < 0)
             PyErr_FormatUnraisable("tornado.stm: an aborted attempt could not undo its "
                                    "write %d to %R", (int)tx->undo[i].kind, tx->undo[i].obj);
