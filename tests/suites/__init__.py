@@ -34,11 +34,12 @@ TIMEOUT = 600  # seconds for one module in one process
 class Run:
     """What became of the tests of a module in one process.
 
-    `outcomes` has what unittest told of each test, `exclusive` the tests that ended alone, `end` is None, or says how the
-    process ended if it did not do so by itself.
+    `outcomes` has what unittest told of each test, `traces` the tracebacks of what it raised, `exclusive` the tests that
+    ended alone; `end` is None, or says how the process ended if it did not do so by itself.
     """
 
     outcomes: dict = field(default_factory=dict)
+    traces: dict = field(default_factory=dict)
     exclusive: set = field(default_factory=set)
     stats: dict = field(default_factory=dict)
     end: str | None = None
@@ -128,7 +129,7 @@ def run(module, *options, timeout=TIMEOUT):
 def read(records, status, timeout, output):
     """The `Run` that a process's records and exit status tell of."""
     result = Run(output=output)
-    running = set()
+    running, ended = set(), False
     for line in records.splitlines():
         record = json.loads(line)
         if "begins" in record:
@@ -137,11 +138,13 @@ def read(records, status, timeout, output):
             name = record["ends"]
             running.discard(name)
             result.outcomes[name] = sorted(result.outcomes.get(name, []) + record["events"])
+            result.traces[name] = "\n".join(record["traces"])
             if record["exclusive"]:
                 result.exclusive.add(name)
         else:
             result.stats = record["stats"]
-    if status != 0:
+            ended = True
+    if status != 0 or not ended:
         what = f"no end after {timeout} s" if status is None else ended_with(status)
         result.end = what + (f" while running {', '.join(sorted(running))}" if running else "")
     return result

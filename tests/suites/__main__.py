@@ -58,6 +58,7 @@ def explain(console, comparison, options):
         say(f"{name}" + (f"  ({why})" if why else ""), style="dim" if why else "bold")
         if why is None:
             say(f"    plainly: {told(plain)}\n    as a transaction: {told(ours)}")
+            say(comparison.ours.traces.get(name, ""), style="dim")
     for way, run in ("plainly", comparison.plain), ("as transactions", comparison.ours):
         if run.end:
             say(f"{comparison.module} {way}: {run.end}", style="bold red")

@@ -7,7 +7,7 @@ process: two tests of a class may patch the same module.  What a class or a modu
 class are what runs in parallel.
 
 RECORDS gets a line of JSON for each event: ``{"begins": id}`` for each attempt at a test; ``{"ends": id, ...}`` with its
-outcome, when the test has committed; ``{"stats": ...}`` at the end.
+outcome and the tracebacks, when the test has committed; ``{"stats": ...}`` at the end.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import os
 import re
 import resource
 import sys
+import threading
+import traceback
 import unittest
 
 ADDRESS_SPACE = 8 << 30  # bytes: the marks and the stacks of the threads, and a test that goes wild stops there
@@ -33,6 +35,7 @@ class Outcome:
 
     def __init__(self):
         self.events = []
+        self.traces = []
 
     def startTest(self, test):
         pass
@@ -50,20 +53,24 @@ class Outcome:
         self.events.append(f"skipped: {reason}")
 
     def addError(self, test, error):
-        self.events.append(f"error: {described(error)}")
+        self.add(f"error: ", error)
 
     def addFailure(self, test, error):
-        self.events.append(f"failure: {described(error)}")
+        self.add(f"failure: ", error)
 
     def addExpectedFailure(self, test, error):
-        self.events.append(f"expected failure: {described(error)}")
+        self.add(f"expected failure: ", error)
 
     def addUnexpectedSuccess(self, test):
         self.events.append("unexpected success")
 
     def addSubTest(self, test, subtest, error):
         if error is not None:
-            self.events.append(f"{subtest}: {described(error)}")
+            self.add(f"{subtest}: ", error)
+
+    def add(self, what, error):
+        self.events.append(what + described(error))
+        self.traces.append("".join(traceback.format_tb(error[2])))
 
 
 def described(error):
@@ -97,10 +104,11 @@ class Runner:
     def test(self, case):
         """Run one test and record what came of it."""
         self.write({"begins": case.id()})
-        self.ended(case.id(), outcome_of(case))
+        outcome = outcome_of(case)
+        self.ended(case.id(), outcome.events, outcome.traces)
 
-    def ended(self, name, events, exclusive=False):
-        self.write({"ends": name, "events": events, "exclusive": exclusive})
+    def ended(self, name, events, traces=(), exclusive=False):
+        self.write({"ends": name, "events": events, "traces": traces, "exclusive": exclusive})
 
     def run(self, tests):
         """Run tests of one class."""
@@ -145,13 +153,17 @@ class Runner:
                     ):
                         self.run(of_class)
 
+    def end(self):
+        """All tests have run."""
+        self.write({"stats": {}})
+
 
 class Skipped(Exception):
     """The tests of a fixture that could not be set up are left out."""
 
 
-def nothing():
-    """The fixture of a module that has none."""
+def nothing(*_):
+    """Does nothing."""
 
 
 def outcome_of(case):
@@ -160,11 +172,11 @@ def outcome_of(case):
     try:
         case.run(outcome)
     except BaseException:
-        outcome.events.append(f"raised {described(sys.exc_info())}")
-    return outcome.events
+        outcome.add("raised ", sys.exc_info())
+    return outcome
 
 
-def transactional(records):
+def transactional(records, inject, seed):
     """A Runner for which each test is a transaction."""
     from tornado.stm import core, transaction
 
@@ -175,8 +187,8 @@ def transactional(records):
     class TransactionalRunner(Runner):
         def test(self, case, begins):
             begin_attempt(begins)
-            events = outcome_of(case)
-            core.defer(self.ended, case.id(), events, core.is_exclusive())
+            outcome = outcome_of(case)
+            core.defer(self.ended, case.id(), outcome.events, outcome.traces, core.is_exclusive())
 
         def run(self, tests):
             queue = transaction.TransactionQueue()
@@ -184,10 +196,14 @@ def transactional(records):
                 queue.add(self.test, case, as_line({"begins": case.id()}))
             queue.run()
 
+        def end(self):
+            core.inject_aborts(0, 0)
+            self.write({"stats": core.stats()})
+
     core.activate()
+    core.inject_aborts(inject, seed)
     transaction.set_threads(THREADS)
-    runner = TransactionalRunner(records)
-    return runner
+    return TransactionalRunner(records)
 
 
 def main():
@@ -204,16 +220,16 @@ def main():
     records = os.open(options.records, os.O_WRONLY | os.O_APPEND)
     suite = unittest.defaultTestLoader.loadTestsFromName(options.module)
     sys.argv[1:] = []
-    if not options.transactions:
-        Runner(records).run_all(suite)
-        return
-    runner = transactional(records)
-    from tornado.stm import core
-
-    core.inject_aborts(options.inject, options.seed)
-    runner.run_all(suite)
-    core.inject_aborts(0, 0)
-    runner.write({"stats": core.stats()})
+    # Not a matter of the tests: unittest clears the frames of each exception that it expected, and that runs alone.
+    traceback.clear_frames = nothing
+    runner = transactional(records, options.inject, options.seed) if options.transactions else Runner(records)
+    # Not on the main thread, where signals arrive: with two threads a test would be there by chance.
+    thread = threading.Thread(target=runner.run_all, args=(suite,))
+    thread.start()
+    while thread.is_alive():
+        with contextlib.suppress(KeyboardInterrupt):
+            thread.join()
+    runner.end()
 
 
 if __name__ == "__main__":

@@ -494,7 +494,7 @@ static PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
-     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability")},
+     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},
     {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path): write the conflict log there")},
     {"log_close", engine_log_close, METH_NOARGS, DOC("end the conflict log")},

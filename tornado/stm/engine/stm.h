@@ -265,7 +265,7 @@ extern _Atomic uint64_t stm_next_age;
 extern PyObject *stm_Abort;             /* raised to unwind an aborted attempt */
 extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
 
-/* Injected aborts: a test hook. Chance of one in 2^32 a barrier. */
+/* Injected aborts: a test hook. Chance in 2^32 at each barrier of a first attempt. */
 extern uint32_t stm_inject_rate;
 extern int stm_barriers_off;            /* another: show what breaks without barriers */
 
@@ -481,6 +481,7 @@ int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
 int run_prepared(Tx *tx);
 void tx_abort(Tx *tx);
+void forget_past(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {
     tx->live = atomic_load_explicit(&tx->status, memory_order_relaxed) != TX_IDLE
