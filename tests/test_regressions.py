@@ -1,8 +1,14 @@
 """Bugs that were there once; each test failed before its fix."""
 
+import builtins
 import dis
+import functools
+import gc
+import importlib
 import logging
+import sys
 import threading
+import weakref
 
 import pytest
 
@@ -245,3 +251,141 @@ def test_formatting_a_log_record_does_not_run_alone():
     before = core.stats()["exclusives"]
     core.Transaction(step, ()).run()
     assert core.stats()["exclusives"] == before, core.stats()["exclusive_reasons"]
+
+
+def run(step):
+    return core.Transaction(step, ()).run()
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_what_only_the_undo_log_refers_to_dies_once_there_is_no_way_back():
+    box = Box(Box(1))
+    ref = weakref.ref(box.value)
+
+    def step():
+        box.value = None  # what it was is in the undo log
+        gc.collect()  # runs alone from here on
+        return ref()
+
+    assert run(step) is None
+
+
+def test_a_reference_count_does_not_tell_of_the_undo_log():
+    def step():
+        box = Box(1)
+        before = sys.getrefcount(box)
+        box.value, box.other = 2, 3
+        return sys.getrefcount(box) - before
+
+    assert run(step) == step()
+
+
+def test_sorting_a_list_that_its_key_function_changes():
+    numbers = [3, 1, 2]
+
+    def step():
+        with pytest.raises(ValueError, match="modified during sort"):
+            numbers.sort(key=lambda number: numbers.append(number) or number)
+        return numbers
+
+    assert run(step) == [1, 2, 3]
+
+
+def test_a_list_looks_empty_while_it_is_sorted():
+    numbers, lengths = [3, 1, 2], []
+
+    def step():
+        numbers.sort(key=lambda number: lengths.append(len(numbers)) or number)
+
+    run(step)
+    assert numbers == [1, 2, 3] and lengths == [0, 0, 0]
+
+
+def test_a_list_whose_key_function_raises_keeps_its_items():
+    numbers = [3, 1, 0]
+
+    def step():
+        with pytest.raises(ZeroDivisionError):
+            numbers.sort(key=lambda number: 1 / number)
+        return numbers
+
+    assert sorted(run(step)) == [0, 1, 3]
+
+
+def test_sorting_does_not_ask_a_subclass():
+    class Odd(list):
+        def __iter__(self):
+            raise AssertionError
+
+        __setitem__ = __getitem__ = __len__ = __iter__
+
+    odd = Odd([2, 1])
+
+    def step():
+        odd.sort()
+        odd.sort(key=abs)
+
+    run(step)
+    assert str(odd) == "[1, 2]"
+
+
+def test_exec_takes_its_namespaces_by_name():
+    code = compile("y = x + 1", "none", "exec")
+
+    def step():
+        namespace = {"x": 1}
+        exec(code, globals=namespace)
+        local = {}
+        exec("z = x + 2", globals=namespace, locals=local)
+        return namespace["y"], local["z"]
+
+    assert run(step) == (2, 3)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: 3, lambda: [(1, 2), 3], lambda: [(1, 2, 3)], lambda: [len(3) for _ in "a"], lambda: [(len(3) for _ in "a")],
+])
+def test_what_dict_update_says_of_wrong_rows(make):
+    def step():
+        try:
+            {}.update(make())
+        except Exception as error:
+            return type(error), str(error), getattr(error, "__notes__", None)
+
+    expected = step()
+    assert run(step) == expected
+
+
+def test_stand_ins_do_without_replaced_builtins(monkeypatch):
+    callers, lock, length = set(), threading.Lock(), len
+
+    def replaced(sized):
+        callers.add(sys._getframe(1).f_globals["__name__"])
+        return length(sized)
+
+    monkeypatch.setattr(builtins, "len", replaced)
+
+    def step():
+        with lock:
+            return len(sorted([2, 1]))
+
+    assert run(step) == 2
+    assert __name__ in callers and "tornado.stm.twins" not in callers
+
+
+def test_stand_ins_are_for_the_types_that_they_know():
+    """A second copy of an extension module has types of its own, but the same functions."""
+    first = sys.modules.pop("_functools")
+    try:
+        second = importlib.import_module("_functools")
+    finally:
+        sys.modules["_functools"] = first
+    assert second._lru_cache_wrapper is not first._lru_cache_wrapper
+    cached = second._lru_cache_wrapper(abs, 4, False, functools._CacheInfo)
+    cached(-1)
+    run(lambda: cached.cache_clear())
+    assert cached.cache_info().currsize == 0

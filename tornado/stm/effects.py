@@ -616,7 +616,7 @@ CALLS = """
     sys.exc_info PURE
     sys.exception PURE
     sys.intern PURE
-    sys.getrefcount PURE
+    sys.getrefcount EXCLUSIVE
     sys.getsizeof PURE
     sys.getrecursionlimit PURE
     sys.getdefaultencoding PURE

@@ -8,7 +8,12 @@
  */
 #include "stm.h"
 
-typedef struct { const void *key; int effect; PyObject *twin; } EffectEntry;
+typedef struct {
+    const void *key;
+    int effect;
+    PyObject *twin;
+    PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
+} EffectEntry;
 
 #define TABLE 8192
 static EffectEntry table[TABLE];
@@ -25,7 +30,7 @@ place(const void *key)
 static const EffectEntry *
 lookup(const void *key)
 {
-    static const EffectEntry nothing = {NULL, EFFECT_NONE, NULL};
+    static const EffectEntry nothing = {NULL, EFFECT_NONE, NULL, NULL};
     for (size_t i = place(key);; i = (i + 1) % TABLE) {
         if (table[i].key == key)
             return &table[i];
@@ -99,7 +104,8 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
             continue;
         if (table[i].key == NULL)
             Py_INCREF(callable);    /* the key lives as long as the table */
-        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin)};
+        PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
+        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner};
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -112,7 +118,7 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
 {
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
-            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin)};
+            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL};
             Py_INCREF(type);
             return 0;
         }
@@ -534,12 +540,13 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     }
     if (e == NULL || e->twin == NULL)
         return 0;
+    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;
+    PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
+    if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
+        return exclusive_for(tx, "call of", c);
     PyObject *twin;
-    if (e->effect == EFFECT_TWIN
-        && ((PyCFunction_Check(c) && PyCFunction_GET_SELF(c) != NULL
-             && !PyModule_Check(PyCFunction_GET_SELF(c))))) {
-        twin = PyMethod_New(e->twin, PyCFunction_GET_SELF(c));
-    }
+    if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
+        twin = PyMethod_New(e->twin, self);
     else if (e->effect == EFFECT_TWIN && e->key == &Py_TYPE(c)->tp_call) {
         twin = PyMethod_New(e->twin, c);
     }

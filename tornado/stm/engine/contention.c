@@ -142,6 +142,15 @@ stm_delay(Tx *tx)
     PyEval_RestoreThread(ts);
 }
 
+/* A test hook. The chance halves with each attempt, so that long transactions are
+ * aborted at all of their places, the later ones too, and come to their end. */
+static bool
+abort_injected(Tx *tx)
+{
+    int attempts = tx->txn != NULL ? tx->txn->attempts : 0;
+    return next_random(tx) < (attempts < 32 ? stm_inject_rate >> attempts : 0);
+}
+
 /* The slow side of check_doomed(). */
 int
 stm_attention(Tx *tx)
@@ -156,8 +165,7 @@ stm_attention(Tx *tx)
     if (tx->releasing && tx->grade == GRADE_NONE)
         return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
     interruptible(tx);
-    if (stm_inject_rate != 0 && status == TX_ACTIVE && !tx->releasing
-        && next_random(tx) < stm_inject_rate)
+    if (stm_inject_rate != 0 && status == TX_ACTIVE && !tx->releasing && abort_injected(tx))
         return abort_self(tx);
     return 0;
 }

@@ -510,7 +510,7 @@ static PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
-     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability")},
+     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"inject_delays", inject_delays, METH_VARARGS,
      DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},
     {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},

@@ -265,8 +265,9 @@ extern _Atomic uint64_t stm_next_age;
 extern PyObject *stm_Abort;             /* raised to unwind an aborted attempt */
 extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
 
-/* Injected aborts and delays: test hooks. Chances in 2^32, of an abort at each barrier, of
- * a delay of at most so many microseconds there and at each step of a commit or rollback. */
+/* Injected aborts and delays: test hooks. Chances in 2^32, of an abort at each barrier of
+ * a first attempt, of a delay of at most so many microseconds at each barrier and at each
+ * step of a commit or rollback. */
 extern uint32_t stm_inject_rate;
 extern uint32_t stm_delay_rate, stm_delay_limit;
 extern int stm_barriers_off;            /* another: show what breaks without barriers */
@@ -493,6 +494,7 @@ int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
 int run_prepared(Tx *tx);
 void tx_abort(Tx *tx);
+void forget_past(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {
     tx->live = atomic_load_explicit(&tx->status, memory_order_relaxed) != TX_IDLE

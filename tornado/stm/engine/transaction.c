@@ -224,6 +224,18 @@ release(Tx *tx, int after)
     Py_CLEAR(tx->fresh);
 }
 
+/* An exclusive transaction is never rolled back. What it keeps for that would only
+ * keep objects alive: their finalizers run now, in the transaction. */
+void
+forget_past(Tx *tx)
+{
+    tx_pause(tx);
+    order_inserted_keys(tx);
+    tx_resume(tx);
+    undo_forget(tx, 0);
+    Py_CLEAR(tx->fresh);
+}
+
 int
 tx_commit(Tx *tx)
 {
