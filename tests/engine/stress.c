@@ -787,7 +787,7 @@ check_rest(void)
         if (!atomic_load(&t->done) || t->function != NULL)
             fail("transaction %d is not as a committed one should be", i);
         int p = predecessor_of(i);
-        if (p >= 0 && tickets[p] >= tickets[i])
+        if (p >= 0 && transactions[p] != NULL && tickets[p] >= tickets[i])
             fail("transaction %d commits before its predecessor %d", i, p);
         if (attempts < t->attempts)
             attempts = t->attempts;
