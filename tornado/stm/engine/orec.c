@@ -103,7 +103,9 @@ owner_before_reader(Cell c, int self)
 
 typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
 
-/* Add the mode to this thread's mark of the cell; remember what stood there. */
+/* Add the mode to this thread's mark of the cell; remember what stood there.
+ * Released: it may take the place of a mark of an earlier transaction, and a writer
+ * that looks for that one then learns only from this one that it is over. */
 static Placed
 mark_place(Tx *tx, Cell c, uint32_t mode)
 {
@@ -114,7 +116,7 @@ mark_place(Tx *tx, Cell c, uint32_t mode)
     for (int i = 0; i < MARK_WAYS; i++) {
         uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
         if ((m & ~MODE_MASK) == want) {
-            atomic_store_explicit(&b[i], m | mode, memory_order_relaxed);
+            atomic_store_explicit(&b[i], m | mode, memory_order_release);
             return (Placed){&b[i], m};
         }
         if (m >> 18 != epoch)
@@ -122,13 +124,13 @@ mark_place(Tx *tx, Cell c, uint32_t mode)
     }
     if (empty >= 0) {
         Placed p = {&b[empty], 0};
-        atomic_store_explicit(&b[empty], want | mode, memory_order_relaxed);
+        atomic_store_explicit(&b[empty], want | mode, memory_order_release);
         return p;
     }
     /* Full: way 0 stands for every cell of the bucket from now on. */
     uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
     atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
-                          memory_order_relaxed);
+                          memory_order_release);
     return (Placed){&b[0], m};
 }
 
