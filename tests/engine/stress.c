@@ -153,6 +153,7 @@ none(void)
 int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
 int exclusive_for(Tx *tx, const char *what, PyObject *o) { (void)tx; (void)what; (void)o; return 0; }
 PyObject *stm_instrument;
+int stm_barriers_off;
 
 /* An operation has been refused: only an abort may be the reason. */
 static int
