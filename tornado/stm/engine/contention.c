@@ -447,7 +447,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
         while (!all_others_over(tx))
             wait_step(&spins, all_others_over, tx);
         log_if(tx, LOG_WAIT_DONE);
-        tx->exclusives++;
+        count_one(&tx->exclusives);
         /* It will commit: what it has put off can happen now, before what it
          * is about to do at once. */
         run_prepared(tx);

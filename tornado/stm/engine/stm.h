@@ -199,7 +199,7 @@ typedef struct Tx {
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
-    uint64_t commits, aborts, exclusives;
+    _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
 } Tx;
@@ -256,6 +256,14 @@ captured(Tx *tx, PyObject *obj, uint32_t what)
         return false;
     note(tx, obj, what, 1);
     return true;
+}
+
+/* Others read these counts at any time and order nothing by them. */
+static inline void
+count_one(_Atomic uint64_t *n)
+{
+    uint64_t now = atomic_load_explicit(n, memory_order_relaxed);
+    atomic_store_explicit(n, now + 1, memory_order_relaxed);
 }
 
 extern _Thread_local Tx *stm_self;

@@ -29,16 +29,17 @@ uint64_t stm_inject_seed;
 /* ---- Descriptors ------------------------------------------------------------------ */
 
 static PyMutex slots_lock;
-static bool slot_used[MAX_THREADS];
+static _Atomic bool slot_used[MAX_THREADS];
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
 /* A descriptor outlives its thread, since others may be looking at it, and
- * serves the next thread that comes. */
+ * serves the next thread that comes: which sees all that this one wrote there,
+ * because the flag is released here and acquired there. */
 static void
 on_thread_exit(void *p)
 {
-    slot_used[((Tx *)p)->slot] = false;
+    atomic_store_explicit(&slot_used[((Tx *)p)->slot], false, memory_order_release);
 }
 
 /* Only the thread that forked lives on in the child. */
@@ -53,7 +54,7 @@ in_child(void)
         tx->n_owned = 0;
         atomic_fetch_add(&tx->serial, 1);
         memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
-        slot_used[i] = false;
+        atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
     orec_after_fork();
@@ -75,7 +76,7 @@ stm_thread_tx(void)
     pthread_once(&exit_once, make_exit_key);
     PyMutex_Lock(&slots_lock);
     int slot = 1;
-    while (slot < MAX_THREADS && slot_used[slot])
+    while (slot < MAX_THREADS && atomic_load_explicit(&slot_used[slot], memory_order_acquire))
         slot++;
     if (slot == MAX_THREADS) {
         PyMutex_Unlock(&slots_lock);
@@ -100,7 +101,7 @@ stm_thread_tx(void)
         if (atomic_load(&stm_thread_limit) <= slot)
             atomic_store(&stm_thread_limit, slot + 1);
     }
-    slot_used[slot] = true;
+    atomic_store_explicit(&slot_used[slot], true, memory_order_relaxed);
     PyMutex_Unlock(&slots_lock);
     tx->thread_id = PyThread_get_thread_ident();
     tx->tid = _Py_ThreadId();
@@ -141,7 +142,10 @@ tx_end(Tx *tx)
     locks_release(tx);
     uint32_t epoch = atomic_load(&tx->epoch) + 1;
     if (epoch > EPOCH_MAX) {
-        memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+        /* Others may be reading; what they find is no mark of the present epoch before
+         * and after. */
+        for (size_t i = 0; i < (size_t)MARK_BUCKETS * MARK_WAYS; i++)
+            atomic_store_explicit(&tx->marks[i], 0, memory_order_relaxed);
         epoch = 1;
     }
     atomic_store(&tx->ticket, 0);
@@ -259,7 +263,7 @@ tx_commit(Tx *tx)
     tx_resume(tx);
     run_deferred(tx);
     interruptible(tx);
-    tx->commits++;
+    count_one(&tx->commits);
     log_if(tx, LOG_COMMIT);
     if (tx->txn != NULL)
         atomic_store(&tx->txn->done, 1);
@@ -275,7 +279,7 @@ tx_abort(Tx *tx)
     tx_pause(tx);
     contention_clear_async(tx);
     undo_rollback(tx);
-    tx->aborts++;
+    count_one(&tx->aborts);
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
     tx->paused = 0;
