@@ -389,3 +389,25 @@ def test_stand_ins_are_for_the_types_that_they_know():
     cached(-1)
     run(lambda: cached.cache_clear())
     assert cached.cache_info().currsize == 0
+
+
+def test_what_an_aborted_attempt_made_is_never_finalized():
+    class Connection:
+        def __init__(self, number):
+            self.me = self  # a cycle: it outlives the attempt
+            self.number = number
+            self.number += 0
+
+        def __del__(self):
+            finalized.append(self.number)
+
+    def step():
+        Connection(1).number += 0
+
+    finalized = []
+    core.Transaction(step, ()).run()
+    gc.collect()
+    assert finalized == [1]
+    assert aborted_once(step)
+    gc.collect()
+    assert finalized == [1]

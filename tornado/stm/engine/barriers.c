@@ -129,8 +129,11 @@ BARRIER(constructed)
     _PyStackRef first = s.frame->localsplus[0];
     PyObject *self = PyStackRef_IsNull(first) ? NULL : PyStackRef_AsPyObjectBorrow(first);
     if (self != NULL && type != NULL && Py_IS_TYPE(self, type) && self->ob_tid == tx->tid
-        && self->ob_ref_shared == 0)
+        && self->ob_ref_shared == 0) {
+        if (type->tp_finalize != NULL && undo_push(tx, UNDO_BIRTH, self, NULL, NULL) == NULL)
+            return -1;
         note_captured(tx, self);
+    }
     return check_doomed(tx);
 }
 
@@ -363,19 +366,32 @@ BARRIER(import_name)
  * instrumented there as well, and effects are deferred in their order. A call is
  * what could see that something lives which nobody but the undo log refers to
  * (gc.collect, a weak reference), so what became exclusive lets go of it here. */
+static inline Tx *
+entering_call(void)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
+        return NULL;
+    tx->constructing = NULL;
+    return tx;
+}
+
+static inline int
+leaving_call_barrier(Tx *tx, int result)
+{
+    if (result == 0 && UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
+        forget_past(tx);
+    return result;
+}
+
 #define CALL_BARRIER(name) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
     static PyObject *name(PyObject *Py_UNUSED(self)) \
     { \
-        Tx *tx = stm_self; \
-        if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off)) \
+        Tx *tx = entering_call(); \
+        if (tx == NULL) \
             return Py_None; \
-        tx->constructing = NULL; \
-        if (UNLIKELY(name##_work(tx, site(tx)) < 0)) \
-            return NULL; \
-        if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo)) \
-            forget_past(tx); \
-        return Py_None; \
+        return leaving_call_barrier(tx, name##_work(tx, site(tx))) < 0 ? NULL : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
 
@@ -407,23 +423,22 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
 static __attribute__((noinline)) PyObject *
 open_call(Tx *tx, _PyStackRef *at, int n)
 {
-    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
+    return leaving_call_barrier(tx, before_stack_call(tx, at, n, NULL)) < 0 ? NULL : Py_None;
 }
 
 static PyObject *
 call(PyObject *Py_UNUSED(self))
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
+    Tx *tx = entering_call();
+    if (tx == NULL)
         return Py_None;
-    tx->constructing = NULL;
     Site s = site(tx);
     int n = instruction_arg(s);
     _PyStackRef *at = s.top - n - 2;
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
     if (LIKELY(PyFunction_Check(callable))
         && LIKELY(((PyCodeObject *)PyFunction_GET_CODE(callable))->co_flags & CO_STM_ANY)
-        && NOTHING_LEFT(tx))
+        && NOTHING_LEFT(tx) && LIKELY(tx->open))
         return Py_None;
     return open_call(tx, at, n);
 }
@@ -433,10 +448,9 @@ call(PyObject *Py_UNUSED(self))
 static PyObject *
 call_builtin(PyObject *self)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
+    Tx *tx = entering_call();
+    if (tx == NULL)
         return Py_None;
-    tx->constructing = NULL;
     Site s = site(tx);
     int n = instruction_arg(s);
     _PyStackRef *at = s.top - n - 2;
@@ -445,9 +459,7 @@ call_builtin(PyObject *self)
         if (exclusive_for(tx, "another function under the name of the builtin", builtin) < 0)
             return NULL;
     }
-    if (before_stack_call(tx, at, n, NULL) < 0)
-        return NULL;
-    return Py_None;
+    return leaving_call_barrier(tx, before_stack_call(tx, at, n, NULL)) < 0 ? NULL : Py_None;
 }
 
 CALL_BARRIER(call_kw)

@@ -109,6 +109,7 @@ typedef enum {
     UNDO_GENERATOR,     /* suspended frame */
     UNDO_CONTEXT,       /* variables of a contextvars.Context */
     UNDO_CALL,          /* obj(*key) */
+    UNDO_BIRTH,         /* obj was never born: its finalizer must not run */
 } UndoKind;
 
 typedef struct {

@@ -17,6 +17,7 @@
 
 #include "internal/pycore_context.h"
 #include "internal/pycore_dict.h"
+#include "internal/pycore_gc.h"
 #include "internal/pycore_setobject.h"
 
 Undo *
@@ -196,6 +197,9 @@ undo_one(Tx *tx, Undo *u)
         u->old = now;
         return 0;
     }
+    case UNDO_BIRTH:
+        _PyGC_SET_FINALIZED(u->obj);
+        return 0;
     case UNDO_CALL: {
         PyObject *r = PyObject_Call(u->obj, u->key, NULL);
         Py_XDECREF(r);
