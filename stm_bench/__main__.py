@@ -1,10 +1,9 @@
 """The command line: ``python -m stm_bench BENCHMARK [options]``."""
 
-import argparse
 import signal
 import sys
 
-from stm_bench.errors import BenchmarkError
+from stm_bench.errors import BenchmarkError, OneLineParser
 
 
 def command_line(arguments=None):
@@ -28,13 +27,6 @@ def command_line(arguments=None):
         return fail(str(error), error.status)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, without the usage."""
-
-    def error(self, message):
-        self.exit(fail(message))
 
 
 def fail(message, status=2):

@@ -102,7 +102,7 @@ def in_threads(count):
 
 RATIO = [Column("ratio", "figure", "%.2f"), Column("range", "range"), Column("target", "target")]
 EXCLUSIVE = Column("exclusive", "exclusives")
-EXCLUSIVE_CAPTION = "exclusive: transactions that did not stay abortable."
+EXCLUSIVE_CAPTION = "exclusive: not abortable."
 
 
 # The sections
@@ -194,7 +194,7 @@ def measure_independent(effort):
 
 def measure_counter(effort):
     """What the worst conflict costs, to an engine that knows none."""
-    rows, notes = scaling(effort, "counter", Target(0.7, at_least=True), base="serial engine")
+    rows, notes = scaling(effort, "counter", Target(0.7, at_least=True), to_serial=True)
     title = "All transactions increment one counter, to the serial engine"
     return scaling_section(effort, "counter", title, rows, notes)
 
@@ -202,26 +202,34 @@ def measure_counter(effort):
 def measure_read_mostly(effort):
     """Whether reading one dict scales while it is written."""
     target = Target(1.6, at_least=True)
-    rows, notes = scaling(effort, "read-mostly", target, label="a page, ")
-    bare, more_notes = scaling(effort, "read-mostly, bare", None, label="a key, ")
+    rows, notes = scaling(effort, "read-mostly", target, label="request, ")
+    bare, more_notes = scaling(effort, "read-mostly, bare", None, label="key, ")
     title = "Read-mostly: 95 % look up, 5 % write, 1,000 keys in one dict"
-    caption = "a page: 20 look-ups and the text of an offer, or a write.  a key: one look-up or write, and nothing else."
+    caption = "request: three look-ups and the text of an answer, or a write.  key: one look-up or write, nothing else."
     return scaling_section(effort, "read-mostly", title, rows + bare, notes + more_notes, caption)
 
 
-def scaling(effort, workload, target, base="1 thread", label=""):
-    """Rows and notes: a workload plain, on the serial engine where that is the base, and on each number of threads."""
+def scaling(effort, workload, target, label="", to_serial=False):
+    """Rows and notes: a workload on each number of threads, to one thread or else to the serial engine.
+
+    Beside it the same calls without transactions, in plain threads: what the interpreter by itself scales to.  Not where
+    the comparison is to the serial engine, because there the threads would destroy each other's work.
+    """
     count = effort.size(TRANSACTIONS[workload])
-    processes = {"plain Python": WorkerProcess("plain Python")}
-    if base == "serial engine":
-        processes[base] = WorkerProcess(base, serial=True)
+    processes = {}
     for threads in effort.threads:
-        processes[in_threads(threads)] = WorkerProcess(in_threads(threads), threads)
+        if threads == 1 or not to_serial:
+            processes["plain, " + in_threads(threads)] = WorkerProcess("plain threads", threads)
+    if to_serial:
+        processes["serial engine"] = WorkerProcess("the serial engine", serial=True)
+    for threads in effort.threads:
+        processes[in_threads(threads)] = WorkerProcess("transactions", threads)
+    base = "serial engine" if to_serial else "1 thread"
     with ExitStack() as stack:
 
         def side(name):
             worker = stack.enter_context(processes[name])
-            plain = name == "plain Python"
+            plain = name.startswith("plain")
             return lambda: worker.measure("workload", name=workload, count=count, plain=plain)
 
         found = interleaved(effort, {name: side(name) for name in processes}, warm=processes)
@@ -233,7 +241,6 @@ def scaling(effort, workload, target, base="1 thread", label=""):
             {
                 "what": label + name,
                 "rate": count / median(taken),
-                "each": median(taken, 1e6 / count),
                 "cpu": median(taken, 1e6 / count, "cpu"),
                 **compared(taken, found[base]),
                 "target": target if name == in_threads(2) else None,
@@ -255,7 +262,6 @@ def scaling_section(effort, name, title, rows, notes, *caption):
         [
             Column("transactions", "what"),
             Column("per second", "rate", "%.0f"),
-            Column("\N{MICRO SIGN}s each", "each", "%.1f"),
             Column("CPU \N{MICRO SIGN}s", "cpu", "%.1f"),
             *RATIO,
             Column("aborted", "aborted", "%.1f %%"),
@@ -264,7 +270,7 @@ def scaling_section(effort, name, title, rows, notes, *caption):
         rows,
         [
             "median of %d rounds, from when all are added" % effort.repeats,
-            "CPU: of all threads.  aborted: share of the attempts.  " + EXCLUSIVE_CAPTION,
+            "CPU: per transaction, of all threads.  aborted: share of the attempts.  " + EXCLUSIVE_CAPTION,
             *caption,
         ],
         notes,

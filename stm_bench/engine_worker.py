@@ -9,6 +9,7 @@ what `Worker.measure` returns, or ``{"error": text}``.
 import argparse
 import json
 import sys
+import threading
 import time
 
 from stm_bench import bank, memory, programs, workloads
@@ -93,7 +94,7 @@ def nothing():
 
 def workload(worker, name, count, plain):
     """That many transactions of a workload, or plain calls, from when all are in the queue; seconds of the clock."""
-    transaction = PlainCalls() if plain else worker.transaction
+    transaction = PlainCalls(worker.threads) if plain else worker.transaction
     check = workloads.WORKLOADS[name](transaction, count)
     start, cpu_start = time.perf_counter(), time.process_time()
     transaction.run()
@@ -102,16 +103,25 @@ def workload(worker, name, count, plain):
 
 
 class PlainCalls:
-    """In the place of tornado.stm.transaction: calls one function after the other."""
+    """In the place of tornado.stm.transaction: calls functions on plain threads, with nothing between them."""
 
-    def __init__(self):
+    def __init__(self, threads):
+        self.threads = threads
         self.calls = []
 
     def add(self, function, *args):
         self.calls.append((function, args))
 
     def run(self):
-        for function, args in self.calls:
+        helpers = [threading.Thread(target=self.work, args=(number,)) for number in range(1, self.threads)]
+        for helper in helpers:
+            helper.start()
+        self.work(0)
+        for helper in helpers:
+            helper.join()
+
+    def work(self, number):
+        for function, args in self.calls[number :: self.threads]:
             function(*args)
 
 

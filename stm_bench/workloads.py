@@ -10,10 +10,10 @@ import random
 
 
 class Settings:
-    """What all transactions read."""
+    """What all transactions read and none changes."""
 
     def __init__(self):
-        self.prices = {"article-%d" % number: 1.5 + number * 0.25 for number in range(40)}
+        self.tax_rates = {"food": 0.05, "book": 0.07, "other": 0.2}
         self.discounts = {"regular": 0.0, "silver": 0.02, "gold": 0.05}
         self.most_of_one = 9
         self.free_shipping = 120.0
@@ -21,7 +21,7 @@ class Settings:
 
 
 class Basket:
-    """What one transaction at a time works on."""
+    """What belongs to one customer, for whom one transaction at a time works."""
 
     def __init__(self, number):
         self.customer = ("regular", "silver", "gold")[number % 3]
@@ -30,36 +30,36 @@ class Basket:
         self.total = 0.0
 
 
-SETTINGS = Settings()
-STEPS = 460  # of one transaction: about 100 microseconds
-ARTICLES = list(SETTINGS.prices)
+BASKETS = 256  # far more than threads: when the queue comes back to a basket, its last transaction has long ended
+ARTICLES = 12
+CHANGES = 600  # with which a transaction takes about 100 microseconds
 
 
-def fill(basket, start):
-    """Attributes and dicts: puts articles into a basket and computes what they cost."""
-    for step in range(STEPS):
-        article = ARTICLES[(start + step * 7) % len(ARTICLES)]
+def fill(basket, settings, start):
+    """Changes the quantities in a basket, line after line, then computes what it costs."""
+    most = settings.most_of_one
+    for step in range(CHANGES):
+        article = (start + step * 7) % ARTICLES
         line = basket.lines.get(article)
         if line is None:
-            line = basket.lines[article] = {"article": article, "quantity": 0, "price": 0.0}
-        line["quantity"] = min(line["quantity"] + 1 + step % 2, SETTINGS.most_of_one)
-        line["price"] = line["quantity"] * SETTINGS.prices[article]
+            kind = ("food", "book", "other")[article % 3]
+            line = basket.lines[article] = {"kind": kind, "price": 1.5 + article, "quantity": 0, "sum": 0.0}
+        line["quantity"] = line["quantity"] % most + 1
+        line["sum"] = line["quantity"] * line["price"]
         basket.updates += 1
-    net = 0.0
+    total = 0.0
     for line in basket.lines.values():
-        net += line["price"]
-    net *= 1 - SETTINGS.discounts[basket.customer]
-    basket.total = net if net >= SETTINGS.free_shipping else net + SETTINGS.shipping
-
-
-BASKETS = 256  # far more than threads: when the queue comes back to a basket, its last transaction has long ended
+        total += line["sum"] * (1 + settings.tax_rates[line["kind"]])
+    total *= 1 - settings.discounts[basket.customer]
+    basket.total = total if total >= settings.free_shipping else total + settings.shipping
 
 
 def independent(transaction, count):
     """Each on a basket of its own, by shared settings that nobody changes."""
+    settings = Settings()
     baskets = [Basket(number) for number in range(min(count, BASKETS))]
     for number in range(count):
-        transaction.add(fill, baskets[number % len(baskets)], number)
+        transaction.add(fill, baskets[number % len(baskets)], settings, number)
     return lambda: sum(basket.updates for basket in baskets)
 
 
@@ -87,46 +87,54 @@ def counter(transaction, count):
 
 KEYS = 1000
 WRITES = 0.05  # the share of transactions that write
-LOOKED_UP = 20  # keys in one transaction: a page of articles
+ORDERED = 3  # articles in an order
+MONTHS = 12
 
 
 def article_table():
-    return {"article-%d" % number: (1.5 + number * 0.25, number % 50) for number in range(KEYS)}
+    """Name of the article: (price, stock)."""
+    return {article_name(number): (1.5 + number * 0.25, number % 50) for number in range(KEYS)}
 
 
-def quote(table, names):
-    """A small piece of a request: looks up a page of articles and words an offer, under 10 microseconds."""
-    total = 0.0
-    words = []
-    for position, name in enumerate(names):
+def article_name(number):
+    return "article-%d" % number
+
+
+def quote(table, order):
+    """A small request, about 15 microseconds: looks the ordered articles up and words an offer with instalments."""
+    lines = []
+    for item in order.split():
+        name, _, quantity = item.partition("*")
         price, stock = table[name]
-        if stock:
-            price *= 1 - 0.01 * position
-            total += price
-            words.append("%s: %.2f" % (name, price))
-        else:
-            words.append("%s is sold out" % name)
-    words.append("together %.2f" % total)
-    return "; ".join(words)
+        debt = price * min(int(quantity), stock)
+        rate = round(debt * 1.03 / MONTHS, 2)
+        lines.append("%s: %.2f, or %d times %.2f" % (name, debt, MONTHS, rate))
+        for month in range(MONTHS):
+            debt = debt * 1.005 - rate
+            lines.append("    after month %d: %.2f" % (month + 1, debt))
+    return "\n".join(lines)
 
 
 def restock(table, name, stock):
-    """The write: one key gets a new value, after the same kind of work."""
+    """A small request that writes: sets one key, then answers like the others."""
     price, _ = table[name]
-    table[name] = (round(price * 1.001, 4), stock)
-    return quote(table, [name])
+    table[name] = (price, stock)
+    return quote(table, name + "*1")
 
 
 def read_mostly(transaction, count):
-    """95 % look up 20 of the 1,000 keys of one dict and word an offer, 5 % set one key."""
+    """Requests to one dict with 1,000 keys: 95 % look three of them up and word an offer, 5 % set one.
+
+    The names come as text of their own, as they would from a client.
+    """
     table = article_table()
-    names = list(table)
     chance = random.Random(1)
     for number in range(count):
         if chance.random() < WRITES:
-            transaction.add(restock, table, chance.choice(names), number % 50)
+            transaction.add(restock, table, article_name(chance.randrange(KEYS)), number % 50)
         else:
-            transaction.add(quote, table, chance.choices(names, k=LOOKED_UP))
+            items = [article_name(chance.randrange(KEYS)) + "*2" for _ in range(ORDERED)]
+            transaction.add(quote, table, " ".join(items))
     return lambda: len(table)
 
 
@@ -141,10 +149,9 @@ def put(table, name, value):
 def read_mostly_bare(transaction, count):
     """The same with nothing but one look-up, or one write: what is left is the queue and the engine."""
     table = article_table()
-    names = list(table)
     chance = random.Random(1)
     for number in range(count):
-        name = chance.choice(names)
+        name = article_name(chance.randrange(KEYS))
         if chance.random() < WRITES:
             transaction.add(put, table, name, number)
         else:

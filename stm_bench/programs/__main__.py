@@ -1,19 +1,22 @@
 """Runs one program in this process, plain or each round of it in one transaction: for profilers.
 
 python -m stm_bench.programs richards --transaction --rounds 3 --size 5
-valgrind --tool=callgrind python -m stm_bench.programs richards --plain --rounds 1 --size 2
+valgrind --tool=callgrind python -m stm_bench.programs richards --transaction --rounds 3 --size 1
+
+The first round of a transaction also puts the barriers in: what one more round costs is the difference between a run
+with that round and a run without.
 """
 
-import argparse
 import sys
 
 from stm_bench import engine_worker
+from stm_bench.errors import OneLineParser
 from stm_bench.primes import positive
 from stm_bench.programs import PROGRAMS, load
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="stm_bench.programs", description=__doc__.splitlines()[0])
+    parser = OneLineParser(prog="stm_bench.programs", description=__doc__.partition("\n")[0])
     parser.add_argument("program", choices=PROGRAMS)
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--plain", action="store_const", dest="how", const="plain")
