@@ -328,6 +328,8 @@ dict_delete(int d, int k)
     Tx *tx = self->tx;
     if (locks_apply() && lock_exclusive(tx, cell_of(dicts[d], WHOLE), &first) < 0)
         return refused();
+    if (locks_apply())
+        order_inserted_keys_of(tx, dicts[d]);
     PyObject *old;
     if (PyDict_GetItemRef(dicts[d], keys[k], &old) == 0) {
         record(GET, d, k, 0, 0);
@@ -346,6 +348,8 @@ dict_scan(int d)
 {
     if (locks_apply() && lock_shared_container(self->tx, cell_of(dicts[d], WHOLE)) < 0)
         return refused();
+    if (locks_apply())
+        order_inserted_keys_of(self->tx, dicts[d]);
     PyObject *items = PyDict_Items(dicts[d]);
     int n = (int)PyList_GET_SIZE(items);
     record(SCAN, d, n, 0, 0);
@@ -366,8 +370,7 @@ use_dict(void)
     int d = choose(DICTS), k = choose(KEYS);
     switch (choose(12)) {
     case 0:
-        /* One that has inserted a key looks at others' only after its commit. */
-        return self->inserted[d] ? 0 : dict_scan(d);
+        return dict_scan(d);
     case 1:
         return dict_delete(d, k);
     case 2: case 3: case 4: case 5: case 6:
