@@ -99,6 +99,7 @@ static _Thread_local Worker *self;
 static int n_threads, n_transactions;
 static uint64_t seed;
 static Transaction **transactions;
+static PyObject **functions;    /* what they run, which they let go of */
 static uint64_t *tickets;       /* by transaction */
 static _Atomic int next_transaction;
 static Worker workers[MAX_THREADS];
@@ -870,6 +871,7 @@ set_up(void)
     rollback_verifier = object_new_immortal(&Native_Type, sizeof(Native));
     rollback_verifier->call = verify_rollback;
     transactions = calloc(n_transactions, sizeof *transactions);
+    functions = calloc(n_transactions, sizeof *functions);
     tickets = calloc(n_transactions, sizeof *tickets);
     for (int i = 0; i < n_transactions; i++) {
         if (mix(seed * 5 + i) % 200 == 0)
@@ -878,7 +880,7 @@ set_up(void)
         f->native.call = run_transaction;
         f->transaction = i;
         Transaction *t = object_new_immortal(&Transaction_Type, sizeof(Transaction));
-        t->function = (PyObject *)f;
+        t->function = functions[i] = (PyObject *)f;
         t->args = no_arguments;
         t->age = atomic_fetch_add(&stm_next_age, 1);
         int p = predecessor_of(i);
