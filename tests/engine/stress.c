@@ -152,9 +152,15 @@ none(void)
 
 /* The engine asks these of files that are not part of this program. */
 int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
-int exclusive_for(Tx *tx, const char *what, PyObject *o) { (void)tx; (void)what; (void)o; return 0; }
 PyObject *stm_instrument;
 int stm_barriers_off;
+
+int
+exclusive_for(Tx *tx, const char *what, PyObject *o)
+{
+    /* Functions of this program need no instrumentation. */
+    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE, what);
+}
 
 /* An operation has been refused: only an abort may be the reason. */
 static int
