@@ -99,6 +99,7 @@ static _Thread_local Worker *self;
 static int n_threads, n_transactions;
 static uint64_t seed;
 static Transaction **transactions;
+static PyObject **functions;    /* what they run, which they let go of */
 static uint64_t *tickets;       /* by transaction */
 static _Atomic int next_transaction;
 static Worker workers[MAX_THREADS];
@@ -151,9 +152,15 @@ none(void)
 
 /* The engine asks these of files that are not part of this program. */
 int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
-int exclusive_for(Tx *tx, const char *what, PyObject *o) { (void)tx; (void)what; (void)o; return 0; }
 PyObject *stm_instrument;
 int stm_barriers_off;
+
+int
+exclusive_for(Tx *tx, const char *what, PyObject *o)
+{
+    /* Functions of this program need no instrumentation. */
+    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE, what);
+}
 
 /* An operation has been refused: only an abort may be the reason. */
 static int
@@ -328,6 +335,8 @@ dict_delete(int d, int k)
     Tx *tx = self->tx;
     if (locks_apply() && lock_exclusive(tx, cell_of(dicts[d], WHOLE), &first) < 0)
         return refused();
+    if (locks_apply())
+        order_inserted_keys_of(tx, dicts[d]);
     PyObject *old;
     if (PyDict_GetItemRef(dicts[d], keys[k], &old) == 0) {
         record(GET, d, k, 0, 0);
@@ -346,6 +355,8 @@ dict_scan(int d)
 {
     if (locks_apply() && lock_shared_container(self->tx, cell_of(dicts[d], WHOLE)) < 0)
         return refused();
+    if (locks_apply())
+        order_inserted_keys_of(self->tx, dicts[d]);
     PyObject *items = PyDict_Items(dicts[d]);
     int n = (int)PyList_GET_SIZE(items);
     record(SCAN, d, n, 0, 0);
@@ -366,8 +377,7 @@ use_dict(void)
     int d = choose(DICTS), k = choose(KEYS);
     switch (choose(12)) {
     case 0:
-        /* One that has inserted a key looks at others' only after its commit. */
-        return self->inserted[d] ? 0 : dict_scan(d);
+        return dict_scan(d);
     case 1:
         return dict_delete(d, k);
     case 2: case 3: case 4: case 5: case 6:
@@ -867,6 +877,7 @@ set_up(void)
     rollback_verifier = object_new_immortal(&Native_Type, sizeof(Native));
     rollback_verifier->call = verify_rollback;
     transactions = calloc(n_transactions, sizeof *transactions);
+    functions = calloc(n_transactions, sizeof *functions);
     tickets = calloc(n_transactions, sizeof *tickets);
     for (int i = 0; i < n_transactions; i++) {
         if (mix(seed * 5 + i) % 200 == 0)
@@ -875,7 +886,7 @@ set_up(void)
         f->native.call = run_transaction;
         f->transaction = i;
         Transaction *t = object_new_immortal(&Transaction_Type, sizeof(Transaction));
-        t->function = (PyObject *)f;
+        t->function = functions[i] = (PyObject *)f;
         t->args = no_arguments;
         t->age = atomic_fetch_add(&stm_next_age, 1);
         int p = predecessor_of(i);

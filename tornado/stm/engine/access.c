@@ -556,6 +556,8 @@ open_whole_read(Tx *tx, PyObject *obj)
         if (captured(tx, obj, OPENED_READ))
             return check_doomed(tx);
         result = lock_shared_container(tx, cell_of(obj, WHOLE));
+        if (result == 0)
+            order_inserted_keys_of(tx, obj);
         break;
     case KIND_ITERATOR:
         return open_iter(tx, obj);
@@ -1010,6 +1012,7 @@ open_whole_write(Tx *tx, PyObject *obj)
             return check_doomed(tx);
         if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
             return -1;
+        order_inserted_keys_of(tx, obj);
         return log_all(tx, obj, kind);
     case KIND_ITERATOR:
     case KIND_GENERATOR:
@@ -1058,6 +1061,7 @@ open_dict_delete(Tx *tx, PyObject *dict, PyObject *key)
     bool first;
     if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0)
         return -1;
+    order_inserted_keys_of(tx, dict);
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
     PyObject *value;

@@ -196,6 +196,7 @@ typedef struct Tx {
     Py_ssize_t n_owned, cap_owned;
     Undo *undo;
     Py_ssize_t n_undo, cap_undo;
+    Py_ssize_t unordered;           /* at most so many entries are of inserted keys to be put in order */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
@@ -355,6 +356,7 @@ Undo *undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *o
 void undo_rollback(Tx *tx);
 void undo_forget(Tx *tx, Py_ssize_t from);
 void order_inserted_keys(Tx *tx);
+void order_inserted_keys_of(Tx *tx, PyObject *dict);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);

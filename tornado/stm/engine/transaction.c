@@ -142,10 +142,10 @@ tx_end(Tx *tx)
     locks_release(tx);
     uint32_t epoch = atomic_load(&tx->epoch) + 1;
     if (epoch > EPOCH_MAX) {
-        /* Others may be reading; what they find is no mark of the present epoch before
-         * and after. */
+        /* Others may be reading: to them the transaction is over from here on (as in
+         * mark_place()). */
         for (size_t i = 0; i < (size_t)MARK_BUCKETS * MARK_WAYS; i++)
-            atomic_store_explicit(&tx->marks[i], 0, memory_order_relaxed);
+            atomic_store_explicit(&tx->marks[i], 0, memory_order_release);
         epoch = 1;
     }
     atomic_store(&tx->ticket, 0);
@@ -233,9 +233,6 @@ release(Tx *tx, int after)
 void
 forget_past(Tx *tx)
 {
-    tx_pause(tx);
-    order_inserted_keys(tx);
-    tx_resume(tx);
     undo_forget(tx, 0);
     Py_CLEAR(tx->fresh);
 }
@@ -258,9 +255,7 @@ tx_commit(Tx *tx)
     if (tx->txn != NULL)
         tx->txn->commit_number = atomic_load(&tx->ticket);
     interruptible(tx);
-    tx_pause(tx);
     order_inserted_keys(tx);
-    tx_resume(tx);
     run_deferred(tx);
     interruptible(tx);
     count_one(&tx->commits);

@@ -10,8 +10,11 @@
  * moves the keys that it has inserted to the end, if others came in between, and
  * takes its turn with those that commit insertions into the same dict just now.
  * Whoever could see the order waits meanwhile: reading a whole dict excludes
- * the intention to write.  Deletions own the whole dict, and a rollback puts
- * the key back where it stood.
+ * the intention to write.  So a transaction that has inserted keys and then locks the
+ * whole moves them at that moment already: who inserted before it has committed, nobody
+ * else will before its end.  So does one that becomes exclusive, for what it inserts
+ * from there on is not logged.  Deletions own the whole dict, and a rollback puts the
+ * key back where it stood.
  */
 #include "stm.h"
 
@@ -33,6 +36,8 @@ undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old)
         tx->undo = p;
         tx->cap_undo = cap;
     }
+    if (kind == UNDO_DICT_SET && old == NULL)
+        tx->unordered++;
     Undo *u = &tx->undo[tx->n_undo++];
     *u = (Undo){kind, 0, Py_XNewRef(obj), Py_XNewRef(key), Py_XNewRef(old), NULL};
     return u;
@@ -249,6 +254,8 @@ undo_forget(Tx *tx, Py_ssize_t from)
         Py_XDECREF(u.key);
         Py_XDECREF(u.obj);
     }
+    if (from == 0)
+        tx->unordered = 0;
 }
 
 /* ---- Order of inserted keys -------------------------------------------------- */
@@ -300,25 +307,52 @@ move_to_end(PyObject *dict, PyObject *key)
         PyErr_FormatUnraisable("tornado.stm: while ordering the keys of a dict");
 }
 
+static bool
+is_unordered(const Undo *u)
+{
+    return u->kind == UNDO_DICT_SET && u->old == NULL && u->n == 0;
+}
+
+/* Entry i is of the first key that this transaction has inserted into its dict and that
+ * is not in its place for good. Put that and those after it there; u.n says so then. */
+static void
+order_from(Tx *tx, Py_ssize_t i)
+{
+    Undo *u = tx->undo;
+    PyObject *dict = u[i].obj;
+    tx_pause(tx);
+    bool ok = keys_at_end(dict, u + i, tx->n_undo - i);
+    for (Py_ssize_t j = i; j < tx->n_undo; j++) {
+        if (u[j].obj == dict && is_unordered(&u[j])) {
+            u[j].n = 1;
+            tx->unordered--;
+            if (!ok)
+                move_to_end(dict, u[j].key);
+        }
+    }
+    tx_resume(tx);
+}
+
 /* At commit, still owning the keys: make the order of insertion that of commit. */
 void
 order_inserted_keys(Tx *tx)
 {
-    Undo *u = tx->undo;
-    Py_ssize_t n = tx->n_undo;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        /* Entries that share a dict are told by u.n: 1 marks "looked at". */
-        if (u[i].kind != UNDO_DICT_SET || u[i].old != NULL || u[i].n)
-            continue;
-        PyObject *dict = u[i].obj;
-        wait_for_earlier_inserters(tx, cell_of(dict, WHOLE));
-        bool ok = keys_at_end(dict, u + i, n - i);
-        for (Py_ssize_t j = i; j < n; j++) {
-            if (u[j].kind == UNDO_DICT_SET && u[j].obj == dict && u[j].old == NULL) {
-                u[j].n = 1;
-                if (!ok)
-                    move_to_end(dict, u[j].key);
-            }
+    for (Py_ssize_t i = 0; tx->unordered > 0 && i < tx->n_undo; i++) {
+        if (is_unordered(&tx->undo[i])) {
+            wait_for_earlier_inserters(tx, cell_of(tx->undo[i].obj, WHOLE));
+            order_from(tx, i);
+        }
+    }
+}
+
+/* The same for one dict, the whole of which this transaction has just locked. */
+void
+order_inserted_keys_of(Tx *tx, PyObject *dict)
+{
+    for (Py_ssize_t i = 0; tx->unordered > 0 && i < tx->n_undo; i++) {
+        if (tx->undo[i].obj == dict && is_unordered(&tx->undo[i])) {
+            order_from(tx, i);
+            return;
         }
     }
 }
