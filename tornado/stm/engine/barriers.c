@@ -360,9 +360,7 @@ BARRIER(import_name)
 /* ---- Calls ---------------------------------------------------------------------------- */
 
 /* Unlike the others these act in an exclusive transaction too: functions get
- * instrumented there as well, and effects are deferred in their order. A call is
- * what could see that something lives which nobody but the undo log refers to
- * (gc.collect, a weak reference), so what became exclusive lets go of it here. */
+ * instrumented there as well, and effects are deferred in their order. */
 #define CALL_BARRIER(name) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
     static PyObject *name(PyObject *Py_UNUSED(self)) \
@@ -373,8 +371,6 @@ BARRIER(import_name)
         tx->constructing = NULL; \
         if (UNLIKELY(name##_work(tx, site(tx)) < 0)) \
             return NULL; \
-        if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo)) \
-            forget_past(tx); \
         return Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
