@@ -2,12 +2,14 @@
 
 import builtins
 import dis
+import enum
 import functools
 import gc
 import importlib
 import logging
 import sys
 import threading
+import types
 import weakref
 
 import pytest
@@ -411,3 +413,91 @@ def test_what_an_aborted_attempt_made_is_never_finalized():
     assert aborted_once(step)
     gc.collect()
     assert finalized == [1]
+
+
+def test_only_the_instrumenters_own_code_is_trusted():
+    """Its library imports `enum.IntFlag`, which programs use too: without barriers nothing of it would be rolled back."""
+    flagged = {
+        function.__qualname__ for function in gc.get_objects()
+        if isinstance(function, types.FunctionType) and function.__module__ in ("enum", "abc", "typing", "types")
+        and function.__code__.co_flags & _engine.CO_TRUSTED
+    }
+    assert flagged == set()
+
+
+def test_what_an_enum_remembers_is_rolled_back():
+    class Mode(enum.IntFlag):
+        READ = 1
+        WRITE = 2
+
+    run(lambda: ~Mode.READ)  # Flag.__invert__ is called from C; now it has barriers
+
+    class Mode(enum.IntFlag):  # noqa: F811
+        READ = 1
+        WRITE = 2
+
+    before = vars(Mode.READ).copy()
+
+    def step():
+        Mode.READ._inverted_ = Mode.WRITE
+        assert ~Mode.WRITE == 1
+
+    assert aborted_once(step)
+    assert vars(Mode.READ) == before and "_inverted_" not in vars(Mode.WRITE)
+
+
+def test_the_end_of_the_interpreter_is_silent(monkeypatch):
+    """Modules are emptied before the last objects die."""
+    from tornado.stm import finalizers, instrument
+
+    reported = []
+    function = types.FunctionType((lambda: None).__code__.replace(co_name="dies"), {})
+    run(function)
+    hook = sys.unraisablehook
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reported.append(report.exc_value))
+    monkeypatch.setattr(finalizers, "core", None)
+    monkeypatch.setattr(instrument, "_done", None)
+    hook(types.SimpleNamespace(exc_type=_engine.Abort))
+    del function
+    gc.collect()
+    assert reported == []
+
+
+def test_a_finalizer_of_an_aborted_attempt_does_nothing_unknown():
+    unknown, interval, died, box = sys.setswitchinterval, sys.getswitchinterval(), [], Box(None)
+
+    class Dies:
+        def __del__(self):
+            unknown(interval)  # a C function that the engine does not know, before any barrier that opens something
+            died.append(self)
+
+    def step():
+        box.value = Dies()
+
+    for _ in range(2):  # __del__ has no barriers the first time
+        assert aborted_once(step)
+        assert box.value is None and died == []
+
+
+def test_what_a_rolled_back_generator_had_made_does_not_act_when_it_dies():
+    alive = Box(0)
+
+    class Counted:
+        def __init__(self):
+            alive.value += 1
+
+        def __del__(self):
+            alive.value -= 1
+
+    def numbers():
+        yield 1
+        counted = Counted()
+        yield counted
+
+    generator = run(numbers)
+    run(generator.__next__)
+    for _ in range(2):
+        assert aborted_once(lambda: next(generator))
+        assert alive.value == 0
+    next(generator)
+    assert alive.value == 1

@@ -170,7 +170,8 @@ def _instrumented(code, namespace):
     shadowed = frozenset(name for name in ASSUMED_BUILTINS if name in namespace)
     key = id(code)
     if key not in _done:
-        _done[key] = weakref.ref(code, lambda _: _done.pop(key, None)), {}
+        forget = _done.pop  # found now: the code may outlive this module when the interpreter ends
+        _done[key] = weakref.ref(code, lambda _: forget(key, None)), {}
     variants = _done[key][1]
     if (rebound, shadowed) not in variants:
         variants[rebound, shadowed] = instrument_code(code, shadowed, rebound, frozenset())
@@ -672,16 +673,17 @@ def activate():
 
 
 def _trust_module(module):
-    """What the instrumenter itself runs must not be instrumented, nor be looked at each time it starts."""
+    """What the instrumenter itself runs must not be instrumented, nor be looked at each time it starts.
+
+    Only the module's own functions: what it imports from elsewhere, such as `enum.IntFlag`, is the program's too.
+    """
     for value in list(vars(module).values()):
-        if isinstance(value, types.FunctionType):
-            _trust_code(value)
-        elif isinstance(value, type):
-            for member in list(vars(value).values()):
-                member = getattr(member, "__func__", member)
-                for function in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
-                    if isinstance(function, types.FunctionType):
-                        _trust_code(function)
+        members = vars(value).values() if isinstance(value, type) else [value]
+        for member in list(members):
+            member = getattr(member, "__func__", member)
+            for function in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
+                if isinstance(function, types.FunctionType) and function.__globals__ is vars(module):
+                    _trust_code(function)
 
 
 def _trust_code(function):

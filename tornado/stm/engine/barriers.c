@@ -363,9 +363,7 @@ BARRIER(import_name)
 /* ---- Calls ---------------------------------------------------------------------------- */
 
 /* Unlike the others these act in an exclusive transaction too: functions get
- * instrumented there as well, and effects are deferred in their order. A call is
- * what could see that something lives which nobody but the undo log refers to
- * (gc.collect, a weak reference), so what became exclusive lets go of it here. */
+ * instrumented there as well, and effects are deferred in their order. */
 static inline Tx *
 entering_call(void)
 {
@@ -376,14 +374,6 @@ entering_call(void)
     return tx;
 }
 
-static inline int
-leaving_call_barrier(Tx *tx, int result)
-{
-    if (result == 0 && UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
-        forget_past(tx);
-    return result;
-}
-
 #define CALL_BARRIER(name) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
     static PyObject *name(PyObject *Py_UNUSED(self)) \
@@ -391,7 +381,7 @@ leaving_call_barrier(Tx *tx, int result)
         Tx *tx = entering_call(); \
         if (tx == NULL) \
             return Py_None; \
-        return leaving_call_barrier(tx, name##_work(tx, site(tx))) < 0 ? NULL : Py_None; \
+        return UNLIKELY(name##_work(tx, site(tx)) < 0) ? NULL : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
 
@@ -423,7 +413,7 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
 static __attribute__((noinline)) PyObject *
 open_call(Tx *tx, _PyStackRef *at, int n)
 {
-    return leaving_call_barrier(tx, before_stack_call(tx, at, n, NULL)) < 0 ? NULL : Py_None;
+    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
 }
 
 static PyObject *
@@ -438,7 +428,7 @@ call(PyObject *Py_UNUSED(self))
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
     if (LIKELY(PyFunction_Check(callable))
         && LIKELY(((PyCodeObject *)PyFunction_GET_CODE(callable))->co_flags & CO_STM_ANY)
-        && NOTHING_LEFT(tx) && LIKELY(tx->open))
+        && NOTHING_LEFT(tx))
         return Py_None;
     return open_call(tx, at, n);
 }
@@ -459,7 +449,7 @@ call_builtin(PyObject *self)
         if (exclusive_for(tx, "another function under the name of the builtin", builtin) < 0)
             return NULL;
     }
-    return leaving_call_barrier(tx, before_stack_call(tx, at, n, NULL)) < 0 ? NULL : Py_None;
+    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
 }
 
 CALL_BARRIER(call_kw)

@@ -538,6 +538,10 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
                    : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
     }
+    /* The call of a C function (gc.collect, a weak reference) could tell that
+     * something lives which nobody but the undo log refers to. */
+    if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
+        forget_past(tx);
     if (e == NULL || e->twin == NULL)
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;

@@ -412,6 +412,8 @@ become_inevitable(Tx *tx, int grade, const char *why)
 {
     if (tx->grade >= grade)
         return 0;
+    if (tx->releasing == AFTER_ABORT)
+        return abort_self(tx);      /* a finalizer of what never was */
     if (stm_log_on)
         log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
     if (grade == GRADE_EXCLUSIVE)
