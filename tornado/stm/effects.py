@@ -335,6 +335,7 @@ CALLS = """
     builtins.divmod PURE
     builtins.format DEEP
     builtins.getattr GETS_ATTR
+    builtins.globals PURE
     builtins.hasattr GETS_ATTR
     builtins.hash PURE
     builtins.hex PURE

@@ -1,8 +1,8 @@
 """Puts barriers into the bytecode of functions, as transactions come to call them.
 
 A *barrier* is the negation of an object of ours, right before the instruction that it opens objects for (see
-``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`; an instruction that is neither
-there nor in `NO_BARRIER` makes the transaction exclusive.
+``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`, which ones need none, and why, is
+`NO_BARRIER`; an instruction in neither, of a later interpreter, makes the transaction exclusive.
 
 Barriers are left out where they can do nothing:
 
@@ -30,19 +30,22 @@ BARRIERS = {
     "CALL": ("call", None),
     "CALL_FUNCTION_EX": ("call_ex", None),
     "CALL_KW": ("call_kw", None),
+    "CHECK_EG_MATCH": ("group", None),
     "COMPARE_OP": ("compare", None),
     "CONTAINS_OP": ("contains", None),
     "CONVERT_VALUE": ("deep", None),
     "DELETE_ATTR": ("attr_delete", "name"),
     "DELETE_DEREF": ("cell_write", None),
-    "DELETE_GLOBAL": ("unknown", "opcode"),
+    "DELETE_GLOBAL": ("global_delete", "name"),
+    "DELETE_NAME": ("name_delete", "name"),
     "DELETE_SUBSCR": ("item_delete", None),
-    "DICT_MERGE": ("iterate", None),
-    "DICT_UPDATE": ("iterate", None),
+    "DICT_MERGE": ("mapping", None),
+    "DICT_UPDATE": ("mapping", None),
     "FORMAT_SIMPLE": ("deep", None),
     "FORMAT_WITH_SPEC": ("deep_second", None),
     "GET_AITER": ("iterate", None),
     "GET_ANEXT": ("iterate", None),
+    "GET_AWAITABLE": ("iterate", None),
     "GET_ITER": ("iterate", None),
     "GET_LEN": ("truth", None),
     "GET_YIELD_FROM_ITER": ("iterate", None),
@@ -51,14 +54,20 @@ BARRIERS = {
     "LIST_EXTEND": ("iterate", None),
     "LOAD_ATTR": ("attr_read", "name"),
     "LOAD_DEREF": ("cell_read", None),
+    "LOAD_FROM_DICT_OR_DEREF": ("name_or_cell", None),
+    "LOAD_FROM_DICT_OR_GLOBALS": ("name_or_global", "name"),
+    "LOAD_NAME": ("name_read", "name"),
     "LOAD_SUPER_ATTR": ("super_attr", "name"),
+    "MATCH_CLASS": ("match_class", None),
+    "MATCH_KEYS": ("match_keys", None),
     "RAISE_VARARGS": ("raising", None),
-    "MATCH_KEYS": ("deep_second", None),
     "SEND": ("send", None),
+    "SETUP_ANNOTATIONS": ("name_write", None),
     "SET_UPDATE": ("iterate", None),
     "STORE_ATTR": ("attr_write", "name"),
     "STORE_DEREF": ("cell_write", None),
     "STORE_GLOBAL": ("global_write", "name"),
+    "STORE_NAME": ("name_write", "name"),
     "STORE_SLICE": ("slice_write", None),
     "STORE_SUBSCR": ("item_write", None),
     "TO_BOOL": ("truth", None),
@@ -69,37 +78,99 @@ BARRIERS = {
     "WITH_EXCEPT_START": ("with_except", None),
 }
 
-#: barriers that only code which can suspend needs
+#: what depends on more than the instruction's name: `_Rewriter.choose` decides whether, and which
+BARRIERS_BY_ARGUMENT = {
+    "BINARY_OP": ("binary", None),  # or "item_read" where it subscripts
+    "CALL_INTRINSIC_1": (None, None),  # `INTRINSICS`
+    "CALL_INTRINSIC_2": (None, None),
+    "LOAD_GLOBAL": ("global_read", "name"),  # names that functions of the module rebind
+}
+
+#: Barriers that only code which can suspend needs.  What these instructions work on was made in the same activation, and
+#: lies on its stack: a list under construction, the iterator of a loop, an exception that was caught.  Where that
+#: survives a transaction on the stack of a suspended frame, a rollback has to put it back.
 SUSPENDABLE_BARRIERS = {
-    "DICT_MERGE": ("comprehension_update", None),
-    "DICT_UPDATE": ("comprehension_update", None),
+    "DICT_MERGE": ("comprehension_merge", None),
+    "DICT_UPDATE": ("comprehension_merge", None),
     "FOR_ITER": ("iterate", None),
     "LIST_APPEND": ("comprehension_append", None),
     "LIST_EXTEND": ("comprehension_extend", None),
+    "MAP_ADD": ("comprehension_put", None),
+    "RERAISE": ("reraising", None),
     "SET_ADD": ("comprehension_add", None),
     "SET_UPDATE": ("comprehension_update", None),
-    "MAP_ADD": ("comprehension_put", None),
 }
 
-#: instructions that touch nothing shared: the frame's own variables and stack, constants, control flow
-NO_BARRIER = set("""
-    ANNOTATIONS_PLACEHOLDER BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TEMPLATE
-    BUILD_TUPLE CACHE CALL_INTRINSIC_2 CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COPY COPY_FREE_VARS DELETE_FAST
-    DELETE_NAME END_ASYNC_FOR END_FOR END_SEND EXIT_INIT_CHECK EXTENDED_ARG FOR_ITER GET_AWAITABLE INTERPRETER_EXIT IS_OP
-    JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD LIST_APPEND LOAD_BUILD_CLASS LOAD_COMMON_CONSTANT LOAD_CONST
-    LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK
-    LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_LOCALS LOAD_NAME LOAD_SMALL_INT LOAD_SPECIAL MAKE_CELL MAKE_FUNCTION MAP_ADD
-    MATCH_MAPPING MATCH_SEQUENCE NOP NOT_TAKEN POP_EXCEPT POP_ITER POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
-    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL RERAISE RESUME RETURN_GENERATOR
-    RETURN_VALUE SETUP_ANNOTATIONS SET_ADD SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_MAYBE_NULL
-    STORE_FAST_STORE_FAST STORE_NAME SWAP UNARY_NOT YIELD_VALUE
-""".split())
+#: why an instruction needs no barrier -> the instructions
+NO_BARRIER = {
+    "moves within the frame: its variables, its stack, the cells themselves but not what is in them": """
+        COPY COPY_FREE_VARS DELETE_FAST LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW
+        LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST MAKE_CELL POP_ITER POP_TOP PUSH_NULL STORE_FAST STORE_FAST_LOAD_FAST
+        STORE_FAST_STORE_FAST SWAP""",
+    "reads a constant": "LOAD_COMMON_CONSTANT LOAD_CONST LOAD_SMALL_INT",
+    "pushes the namespace of a class body; what is read from it has barriers": "LOAD_LOCALS",
+    "reads the builtins, which are only changed exclusively": "LOAD_BUILD_CLASS",
+    "looks a method up in a class, and classes are only changed exclusively": "LOAD_SPECIAL",
+    "looks at the type's flags": "MATCH_MAPPING MATCH_SEQUENCE",
+    "looks at what is immutable: identities, bools, the classes of an exception": """
+        CHECK_EXC_MATCH IS_OP POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE UNARY_NOT""",
+    "jumps": """
+        CACHE EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD NOP NOT_TAKEN RESUME""",
+    "makes an object; hashing and comparing keys is Python code with barriers of its own, or C code on immutable objects": """
+        BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TEMPLATE BUILD_TUPLE
+        MAKE_FUNCTION RETURN_GENERATOR""",
+    "completes an object that this activation has just made, or (FOR_ITER) steps an iterator that GET_ITER has opened": """
+        FOR_ITER LIST_APPEND MAP_ADD SET_ADD SET_FUNCTION_ATTRIBUTE""",
+    "leaves the frame, or a loop": "END_FOR END_SEND RETURN_VALUE YIELD_VALUE",
+    "passes on the exception that is being handled; the way into a handler has a barrier (`_Rewriter.result`)": """
+        CLEANUP_THROW END_ASYNC_FOR POP_EXCEPT PUSH_EXC_INFO RERAISE""",
+}
 
-#: CALL_INTRINSIC_1 functions that touch nothing shared; printing and `import *` are not among them
-INTRINSICS = set("""
-    INTRINSIC_STOPITERATION_ERROR INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_LIST_TO_TUPLE INTRINSIC_UNARY_POSITIVE
-    INTRINSIC_TYPEVAR INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS
-""".split())
+#: instructions that are never in the code that a transaction calls, and why
+NEVER_IN_CODE = {
+    "the compiler replaces it before there is a code object": """
+        ANNOTATIONS_PLACEHOLDER JUMP JUMP_IF_FALSE JUMP_IF_TRUE JUMP_NO_INTERRUPT LOAD_CLOSURE POP_BLOCK SETUP_CLEANUP
+        SETUP_FINALLY SETUP_WITH STORE_FAST_MAYBE_NULL""",
+    "only in frames of the interpreter itself": "EXIT_INIT_CHECK INTERPRETER_EXIT",
+    "the interpreter puts it into its own copy of the code; co_code has the original": "ENTER_EXECUTOR",
+    "unassigned": "RESERVED",
+}
+
+#: function of CALL_INTRINSIC_1 or CALL_INTRINSIC_2 -> its barrier
+INTRINSIC_BARRIERS = {
+    "INTRINSIC_UNARY_POSITIVE": ("truth", None),
+    "INTRINSIC_PREP_RERAISE_STAR": ("group", None),
+    "INTRINSIC_IMPORT_STAR": ("unknown", "import of all names of a module"),
+    "INTRINSIC_PRINT": ("unknown", "printing of an expression statement"),
+}
+
+#: why such a function needs no barrier -> the functions
+INTRINSICS_WITHOUT_BARRIER = {
+    "makes an object": """
+        INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_PARAMSPEC INTRINSIC_STOPITERATION_ERROR INTRINSIC_SUBSCRIPT_GENERIC
+        INTRINSIC_TYPEALIAS INTRINSIC_TYPEVAR INTRINSIC_TYPEVARTUPLE INTRINSIC_TYPEVAR_WITH_BOUND
+        INTRINSIC_TYPEVAR_WITH_CONSTRAINTS""",
+    "works on an object that this activation has just made": """
+        INTRINSIC_LIST_TO_TUPLE INTRINSIC_SET_FUNCTION_TYPE_PARAMS INTRINSIC_SET_TYPEPARAM_DEFAULT""",
+    "only says that there is no such function": "INTRINSIC_1_INVALID INTRINSIC_2_INVALID",
+}
+
+
+#: Methods that C code calls, name -> barrier before they return: what they return is looked into by that code.
+RETURN_BARRIERS = {
+    "__iter__": ("iterable_returned", None),
+    "keys": ("iterable_returned", None),
+    **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"), ("truth", None)),
+}
+
+
+def words(groups):
+    """The words of all groups of such a table."""
+    return frozenset(name for group in groups.values() for name in group.split())
+
+
+WITHOUT_BARRIER = words(NO_BARRIER)
+INTRINSICS = words(INTRINSICS_WITHOUT_BARRIER)
 
 #: functions whose result is a number whatever they are given
 NUMERIC_BUILTINS = {name: getattr(builtins, name) for name in ("len", "int", "float", "ord", "hash", "id")}
@@ -230,7 +301,10 @@ def _instructions(code, *names):
 
 
 def _collect_stored_globals(code, names):
-    names.update(instruction.argval for instruction in _instructions(code, "STORE_GLOBAL"))
+    names.update(instruction.argval for instruction in _instructions(code, "STORE_GLOBAL", "DELETE_GLOBAL"))
+    if "globals" in code.co_names:
+        # globals()["name"] = ...: any constant may be such a name.
+        names.update(const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             _collect_stored_globals(const, names)
@@ -521,10 +595,9 @@ class _Rewriter:
             return None if _variable(item.arg) in self.stable else BARRIERS[name]
         if name == "LOAD_GLOBAL":
             return ("global_read", item.arg[1]) if item.arg[1] in self.rebound else None
-        if name == "LOAD_NAME":
-            return ("global_read", item.arg) if item.arg in self.rebound else None
-        if name == "CALL_INTRINSIC_1":
-            return None if item.arg.name in INTRINSICS else ("unknown", item.arg.name)
+        if name in ("CALL_INTRINSIC_1", "CALL_INTRINSIC_2"):
+            function = item.arg.name
+            return None if function in INTRINSICS else INTRINSIC_BARRIERS.get(function, ("unknown", function))
         if name in ("LOAD_ATTR", "STORE_ATTR"):
             attribute = item.arg[1] if name == "LOAD_ATTR" else item.arg
             kind = BARRIERS[name][0]
@@ -540,14 +613,16 @@ class _Rewriter:
         if self.suspends and name in SUSPENDABLE_BARRIERS:
             return SUSPENDABLE_BARRIERS[name]
         if name == "RAISE_VARARGS" and not item.arg:
-            return None
+            return "raising_again", None
+        if name == "RETURN_VALUE" and not self.suspends and self.code.co_name in RETURN_BARRIERS:
+            return None if self.known(1) in (NUMBER, INERT) else RETURN_BARRIERS[self.code.co_name]
+        if name == "SETUP_ANNOTATIONS":
+            return "name_write", "__annotations__"
         if name in BARRIERS:
             kind, source = BARRIERS[name]
-            if source == "name":
-                arg = item.arg
-                return kind, arg[-1] if isinstance(arg, tuple) else arg
-            return kind, name if source == "opcode" else None
-        if name in NO_BARRIER:
+            arg = item.arg
+            return kind, (arg[-1] if isinstance(arg, tuple) else arg) if source == "name" else None
+        if name in WITHOUT_BARRIER:
             return None
         return "unknown", name
 

@@ -20,6 +20,9 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_setobject.h"
 
+/* Containers are followed that deep into one another. */
+#define MAX_DEPTH 100
+
 /* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
 #define SNAPSHOT_TAKEN 1ull
 
@@ -229,9 +232,28 @@ dict_of_instance(PyObject *obj)
     return dict;
 }
 
+/* What raising an exception sets is locked with the exception as a whole. */
+static bool
+set_by_raising(PyObject *obj, PyObject *name)
+{
+    static PyObject *names[4];
+    if (!PyExceptionInstance_Check(obj))
+        return false;
+    static const char *const texts[4] = {"__traceback__", "__context__", "__cause__", "__suppress_context__"};
+    for (int i = 0; i < 4; i++) {
+        if (names[i] == NULL)
+            names[i] = PyUnicode_InternFromString(texts[i]);
+        if (name == names[i] || (names[i] != NULL && PyUnicode_Equal(name, names[i])))
+            return true;
+    }
+    return false;
+}
+
 static int
 lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
 {
+    if (UNLIKELY(set_by_raising(obj, name)))
+        return lock_shared(tx, cell_of(obj, WHOLE));
     PyDictValues *v = inline_values(obj);
     if (v != NULL && lock_shared(tx, attr_cell(v, name)) < 0)
         return -1;
@@ -264,6 +286,15 @@ lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
 /* What the type says of the name: nothing but code, or state of the C object? */
 enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
 
+/* A data descriptor in C that nobody has declared, like a field of a ctypes structure. */
+static bool
+is_unknown_descriptor(PyObject *d)
+{
+    PyTypeObject *t = Py_TYPE(d);
+    return t->tp_descr_set != NULL && t != &PyProperty_Type && !is_python_class(t)
+        && classify(t) == KIND_UNKNOWN;
+}
+
 static int
 name_in_type(PyTypeObject *type, PyObject *name, PyObject **descr)
 {
@@ -275,7 +306,7 @@ name_in_type(PyTypeObject *type, PyObject *name, PyObject **descr)
     }
     if (Py_IS_TYPE(d, &PyMemberDescr_Type) || Py_IS_TYPE(d, &PyGetSetDescr_Type))
         return is_python_class(PyDescr_TYPE(d)) ? NAME_SLOT : NAME_C_STATE;
-    return NAME_CODE;
+    return is_unknown_descriptor(d) ? NAME_C_STATE : NAME_CODE;
 }
 
 static bool
@@ -328,20 +359,50 @@ log_exception_field(Tx *tx, PyObject *exception, const char *field)
     return u == NULL ? -1 : 0;
 }
 
-/* The exception is about to be raised, which sets its traceback and context. */
+/* The exception is about to be raised, which sets its traceback, context and cause. */
 int
 open_exception(Tx *tx, PyObject *exception)
 {
     bool first;
+    if (captured(tx, exception, OPENED_WRITE))
+        return check_doomed(tx);
     if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
+    /* Undone backwards: setting the cause sets __suppress_context__ as well. */
     if (log_exception_field(tx, exception, "__traceback__") < 0
         || log_exception_field(tx, exception, "__suppress_context__") < 0
-        || log_exception_field(tx, exception, "__context__") < 0)
+        || log_exception_field(tx, exception, "__context__") < 0
+        || log_exception_field(tx, exception, "__cause__") < 0)
         return -1;
     return 0;
+}
+
+/* Splitting a group copies what its parts say to new groups, their notes among it. */
+int
+open_exception_group(Tx *tx, PyObject *exception, int depth)
+{
+    if (!PyExceptionInstance_Check(exception))
+        return check_doomed(tx);
+    if (open_exception(tx, exception) < 0)
+        return -1;
+    if (!PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup))
+        return 0;
+    if (depth > MAX_DEPTH)
+        return exclusive_for(tx, "deeply nested", exception);
+    static PyObject *notes_name;
+    if (notes_name == NULL)
+        notes_name = PyUnicode_InternFromString("__notes__");
+    if (open_attr_read(tx, exception, notes_name) < 0)
+        return -1;
+    PyObject *notes = _PyObject_GenericGetAttrWithDict(exception, notes_name, NULL, 1);
+    int r = notes == NULL ? 0 : open_iter(tx, notes);
+    Py_XDECREF(notes);
+    PyObject *parts = ((PyBaseExceptionGroupObject *)exception)->excs;
+    for (Py_ssize_t i = 0; r == 0 && parts != NULL && i < PyTuple_GET_SIZE(parts); i++)
+        r = open_exception_group(tx, PyTuple_GET_ITEM(parts, i), depth + 1);
+    return r;
 }
 
 int
@@ -418,10 +479,15 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         return 0;       /* a property or a descriptor in Python: its own barriers */
     }
     if (where == NAME_C_STATE) {
-        raw = PyExceptionInstance_Check(obj);
+        raw = PyExceptionInstance_Check(obj) && Py_TYPE(descr)->tp_descr_set != NULL
+            && !is_unknown_descriptor(descr);
         if (!raw) {
             Py_DECREF(descr);
             return exclusive_for(tx, "assignment to an attribute of", obj);
+        }
+        if (set_by_raising(obj, name)) {
+            Py_DECREF(descr);
+            return open_exception(tx, obj);
         }
     }
     if (where == NAME_SLOT) {
@@ -446,9 +512,6 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         PyErr_Clear();
     PyDictValues *v = inline_values(obj);
     if (old == NULL && v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
-        return -1;
-    if (raw && is_name(name, "__cause__") && PyExceptionInstance_Check(obj)
-        && log_exception_field(tx, obj, "__suppress_context__") < 0)
         return -1;
     Undo *u = undo_push(tx, UNDO_ATTR, obj, name, old);
     Py_XDECREF(old);
@@ -484,7 +547,8 @@ int
 open_global_write(Tx *tx, PyObject *globals, PyObject *name)
 {
     PyObject *rebound = globals_rebound(globals);
-    bool barriers = rebound != Py_None && PySequence_Contains(rebound, name) == 1;
+    bool barriers = rebound != Py_None && PyUnicode_CheckExact(name)
+        && PySequence_Contains(rebound, name) == 1;
     Py_DECREF(rebound);
     if (!barriers)
         return exclusive_for(tx, "assignment to the module global", name);
@@ -579,8 +643,6 @@ open_whole_read(Tx *tx, PyObject *obj)
         note_opened(tx, obj, OPENED_READ);
     return result;
 }
-
-#define MAX_DEPTH 100
 
 /* Everything that C code may come to read from here: comparing, printing,
  * encoding. It does not look into instances: their methods are Python. */
@@ -777,13 +839,46 @@ open_struct(Tx *tx, PyObject *obj)
     return open_c_iterator(tx, obj, 0);
 }
 
+/* C code will call this method, if there is one, and go on with what it returns: what
+ * nobody has opened, unless the method does before it returns. The instrumenter has those
+ * do so that were defined under that name. */
+static int
+open_through_method(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
+    bool known = method == NULL || method == Py_None;
+    if (!known && PyFunction_Check(method)) {
+        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
+        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
+    }
+    Py_XDECREF(method);
+    return known ? check_doomed(tx) : exclusive_for(tx, "iteration by another method of", obj);
+}
+
+/* An object that C code takes for a mapping: it asks for its keys. */
+int
+open_mapping(Tx *tx, PyObject *obj)
+{
+    static PyObject *keys_name;
+    if (kind_of(tx, obj) != KIND_INSTANCE)
+        return open_iter(tx, obj);
+    if (keys_name == NULL)
+        keys_name = PyUnicode_InternFromString("keys");
+    return open_through_method(tx, obj, keys_name);
+}
+
 static int
 open_iter_depth(Tx *tx, PyObject *obj, int depth)
 {
+    static PyObject *iter_name;
     if (depth > MAX_DEPTH)
         return exclusive_for(tx, "deeply nested", obj);
     Kind kind = kind_of(tx, obj);
     switch (kind) {
+    case KIND_INSTANCE:
+        if (iter_name == NULL)
+            iter_name = PyUnicode_InternFromString("__iter__");
+        return open_through_method(tx, obj, iter_name);
     case KIND_GENERATOR:
         return open_generator(tx, obj);
     case KIND_ITERATOR:
@@ -1095,8 +1190,7 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     if (h <= 0)
         return h;
     if (is_module_dict(dict))
-        return PyUnicode_CheckExact(key) && !del ? open_global_write(tx, dict, key)
-                                                 : exclusive_for(tx, "change of globals()", NULL);
+        return open_global_write(tx, dict, key);
     bool first;
     PyDictValues *v = embedding_values(dict);
     if (v != NULL) {

@@ -146,14 +146,88 @@ BARRIER(made)
 }
 
 BARRIER(attr_delete) { return open_attr_delete(tx, operand(s, 1), name_operand, false); }
+
+/* ---- Exceptions: raising one sets its traceback, its context and its cause ------------- */
+
+/* The exception that is being handled in this frame or below, or NULL. */
+static PyObject *
+handled_exception(Tx *tx)
+{
+    _PyErr_StackItem *item = tx->tstate->exc_info;
+    while ((item->exc_value == NULL || item->exc_value == Py_None) && item->previous_item != NULL)
+        item = item->previous_item;
+    return item->exc_value == Py_None ? NULL : item->exc_value;
+}
+
 BARRIER(raising)
 {
     UNUSED_NAME;
     PyObject *exception = operand(s, instruction_arg(s) == 2 ? 2 : 1);
+    if (!PyExceptionInstance_Check(exception))
+        return check_doomed(tx);
+    if (_PyObject_IsUniquelyReferenced(exception)) {
+        /* Only this stack knows it: what undo entries refer to has more references. */
+        note_captured(tx, exception);
+        return check_doomed(tx);
+    }
+    /* The interpreter cuts it out of the chain of contexts that becomes its own. */
+    PyObject *o = handled_exception(tx), *context;
+    for (int depth = 0; o != NULL && o != exception && depth < 1000; o = context, depth++) {
+        context = PyException_GetContext(o);
+        Py_XDECREF(context);
+        if (context == exception && open_exception(tx, o) < 0)
+            return -1;
+    }
+    return open_exception(tx, exception);
+}
+
+/* raise without an operand */
+BARRIER(raising_again)
+{
+    UNUSED_NAME;
+    UNUSED_SITE;
+    PyObject *exception = handled_exception(tx);
+    return exception == NULL ? check_doomed(tx) : open_exception(tx, exception);
+}
+
+/* What was caught before a suspension leaves its handler, or `finally`, after it. */
+BARRIER(reraising)
+{
+    UNUSED_NAME;
+    PyObject *exception = operand(s, 1);
     return PyExceptionInstance_Check(exception) ? open_exception(tx, exception) : check_doomed(tx);
 }
+
+/* except*: a group is split, and with it what its parts say. */
+BARRIER(group) { UNUSED_NAME; return open_exception_group(tx, operand(s, 2), 0); }
+
+/* ---- Names: globals, class bodies, what exec runs -------------------------------------- */
+
 BARRIER(global_read) { return open_global_read(tx, s.frame->f_globals, name_operand); }
 BARRIER(global_write) { return open_global_write(tx, s.frame->f_globals, name_operand); }
+BARRIER(global_delete) { return open_key_write(tx, s.frame->f_globals, name_operand, true); }
+
+static int
+open_name(Tx *tx, PyObject *namespace, PyObject *globals, PyObject *name)
+{
+    if (namespace != NULL && namespace != globals && open_key_read(tx, namespace, name) < 0)
+        return -1;
+    return open_global_read(tx, globals, name);
+}
+
+BARRIER(name_read) { return open_name(tx, s.frame->f_locals, s.frame->f_globals, name_operand); }
+BARRIER(name_or_global) { return open_name(tx, operand(s, 1), s.frame->f_globals, name_operand); }
+BARRIER(name_write)
+{
+    PyObject *namespace = s.frame->f_locals;
+    return namespace == NULL ? check_doomed(tx) : open_key_write(tx, namespace, name_operand, false);
+}
+BARRIER(name_delete)
+{
+    PyObject *namespace = s.frame->f_locals;
+    return namespace == NULL ? check_doomed(tx) : open_key_write(tx, namespace, name_operand, true);
+}
+
 BARRIER(unknown) { UNUSED_SITE; return exclusive_for(tx, "the instruction", name_operand); }
 BARRIER(handler) { UNUSED_SITE; UNUSED_NAME; return check_doomed(tx); }
 
@@ -175,6 +249,42 @@ BARRIER(slice_write)
     return open_iter(tx, operand(s, 4)) < 0 ? -1 : open_whole_write(tx, operand(s, 3));
 }
 
+/* Does looking for an item take what the container makes then, which nobody has opened? */
+static bool
+makes_items(Tx *tx, PyObject *container, Kind kind)
+{
+    (void)tx;
+    if (kind == KIND_GENERATOR)
+        return true;
+    if (kind == KIND_ITERATOR)
+        return !PyDictViewSet_Check(container) && !PyDictValues_Check(container);
+    if (kind != KIND_INSTANCE)
+        return false;
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__contains__");
+    PyObject *method = _PyType_LookupRef(Py_TYPE(container), name);
+    bool python = method != NULL && PyFunction_Check(method);
+    Py_XDECREF(method);
+    return !python;
+}
+
+/* Something whose comparison never looks into containers. */
+static bool
+is_deep_inert(Tx *tx, PyObject *o, int depth)
+{
+    Kind kind = kind_of(tx, o);
+    if (kind != KIND_TUPLE || !PyTuple_Check(o) || depth > 4)
+        return kind != KIND_TUPLE && kind != KIND_LIST && kind != KIND_DICT && kind != KIND_ODICT
+            && kind != KIND_SET && kind != KIND_DEQUE && kind != KIND_BYTEARRAY && kind != KIND_BUFFER
+            && kind != KIND_PROXY && kind != KIND_ITERATOR && kind != KIND_UNKNOWN;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+        if (!is_deep_inert(tx, PyTuple_GET_ITEM(o, i), depth + 1))
+            return false;
+    }
+    return true;
+}
+
 BARRIER(contains)
 {
     UNUSED_NAME;
@@ -184,11 +294,24 @@ BARRIER(contains)
         return open_key_read(tx, container, item);
     if (kind_of(tx, item) == KIND_INERT)
         return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
+    if (makes_items(tx, container, kind) && !is_deep_inert(tx, item, 0))
+        return exclusive_for(tx, "a look for a container in the items of", container);
     return open_deep_read(tx, item, 0) < 0 || open_deep_read(tx, container, 0) < 0
         || open_iter(tx, container) < 0 ? -1 : 0;
 }
 
 BARRIER(iterate) { UNUSED_NAME; return open_iter(tx, operand(s, 1)); }
+BARRIER(mapping) { UNUSED_NAME; return open_mapping(tx, operand(s, 1)); }
+
+/* Before the return of an __iter__ or keys, which C code may call and go on with what it
+ * gets. What nothing else refers to has just been made. */
+BARRIER(iterable_returned)
+{
+    UNUSED_NAME;
+    PyObject *o = operand(s, 1);
+    bool view = PyDictViewSet_Check(o) || PyDictValues_Check(o);
+    return _PyObject_IsUniquelyReferenced(o) && !view ? check_doomed(tx) : open_iter(tx, o);
+}
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
@@ -232,6 +355,13 @@ BARRIER(comprehension_update)
         return -1;
     return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
 }
+BARRIER(comprehension_merge)
+{
+    UNUSED_NAME;
+    if (open_mapping(tx, operand(s, 1)) < 0)
+        return -1;
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
+}
 BARRIER(comprehension_add)
 {
     UNUSED_NAME;
@@ -241,6 +371,56 @@ BARRIER(comprehension_put)
 {
     UNUSED_NAME;
     return open_whole_write(tx, operand(s, 2 + instruction_arg(s)));
+}
+
+/* ---- match --------------------------------------------------------------------------- */
+
+/* case Class(...): gets attributes of the subject, those in the pattern and those that
+ * __match_args__ names for its positional parts. */
+BARRIER(match_class)
+{
+    UNUSED_NAME;
+    PyObject *subject = operand(s, 3), *type = operand(s, 2), *names = operand(s, 1);
+    int positional = instruction_arg(s);
+    if (!PyType_Check(type) || !PyTuple_Check(names))
+        return check_doomed(tx);
+    if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
+        return exclusive_for(tx, "a pattern of the class", type);
+    if (positional > 0) {
+        PyObject *key = PyUnicode_InternFromString("__match_args__");
+        PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
+        Py_XDECREF(key);
+        int r = 0;
+        for (int i = 0; args != NULL && PyTuple_Check(args) && r == 0 && i < positional
+             && i < PyTuple_GET_SIZE(args); i++) {
+            PyObject *name = PyTuple_GET_ITEM(args, i);
+            r = PyUnicode_Check(name) ? open_attr_read(tx, subject, name) : 0;
+        }
+        if (r == 0 && args != NULL && !PyTuple_Check(args) && Py_TYPE(args)->tp_descr_get != NULL)
+            r = exclusive_for(tx, "a pattern of the class", type);
+        Py_XDECREF(args);
+        if (r < 0)
+            return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        if (open_attr_read(tx, subject, PyTuple_GET_ITEM(names, i)) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
+}
+
+/* case {key: ...}: by subject.get() */
+BARRIER(match_keys)
+{
+    UNUSED_NAME;
+    PyObject *subject = operand(s, 2), *keys = operand(s, 1);
+    if (!PyTuple_Check(keys))
+        return check_doomed(tx);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
+        if (open_key_read(tx, subject, PyTuple_GET_ITEM(keys, i)) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
 }
 
 static int
@@ -284,7 +464,7 @@ OPERATOR_BARRIER(binary)
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
         && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
             || ka == KIND_BYTEARRAY || ka == KIND_ODICT)) {
-        if (open_iter(tx, b) < 0)
+        if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, b) : open_iter(tx, b)) < 0)
             return -1;
         return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, a)
                                                        : open_whole_write(tx, a);
@@ -302,18 +482,24 @@ OPERATOR_BARRIER(compare)
         /* Something inert never looks into a container. */
         PyObject *o = ka == KIND_INERT ? b : a;
         Kind k = ka == KIND_INERT ? kb : ka;
-        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY ? open_whole_read(tx, o)
-                                                                            : check_doomed(tx);
+        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY || k == KIND_BUFFER
+            ? open_whole_read(tx, o) : check_doomed(tx);
     }
     return open_deep_read(tx, a, 0) < 0 ? -1 : open_deep_read(tx, b, 0);
 }
 
-/* super().name: only the C state of an undeclared type could be read here. */
+/* super().name: a slot, or the state of a C type, that a base class gives access to; with
+ * the object's own class and name it has the same lock. Methods that only classes have, by
+ * their names, need none. */
 BARRIER(super_attr)
 {
-    UNUSED_NAME;
     PyObject *self = operand(s, 1);
-    return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name_operand) : check_doomed(tx);
+    bool method = instruction_arg(s) & 1;
+    Py_ssize_t n = PyUnicode_GET_LENGTH(name_operand);
+    if (method && n > 4 && PyUnicode_READ_CHAR(name_operand, 0) == '_'
+        && PyUnicode_READ_CHAR(name_operand, 1) == '_' && PyUnicode_READ_CHAR(name_operand, n - 1) == '_')
+        return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name_operand) : check_doomed(tx);
+    return open_attr_read(tx, self, name_operand);
 }
 
 static PyObject *
@@ -323,6 +509,14 @@ cell_at(Site s)
 }
 
 BARRIER(cell_read) { UNUSED_NAME; return open_cell_read(tx, cell_at(s)); }
+BARRIER(name_or_cell)
+{
+    UNUSED_NAME;
+    PyObject *names = _PyFrame_GetCode(s.frame)->co_localsplusnames;
+    if (open_key_read(tx, operand(s, 1), PyTuple_GET_ITEM(names, instruction_arg(s))) < 0)
+        return -1;
+    return open_cell_read(tx, cell_at(s));
+}
 BARRIER(cell_write) { UNUSED_NAME; return open_cell_write(tx, cell_at(s)); }
 
 /* import name: free of effects once the module is there. */
@@ -521,6 +715,12 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(super_attr),
     ENTRY(global_read),
     ENTRY(global_write),
+    ENTRY(global_delete),
+    ENTRY(name_read),
+    ENTRY(name_write),
+    ENTRY(name_delete),
+    ENTRY(name_or_global),
+    ENTRY(name_or_cell),
     ENTRY(cell_read),
     ENTRY(cell_write),
     ENTRY(item_read),
@@ -530,6 +730,8 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(slice_write),
     ENTRY(contains),
     ENTRY(iterate),
+    ENTRY(mapping),
+    ENTRY(iterable_returned),
     ENTRY(send),
     ENTRY(truth),
     ENTRY(deep),
@@ -539,6 +741,7 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(comprehension_append),
     ENTRY(comprehension_extend),
     ENTRY(comprehension_update),
+    ENTRY(comprehension_merge),
     ENTRY(comprehension_add),
     ENTRY(comprehension_put),
     ENTRY(import_name),
@@ -548,6 +751,11 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(call_ex),
     ENTRY(with_except),
     ENTRY(raising),
+    ENTRY(raising_again),
+    ENTRY(reraising),
+    ENTRY(group),
+    ENTRY(match_class),
+    ENTRY(match_keys),
     ENTRY(handler),
     ENTRY(unknown),
     {NULL, NULL},

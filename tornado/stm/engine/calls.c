@@ -355,6 +355,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RESUMES:
+        /* throw(exception): it gets a traceback. */
+        for (Py_ssize_t i = 1; i < a.n; i++) {
+            if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
+                return -1;
+        }
         return open_generator(tx, receiver);
     case EFFECT_ADVANCES:
         return open_iter(tx, receiver);
