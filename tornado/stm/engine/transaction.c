@@ -233,9 +233,6 @@ release(Tx *tx, int after)
 void
 forget_past(Tx *tx)
 {
-    tx_pause(tx);
-    order_inserted_keys(tx);
-    tx_resume(tx);
     undo_forget(tx, 0);
     Py_CLEAR(tx->fresh);
 }
@@ -258,9 +255,7 @@ tx_commit(Tx *tx)
     if (tx->txn != NULL)
         tx->txn->commit_number = atomic_load(&tx->ticket);
     interruptible(tx);
-    tx_pause(tx);
-    order_inserted_keys(tx);
-    tx_resume(tx);
+    order_inserted_keys(tx, NULL);
     run_deferred(tx);
     interruptible(tx);
     count_one(&tx->commits);
