@@ -5,6 +5,7 @@ import os
 import random
 from operator import methodcaller
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -51,7 +52,21 @@ def calls_of(program, module):
     return [(getattr(module, way), *steps) for way, *steps in program]
 
 
-PROGRAMS = testing.programs(STEPS, ways=("perform", "perform_all"))
+def names_in(code):
+    """The names that the code, and code nested in it, refers to."""
+    nested = [names_in(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return set(code.co_names).union(*nested)
+
+
+#: the operations that have to do with each part of the heap: those of a program must meet, or nothing can go wrong
+POOLS = [
+    pool
+    for part in sorted(vars(concurrent.Heap()))
+    if (pool := [step for step in STEPS if part in names_in(concurrent.OPERATIONS[step[0]].__code__)])
+]
+PROGRAMS = st.lists(st.sampled_from(POOLS), min_size=1, max_size=2).flatmap(
+    lambda pools: testing.programs(sum(pools, []), ways=("perform", "perform_all"))
+)
 #: combinations of (threads, aborts, delays); which one a program gets depends on its seed
 SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02), (4, 0.05, 0.01), (6, 0, 0.1)]
 

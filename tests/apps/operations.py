@@ -2,8 +2,7 @@
 
 An operation is a function ``op(h, n, m)`` of the heap and small numbers from 0 to 7, one for each feature of the language
 that transactions must get right.  Operations may raise; nothing that they return depends on what Python leaves open (the
-order of a set, when an object dies, addresses).  The integers in sets are so small that their order is that of their
-values.
+order of a set, when an object dies, addresses).
 
 *Purses* are places of every kind that hold coins.  Coins move between purses and are neither made nor lost, so a
 transaction that counts them notices if it sees another one half done.
@@ -551,7 +550,7 @@ async def working(things, log):
         log.append(n)
         for thing in things:
             log.append([thing, await pause(thing)])
-        async for n in ticking(log):
+        async for n in ticking([]):  # it says that it is closed when it dies, and who knows when that is
             if n > 4:
                 break
             log.append([n async for n in some(n)])
@@ -677,8 +676,8 @@ class Heap:
             itertools.starmap(pow, [(2, 2), (3, 2)]), itertools.takewhile(bool, [1, 2, 0]), iter(reversed("abc")),
             itertools.permutations("abc"), itertools.tee(iter(plain))[0], re.finditer("a", "banana"),
         ]
-        self.live = iter(self.list)  # over what operations change
-        self.live_keys = None
+        self.live = iter(self.list)  # over what operations change, as are these
+        self.lives = [None] * 6
 
     def observe(self):
         """What is compared: everything, and then what is left in the iterators."""
@@ -1849,7 +1848,7 @@ def set_updated(h, n):
 
 @op
 def set_iterated(h):
-    return [n for n in h.set], {n * 2 for n in h.set if n}, sum(h.set)
+    return sorted([n for n in h.set]), {n * 2 for n in h.set if n}, sum(h.set)
 
 
 @op
@@ -2348,15 +2347,51 @@ def iterator_replaced(h):
     h.live = iter(h.list)
 
 
-@op
-def iterator_of_changing_dict(h, n):
-    if h.live_keys is None:
-        h.live_keys = iter(h.words)
+def next_of(h, i, changing):
+    """The next item of an iterator over something that changes; a new iterator when this one has come to its end."""
+    if h.lives[i] is None:
+        h.lives[i] = iter(changing)
     try:
-        return next(h.live_keys)
+        return next(h.lives[i])
     except (RuntimeError, StopIteration) as e:
-        h.live_keys = None
+        h.lives[i] = None
         return type(e).__name__
+
+
+@op
+def iterator_of_changing_words(h):
+    return next_of(h, 0, h.words)
+
+
+@op
+def iterator_of_changing_numbers(h):
+    return next_of(h, 1, h.numbers.items())
+
+
+@op
+def iterator_of_changing_dict(h):
+    return next_of(h, 2, reversed(h.dict))
+
+
+@op
+def iterator_of_changing_ordered_dict(h):
+    return next_of(h, 3, h.ordered)
+
+
+@op
+def iterator_of_changing_deque(h):
+    return next_of(h, 4, h.deque)
+
+
+@op
+def iterator_of_changing_bytes(h):
+    return next_of(h, 5, h.bytes)
+
+
+@op
+def iterator_of_list_reversed(h):
+    h.live = reversed(h.list)
+    return next(h.live)
 
 
 @op

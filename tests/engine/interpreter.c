@@ -508,6 +508,32 @@ PyList_Append(PyObject *list, PyObject *item)
     return 0;
 }
 
+/* ---- Sets ------------------------------------------------------------------------------------------------ */
+
+/* Of immortal objects, told by their identity: a list. */
+PyObject *
+PySet_New(PyObject *items)
+{
+    (void)items;
+    return PyList_New(0);
+}
+
+int
+PySet_Add(PyObject *set, PyObject *item)
+{
+    return PyList_Append(set, item);
+}
+
+int
+PySet_Contains(PyObject *set, PyObject *item)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(set); i++) {
+        if (PyList_GET_ITEM(set, i) == item)
+            return 1;
+    }
+    return 0;
+}
+
 /* ---- Dicts ---------------------------------------------------------------------------------------------- */
 
 /* The layout is CPython's, since the engine looks into it; the index is not used. */

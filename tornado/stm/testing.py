@@ -365,7 +365,9 @@ def _look_at_attributes(obj):
     except AttributeError:
         attributes = {}
     parts += [(f".{name}", value) for name, value in attributes.items()]
-    for cls in type(obj).__mro__:
+    # The attributes of C exceptions are either in `args` or say how the interpreter came to raise it.
+    classes = [] if isinstance(obj, BaseException) else type(obj).__mro__
+    for cls in classes:
         for name, member in vars(cls).items():
             if isinstance(member, types.MemberDescriptorType) and not name.startswith("__"):
                 try:

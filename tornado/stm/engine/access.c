@@ -567,6 +567,30 @@ open_global_write(Tx *tx, PyObject *globals, PyObject *name)
     return u == NULL ? -1 : 0;
 }
 
+/* All of a container of keys, at `place`: now it can be seen in which order they are. */
+static int
+lock_whole_shared(Tx *tx, const void *place)
+{
+    Cell whole = cell_of(place, WHOLE);
+    if (lock_shared_container(tx, whole) < 0)
+        return -1;
+    if (has_inserted(tx, whole))
+        order_inserted_keys(tx, place);
+    return 0;
+}
+
+static int
+lock_whole_owned(Tx *tx, const void *place)
+{
+    bool first;
+    Cell whole = cell_of(place, WHOLE);
+    if (lock_exclusive(tx, whole, &first) < 0)
+        return -1;
+    if (has_inserted(tx, whole))
+        order_inserted_keys(tx, place);
+    return 0;
+}
+
 /* ---- Whole objects ---------------------------------------------------------------------- */
 
 /* All attributes of an instance through its dict: each of them, and, against new
@@ -575,7 +599,7 @@ static int
 open_all_attributes(Tx *tx, PyObject *dict)
 {
     PyDictValues *v = embedding_values(dict);
-    if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
+    if (lock_whole_shared(tx, v) < 0)
         return -1;
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
@@ -619,9 +643,7 @@ open_whole_read(Tx *tx, PyObject *obj)
     case KIND_SET:
         if (captured(tx, obj, OPENED_READ))
             return check_doomed(tx);
-        result = lock_shared_container(tx, cell_of(obj, WHOLE));
-        if (result == 0)
-            order_inserted_keys_of(tx, obj);
+        result = lock_whole_shared(tx, obj);
         break;
     case KIND_ITERATOR:
         return open_iter(tx, obj);
@@ -1092,7 +1114,6 @@ open_whole_write(Tx *tx, PyObject *obj)
     if (opened(tx, obj, OPENED_WRITE))
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
-    bool first;
     switch (kind) {
     case KIND_DICT:
         if (is_module_dict(obj) || embedding_values(obj) != NULL)
@@ -1105,9 +1126,8 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_BYTEARRAY:
         if (captured(tx, obj, OPENED_WRITE))
             return check_doomed(tx);
-        if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+        if (lock_whole_owned(tx, obj) < 0)
             return -1;
-        order_inserted_keys_of(tx, obj);
         return log_all(tx, obj, kind);
     case KIND_ITERATOR:
     case KIND_GENERATOR:
@@ -1153,10 +1173,8 @@ position_of(PyObject *dict, PyObject *key, PyObject **actual)
 static int
 open_dict_delete(Tx *tx, PyObject *dict, PyObject *key)
 {
-    bool first;
-    if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0)
+    if (lock_whole_owned(tx, dict) < 0)
         return -1;
-    order_inserted_keys_of(tx, dict);
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
     PyObject *value;

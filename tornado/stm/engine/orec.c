@@ -140,7 +140,7 @@ mark_withdraw(Placed p)
     atomic_store_explicit(p.at, p.before, memory_order_release);
 }
 
-/* Does the other thread hold a mark on the cell with one of these modes?
+/* Does the thread hold a mark on the cell with one of these modes?
  * `any` counts a mark of every mode, intent-read too. */
 static bool
 mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
@@ -155,6 +155,13 @@ mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
             return true;
     }
     return false;
+}
+
+/* May this transaction have the intention to write keys of the container? */
+bool
+has_inserted(Tx *tx, Cell container)
+{
+    return mark_of_other(tx, container, MODE_INTENT_WRITE, false);
 }
 
 /* Slot of some other thread whose marks conflict, or 0; *serial says which

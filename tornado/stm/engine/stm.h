@@ -294,6 +294,7 @@ int lock_intent_read(Tx *tx, Cell c);
 int lock_intent_write(Tx *tx, Cell c);
 int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
+bool has_inserted(Tx *tx, Cell container);
 void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
@@ -355,8 +356,7 @@ interruptible(Tx *tx)
 Undo *undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old);
 void undo_rollback(Tx *tx);
 void undo_forget(Tx *tx, Py_ssize_t from);
-void order_inserted_keys(Tx *tx);
-void order_inserted_keys_of(Tx *tx, PyObject *dict);
+void order_inserted_keys(Tx *tx, const void *place);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);

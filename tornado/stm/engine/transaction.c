@@ -255,7 +255,7 @@ tx_commit(Tx *tx)
     if (tx->txn != NULL)
         tx->txn->commit_number = atomic_load(&tx->ticket);
     interruptible(tx);
-    order_inserted_keys(tx);
+    order_inserted_keys(tx, NULL);
     run_deferred(tx);
     interruptible(tx);
     count_one(&tx->commits);
