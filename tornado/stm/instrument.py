@@ -633,6 +633,10 @@ class _Rewriter:
             Instr("POP_TOP", location=location),
         )
 
+    def handles_exceptions(self):
+        """Has this generator handlers besides the one around all of it, which turns StopIteration into an error?"""
+        return sum(isinstance(item, TryBegin) for item in self.bytecode) > 1
+
     def makes_objects(self):
         """Is this an ``__init__`` whose first argument is an ordinary variable?"""
         code = self.code
@@ -655,6 +659,8 @@ class _Rewriter:
                 self.out.append(Instr("LOAD_CONST", nested, location=item.location))
                 self.stack.append(None)
                 continue
+            if item.name == "RETURN_GENERATOR":
+                self.emit_barrier("born", self.handles_exceptions(), item.location)
             chosen = self.choose(i, item)
             if chosen is not None:
                 self.emit_barrier(*chosen, item.location)

@@ -823,8 +823,10 @@ open_referent(PyObject *o, void *arg)
 static int
 open_c_iterator(Tx *tx, PyObject *obj, int depth)
 {
-    bool first;
-    if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+    if (opened(tx, obj, OPENED_READ))
+        return check_doomed(tx);
+    bool first = false, mine = opened(tx, obj, OPENED_CAPTURED);
+    if (!mine && lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
         return -1;
     PyTypeObject *type = Py_TYPE(obj);
     bool plain = type == &PyRangeIter_Type;     /* three numbers, no references */
@@ -847,10 +849,12 @@ open_c_iterator(Tx *tx, PyObject *obj, int depth)
         u->mem = copy + sizeof(PyObject);
         u->n = type->tp_basicsize - (Py_ssize_t)sizeof(PyObject);
     }
-    if (!first || plain)
+    if (plain || !(first || mine))
         return 0;
     Visit v = {tx, 0, depth, type};
     type->tp_traverse(obj, open_referent, &v);
+    if (v.result == 0 && mine)
+        note(tx, obj, OPENED_READ, 1);
     return v.result;
 }
 
@@ -1430,6 +1434,8 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         return check_doomed(tx);
     if (kind_of(tx, deque) != KIND_DEQUE)
         return open_whole_write(tx, deque);
+    if (captured(tx, deque, OPENED_WRITE))
+        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(deque, WHOLE), &first) < 0)
         return -1;

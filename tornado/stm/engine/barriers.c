@@ -137,6 +137,23 @@ BARRIER(constructed)
     return check_doomed(tx);
 }
 
+/* Before RETURN_GENERATOR: tells the generator that this will make from older ones. The
+ * frame of a function has no use of its f_locals. The operand: can it handle exceptions? */
+static PyObject *
+born(PyObject *self)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return Py_None;
+    PyObject **birth = &tx->births[((Barrier *)self)->operand == Py_True];
+    if (*birth == NULL && (*birth = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) == NULL)
+        return NULL;
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    if (f->f_locals == NULL)
+        f->f_locals = Py_NewRef(*birth);
+    return Py_None;
+}
+
 /* After the display of a list, dict or set. */
 BARRIER(made)
 {
@@ -712,6 +729,7 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(special_write),
     ENTRY(constructed),
     ENTRY(made),
+    ENTRY(born),
     ENTRY(super_attr),
     ENTRY(global_read),
     ENTRY(global_write),

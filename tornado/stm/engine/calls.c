@@ -87,6 +87,37 @@ call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     return result;
 }
 
+/* Stands in for the type of a container or iterator: what it makes is captured. */
+static PyObject *
+call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *result = PyObject_Vectorcall(self, args, nargs, kwnames);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->live && (PyTypeObject *)self == Py_TYPE(result))
+        note_captured(tx, result);
+    return result;
+}
+
+static PyMethodDef call_captured_def = {"call_captured", _PyCFunction_CAST(call_captured),
+                                        METH_FASTCALL | METH_KEYWORDS, NULL};
+
+static bool
+makes_containers(PyObject *type)
+{
+    switch (classify((PyTypeObject *)type)) {
+    case KIND_LIST:
+    case KIND_DICT:
+    case KIND_SET:
+    case KIND_ODICT:
+    case KIND_DEQUE:
+    case KIND_BYTEARRAY:
+    case KIND_ITERATOR:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static PyMethodDef call_fresh_def = {"call_fresh", _PyCFunction_CAST(call_fresh),
                                      METH_FASTCALL | METH_KEYWORDS, NULL};
 
@@ -96,6 +127,11 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
     const void *key = key_of(callable);
     if (effect == EFFECT_CREATES) {
         twin = PyCFunction_New(&call_fresh_def, callable);
+        if (twin == NULL)
+            return -1;
+    }
+    else if (twin == NULL && PyType_Check(callable) && makes_containers(callable)) {
+        twin = PyCFunction_New(&call_captured_def, callable);
         if (twin == NULL)
             return -1;
     }

@@ -7,6 +7,9 @@
  * that lies on the frame's stack: the instrumenter puts a barrier before each
  * step of a loop that can suspend, and that barrier saves the iterator.
  *
+ * A generator made in the same transaction is captured memory (stm.h): an abort drops
+ * it.  It must not be finalized then, if it would handle that.
+ *
  * A generator that completed keeps its executable and drops the rest, so it
  * can be refilled in place; nothing of the frame moves, since the generator
  * object owns its memory.
@@ -74,6 +77,21 @@ snapshot(PyGenObject *g)
     return s;
 }
 
+/* 1: made in this transaction, nothing to save; -1: error. */
+static int
+generator_captured(Tx *tx, PyGenObject *g)
+{
+    PyObject *birth = g->gi_iframe.f_locals;
+    if (birth == NULL || (birth != tx->births[0] && birth != tx->births[1]))
+        return 0;
+    if (birth == tx->births[1] && !opened(tx, (PyObject *)g, OPENED_WRITE)) {
+        if (undo_push(tx, UNDO_BIRTH, (PyObject *)g, NULL, NULL) == NULL)
+            return -1;
+        note_opened(tx, (PyObject *)g, OPENED_WRITE);
+    }
+    return check_doomed(tx) < 0 ? -1 : 1;
+}
+
 /* Save the generator, and those that it delegates to, before they are resumed. */
 int
 open_generator(Tx *tx, PyObject *gen)
@@ -82,8 +100,9 @@ open_generator(Tx *tx, PyObject *gen)
         if (!PyGen_CheckExact(gen) && !PyCoro_CheckExact(gen) && !PyAsyncGen_CheckExact(gen))
             return depth == 0 ? 0 : open_iter(tx, gen);
         PyGenObject *g = (PyGenObject *)gen;
-        bool first;
-        if (lock_exclusive(tx, cell_of(gen, WHOLE), &first) < 0)
+        bool first = false;
+        int captured = g->gi_frame_state < FRAME_COMPLETED ? generator_captured(tx, g) : 0;
+        if (captured < 0 || (!captured && lock_exclusive(tx, cell_of(gen, WHOLE), &first) < 0))
             return -1;
         if (g->gi_frame_state == FRAME_EXECUTING)
             return 0;   /* by this very transaction: the interpreter complains */

@@ -183,7 +183,9 @@ typedef struct Tx {
     int open;                       /* live, and not exclusive: barriers have to open what they are for */
     uint64_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
     uintptr_t tid;                  /* ob_tid of what this thread allocates */
-    PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a fresh object */
+    PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
+    PyObject *births[2];            /* in f_locals of the frames of captured generators; [1]: of those
+                                       that have exception handlers of their own */
     int paused;                     /* depth of engine code inside a transaction */
     int grade;
     enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */

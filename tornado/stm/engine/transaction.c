@@ -152,6 +152,8 @@ tx_end(Tx *tx)
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
     atomic_store_explicit(&tx->serial, atomic_load(&tx->serial) + 1, memory_order_release);
     tx->live = tx->open = 0;
+    Py_CLEAR(tx->births[0]);
+    Py_CLEAR(tx->births[1]);
     inevitable_end(tx);
     atomic_store(&tx->status, TX_IDLE);
     wake_waiters();
