@@ -93,6 +93,7 @@ SUSPENDABLE_BARRIERS = {
     "DICT_MERGE": ("comprehension_merge", None),
     "DICT_UPDATE": ("comprehension_merge", None),
     "FOR_ITER": ("iterate", None),
+    "GET_ITER": ("get_iterator", None),
     "LIST_APPEND": ("comprehension_append", None),
     "LIST_EXTEND": ("comprehension_extend", None),
     "MAP_ADD": ("comprehension_put", None),
@@ -669,6 +670,8 @@ class _Rewriter:
             if item.name == "PUSH_EXC_INFO":
                 # A doomed transaction gets past no handler.
                 self.emit_barrier("handler", None, item.location)
+            elif item.name == "GET_ITER" and self.suspends:
+                self.emit_barrier("got_iterator", None, item.location)
             elif item.name in DISPLAYS:
                 self.emit_barrier("made", None, item.location)
             elif item.name == "RESUME" and self.makes_objects() and not started:

@@ -329,6 +329,27 @@ BARRIER(iterable_returned)
     bool view = PyDictViewSet_Check(o) || PyDictValues_Check(o);
     return _PyObject_IsUniquelyReferenced(o) && !view ? check_doomed(tx) : open_iter(tx, o);
 }
+
+/* GET_ITER in code that can suspend: there the iterator will be opened at each step. */
+BARRIER(get_iterator)
+{
+    UNUSED_NAME;
+    PyObject *iterable = operand(s, 1);
+    PyTypeObject *t = Py_TYPE(iterable);
+    tx->new_iterator = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type || t == &PySet_Type
+        || t == &PyRange_Type || t == &PyUnicode_Type;
+    return open_iter(tx, iterable);
+}
+
+BARRIER(got_iterator)
+{
+    UNUSED_NAME;
+    if (tx->new_iterator)
+        note_captured(tx, operand(s, 1));
+    tx->new_iterator = false;
+    return 0;
+}
+
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
@@ -748,6 +769,8 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(slice_write),
     ENTRY(contains),
     ENTRY(iterate),
+    ENTRY(get_iterator),
+    ENTRY(got_iterator),
     ENTRY(mapping),
     ENTRY(iterable_returned),
     ENTRY(send),

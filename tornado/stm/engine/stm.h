@@ -184,6 +184,7 @@ typedef struct Tx {
     uint64_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
     uintptr_t tid;                  /* ob_tid of what this thread allocates */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
+    bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
     PyObject *births[2];            /* in f_locals of the frames of captured generators; [1]: of those
                                        that have exception handlers of their own */
     int paused;                     /* depth of engine code inside a transaction */
