@@ -51,6 +51,16 @@ key_of(PyObject *callable)
     return callable;
 }
 
+/* What a C function or method does, if nothing has to be put in its place and its
+ * receiver is of the type that it was declared for; else EFFECT_NONE. */
+int
+plain_effect(PyObject *callable, PyObject *receiver)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    bool plain = e->twin == NULL && (e->owner == NULL || Py_IS_TYPE(receiver, e->owner));
+    return plain ? e->effect : EFFECT_NONE;
+}
+
 /* ---- Objects created in this transaction ------------------------------------------ */
 
 bool

@@ -481,6 +481,7 @@ typedef enum {
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
+int plain_effect(PyObject *callable, PyObject *receiver);
 int ensure_instrumented(Tx *tx, PyObject *func);
 extern PyTypeObject *stm_method_wrapper_type;
 extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
