@@ -1004,6 +1004,14 @@ inserts_missing_keys(PyObject *dict)
     return c_code;
 }
 
+/* All of it has been opened for reading, and no method makes items that are missed. */
+static void
+note_items(Tx *tx, PyObject *obj)
+{
+    if (opened(tx, obj, OPENED_READ))
+        note(tx, obj, OPENED_ITEMS, opened_at(tx, obj, OPENED_READ)->what & 1);
+}
+
 int
 open_key_read(Tx *tx, PyObject *obj, PyObject *key)
 {
@@ -1013,11 +1021,17 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
     if (kind != KIND_DICT && kind != KIND_SET) {
         if (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_INSTANCE || kind == KIND_CLASS)
             return check_doomed(tx);
-        return open_whole_read(tx, obj);
+        if (open_whole_read(tx, obj) < 0)
+            return -1;
+        if (kind == KIND_LIST)
+            note_items(tx, obj);
+        return 0;
     }
     bool exact = PyDict_CheckExact(obj) || PySet_CheckExact(obj);
-    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)))
+    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ))) {
+        note_items(tx, obj);
         return check_doomed(tx);
+    }
     uint64_t bits;
     int h = hash_of(key, &bits);
     if (h == 0 && kind == KIND_SET && PyAnySet_Check(key))

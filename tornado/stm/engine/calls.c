@@ -457,8 +457,10 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             return -1;
     }
     if (python_init) {
-        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new)
+        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new) {
             type_entry(tx, type)->simple_call = true;
+            tx->constructing = type;
+        }
         return 0;
     }
     if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == KIND_DICT) {

@@ -160,6 +160,7 @@ typedef struct {
 enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
     OPENED_CAPTURED = 1,    /* made in this transaction: needs neither locks nor undo */
     OPENED_READ,            /* all of it may be read */
+    OPENED_ITEMS,           /* the same, and looking an item up changes nothing */
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
     OPENED_APPEND,          /* items may be appended to the list */
     OPENED_NAMES,
