@@ -501,3 +501,15 @@ def test_what_a_rolled_back_generator_had_made_does_not_act_when_it_dies():
         assert alive.value == 0
     next(generator)
     assert alive.value == 1
+
+
+def test_a_function_too_long_to_instrument_runs_alone():
+    """Programs make such functions: namedtuple with thousands of fields."""
+    terms = 30_000
+    function = eval("lambda x: " + " + ".join(["x"] * terms))
+
+    def step():
+        return function(2), core.is_exclusive()
+
+    assert run(step) == (2 * terms, True)
+    assert not function.__code__.co_flags & _engine.CO_INSTRUMENTED

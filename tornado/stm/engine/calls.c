@@ -186,8 +186,9 @@ ensure_instrumented(Tx *tx, PyObject *func)
         PyErr_FormatUnraisable("tornado.stm: cannot instrument %R", func);
         return exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
     }
+    bool done = r == Py_True;
     Py_DECREF(r);
-    return 0;
+    return done ? 0 : exclusive_for(tx, "call of a very long function", NULL);
 }
 
 /* ---- C functions ---------------------------------------------------------------------- */
