@@ -197,6 +197,7 @@ BARRIER(made)
     return 0;
 }
 
+BARRIER(coroutine_made) { UNUSED_NAME; return mark_coroutine(tx, s.frame); }
 BARRIER(attr_delete) { return open_attr_delete(tx, operand(s, 1), name_operand, false); }
 
 /* ---- Exceptions: raising one sets its traceback, its context and its cause ------------- */
@@ -860,6 +861,7 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(match_class),
     ENTRY(match_keys),
     ENTRY(handler),
+    ENTRY(coroutine_made),
     ENTRY(unknown),
     {NULL, NULL},
 };
