@@ -188,8 +188,7 @@ SPECIAL_ATTRIBUTES = dict.fromkeys(
 LONGEST = 1 << 16
 
 NUMBER, INERT = "number", "inert"
-COROUTINE = 0x80  # CO_COROUTINE
-GENERATOR_FLAGS = 0x20 | COROUTINE | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
 
 _lock = threading.RLock()
@@ -630,8 +629,6 @@ class _Rewriter:
             return kind, attribute
         if self.suspends and name in SUSPENDABLE_BARRIERS:
             return SUSPENDABLE_BARRIERS[name]
-        if name == "RETURN_GENERATOR":
-            return ("coroutine_made", None) if self.code.co_flags & COROUTINE else None
         if name == "RAISE_VARARGS" and not item.arg:
             return "raising_again", None
         if name == "RETURN_VALUE" and not self.suspends and self.code.co_name in RETURN_BARRIERS:

@@ -181,7 +181,7 @@ born(PyObject *self)
     if (tx == NULL || !tx->open)
         return Py_None;
     PyObject **birth = &tx->births[((Barrier *)self)->operand == Py_True];
-    if (*birth == NULL && (*birth = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) == NULL)
+    if (*birth == NULL && (*birth = new_birth()) == NULL)
         return NULL;
     _PyInterpreterFrame *f = tx->tstate->current_frame;
     if (f->f_locals == NULL)
@@ -197,7 +197,6 @@ BARRIER(made)
     return 0;
 }
 
-BARRIER(coroutine_made) { UNUSED_NAME; return mark_coroutine(tx, s.frame); }
 BARRIER(attr_delete) { return open_attr_delete(tx, operand(s, 1), name_operand, false); }
 
 /* ---- Exceptions: raising one sets its traceback, its context and its cause ------------- */
@@ -861,7 +860,6 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(match_class),
     ENTRY(match_keys),
     ENTRY(handler),
-    ENTRY(coroutine_made),
     ENTRY(unknown),
     {NULL, NULL},
 };

@@ -7,9 +7,8 @@
  * in a cycle of references live on until the garbage collector comes by, at a time
  * when nothing tells them from others.  So they are marked:
  *
- *      coroutine   its frame refers to the mark of its attempt, in a field that
- *                  code with fast locals does not use, from before it is made.
- *                  The mark learns of the abort.
+ *      coroutine   its frame refers to the birth that it shares with the others of
+ *                  the attempt (barriers.c), and the birth learns of the abort.
  *      object      the attempt has a weak reference to it, and the abort sets the
  *                  collector's own flag "has been finalized".
  *
@@ -22,36 +21,29 @@
 typedef struct {
     PyObject_HEAD
     bool aborted;
-} Attempt;
+} Birth;
 
-static PyTypeObject Attempt_Type = {
+static PyTypeObject Birth_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "tornado.stm._engine.Attempt",
-    .tp_basicsize = sizeof(Attempt),
+    .tp_name = "tornado.stm._engine.Birth",
+    .tp_basicsize = sizeof(Birth),
     .tp_flags = Py_TPFLAGS_DEFAULT,
 };
 
 int
 born_init(void)
 {
-    return PyType_Ready(&Attempt_Type);
+    return PyType_Ready(&Birth_Type);
 }
 
-/* The frame is about to turn into a coroutine. */
-int
-mark_coroutine(Tx *tx, _PyInterpreterFrame *frame)
+/* What the frames of the generators of an attempt refer to: see `births` in stm.h. */
+PyObject *
+new_birth(void)
 {
-    if (frame->f_locals != NULL || !(_PyFrame_GetCode(frame)->co_flags & CO_OPTIMIZED))
-        return 0;
-    if (tx->attempt == NULL) {
-        Attempt *made = PyObject_New(Attempt, &Attempt_Type);
-        if (made == NULL)
-            return -1;
-        made->aborted = false;
-        tx->attempt = (PyObject *)made;
-    }
-    frame->f_locals = Py_NewRef(tx->attempt);
-    return 0;
+    Birth *birth = PyObject_New(Birth, &Birth_Type);
+    if (birth != NULL)
+        birth->aborted = false;
+    return (PyObject *)birth;
 }
 
 /* Was the coroutine, which has not begun, made by an attempt that was aborted? */
@@ -61,8 +53,8 @@ never_was(PyObject *coroutine)
     if (!PyCoro_CheckExact(coroutine))
         return false;
     PyGenObject *g = (PyGenObject *)coroutine;
-    PyObject *mark = g->gi_frame_state < FRAME_COMPLETED ? g->gi_iframe.f_locals : NULL;
-    return mark != NULL && Py_IS_TYPE(mark, &Attempt_Type) && ((Attempt *)mark)->aborted;
+    PyObject *birth = g->gi_frame_state < FRAME_COMPLETED ? g->gi_iframe.f_locals : NULL;
+    return birth != NULL && Py_IS_TYPE(birth, &Birth_Type) && ((Birth *)birth)->aborted;
 }
 
 bool
@@ -110,8 +102,10 @@ watched_constructor(PyObject *callable)
 void
 born_never_was(Tx *tx)
 {
-    if (tx->attempt != NULL)
-        ((Attempt *)tx->attempt)->aborted = true;
+    for (int i = 0; i < 2; i++) {
+        if (tx->births[i] != NULL)
+            ((Birth *)tx->births[i])->aborted = true;
+    }
     for (Py_ssize_t i = 0; tx->born != NULL && i < PyList_GET_SIZE(tx->born); i++) {
         PyObject *obj;
         if (PyWeakref_GetRef(PyList_GET_ITEM(tx->born, i), &obj) > 0) {
@@ -126,6 +120,5 @@ born_never_was(Tx *tx)
 void
 born_forget(Tx *tx)
 {
-    Py_CLEAR(tx->attempt);
     Py_CLEAR(tx->born);
 }

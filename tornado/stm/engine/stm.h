@@ -204,7 +204,6 @@ typedef struct Tx {
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
-    PyObject *attempt;              /* mark of the coroutines that this attempt has made, or NULL */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
@@ -371,7 +370,7 @@ void generator_forget(Undo *u);
 
 /* born.c */
 int born_init(void);
-int mark_coroutine(Tx *tx, _PyInterpreterFrame *frame);
+PyObject *new_birth(void);
 bool never_was(PyObject *coroutine);
 bool has_python_finalizer(PyTypeObject *type);
 PyObject *watched_constructor(PyObject *callable);
