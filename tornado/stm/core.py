@@ -16,7 +16,7 @@ try:
     from ._engine import (
         Abort, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
         in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close,
-        log_open, on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers, unstarted_function,
+        log_open, never_was, on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -24,7 +24,7 @@ except ImportError:
     from .serial import (
         Abort, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
         in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close,
-        log_open, on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers,
+        log_open, never_was, on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers,
     )
 
     COMPILED = False

@@ -184,6 +184,9 @@ SPECIAL_ATTRIBUTES = dict.fromkeys(
     ("__dict__", "__class__"), {"attr_read": "special_read", "attr_write": "special_write"}
 )
 
+#: bytes of code that a function may have to be instrumented
+LONGEST = 1 << 16
+
 NUMBER, INERT = "number", "inert"
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
@@ -222,13 +225,20 @@ def has_barriers(code):
 
 
 def instrument(function):
-    """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function."""
+    """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function.
+
+    Returns:
+        False if the code is so long that the work would take seconds; nothing is done then.
+    """
     code = function.__code__
     if has_barriers(code):
-        return
+        return True
+    if len(code.co_code) > LONGEST:
+        return False
     namespace = function.__globals__
     with _lock:
         function.__code__ = _instrumented(code, namespace)
+    return True
 
 
 def instrument_module_code(code, namespace):

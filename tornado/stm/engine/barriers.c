@@ -181,7 +181,7 @@ born(PyObject *self)
     if (tx == NULL || !tx->open)
         return Py_None;
     PyObject **birth = &tx->births[((Barrier *)self)->operand == Py_True];
-    if (*birth == NULL && (*birth = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) == NULL)
+    if (*birth == NULL && (*birth = new_birth()) == NULL)
         return NULL;
     _PyInterpreterFrame *f = tx->tstate->current_frame;
     if (f->f_locals == NULL)

@@ -39,6 +39,9 @@ lookup(const void *key)
     }
 }
 
+/* Of a class with a finalizer: its constructor is stood in for (born.c). */
+static const EffectEntry watched = {NULL, EFFECT_CREATES, NULL, NULL};
+
 static const void *
 key_of(PyObject *callable)
 {
@@ -186,8 +189,9 @@ ensure_instrumented(Tx *tx, PyObject *func)
         PyErr_FormatUnraisable("tornado.stm: cannot instrument %R", func);
         return exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
     }
+    bool done = r == Py_True;
     Py_DECREF(r);
-    return 0;
+    return done ? 0 : exclusive_for(tx, "call of a very long function", NULL);
 }
 
 /* ---- C functions ---------------------------------------------------------------------- */
@@ -441,6 +445,9 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         return exclusive_for(tx, "construction of", cls);
     if (classify(type) == KIND_UNKNOWN)
         return exclusive_for(tx, "construction of", cls);
+    bool watch = has_python_finalizer(type);
+    if (watch)
+        *entry = &watched;
     bool python_init = false;
     PyObject *names[2] = {init_name, new_name};
     for (int i = 0; i < 2; i++) {
@@ -457,7 +464,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             return -1;
     }
     if (python_init) {
-        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new) {
+        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new && !watch) {
             type_entry(tx, type)->simple_call = true;
             tx->constructing = type;
         }
@@ -508,6 +515,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__new__") == 0) {
             /* tuple.__new__(cls, ...): what the constructor of that type does. */
             const EffectEntry *type_entry = lookup(self);
+            if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
+                *entry = &watched;
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
@@ -595,14 +604,16 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
      * something lives which nobody but the undo log refers to. */
     if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
         forget_past(tx);
-    if (e == NULL || e->twin == NULL)
+    if (e == NULL || (e->twin == NULL && e != &watched))
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;
     PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
     if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
         return exclusive_for(tx, "call of", c);
     PyObject *twin;
-    if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
+    if (e == &watched)
+        twin = watched_constructor(c);
+    else if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
     else if (e->effect == EFFECT_TWIN && e->key == &Py_TYPE(c)->tp_call) {
         twin = PyMethod_New(e->twin, c);
@@ -614,5 +625,5 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     _PyStackRef old = *callable;
     *callable = PyStackRef_FromPyObjectSteal(twin);
     PyStackRef_CLOSE(old);
-    return PyFunction_Check(e->twin) ? ensure_instrumented(tx, e->twin) : 0;
+    return e->twin != NULL && PyFunction_Check(e->twin) ? ensure_instrumented(tx, e->twin) : 0;
 }

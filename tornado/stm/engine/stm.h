@@ -7,6 +7,7 @@
  *   contention.c   who waits, who is doomed; irrevocable and exclusive mode
  *   undo.c         what an abort puts back
  *   frames.c       snapshots of suspended generators and coroutines
+ *   born.c         what an aborted attempt has made must die unnoticed
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   barriers.c     the functions that instrumented bytecode calls
@@ -204,6 +205,7 @@ typedef struct Tx {
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
+    PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -366,6 +368,15 @@ void order_inserted_keys(Tx *tx, const void *place);
 int open_generator(Tx *tx, PyObject *gen);
 void generator_restore(Undo *u);
 void generator_forget(Undo *u);
+
+/* born.c */
+int born_init(void);
+PyObject *new_birth(void);
+bool never_was(PyObject *coroutine);
+bool has_python_finalizer(PyTypeObject *type);
+PyObject *watched_constructor(PyObject *callable);
+void born_never_was(Tx *tx);
+void born_forget(Tx *tx);
 
 /* types.c */
 typedef enum {

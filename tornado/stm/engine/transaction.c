@@ -262,6 +262,7 @@ tx_commit(Tx *tx)
     interruptible(tx);
     count_one(&tx->commits);
     log_if(tx, LOG_COMMIT);
+    born_forget(tx);
     if (tx->txn != NULL)
         atomic_store(&tx->txn->done, 1);
     tx_end(tx);
@@ -276,6 +277,7 @@ tx_abort(Tx *tx)
     tx_pause(tx);
     contention_clear_async(tx);
     undo_rollback(tx);
+    born_never_was(tx);
     count_one(&tx->aborts);
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
