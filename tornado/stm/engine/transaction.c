@@ -23,7 +23,7 @@ Tx *_Atomic stm_threads[MAX_THREADS];
 _Atomic int stm_thread_limit = 1;
 _Atomic uint64_t stm_next_age = 1;
 PyObject *stm_Abort;
-uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
+_Atomic uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
 uint64_t stm_inject_seed;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
