@@ -336,7 +336,7 @@ dict_delete(int d, int k)
     if (locks_apply() && lock_exclusive(tx, cell_of(dicts[d], WHOLE), &first) < 0)
         return refused();
     if (locks_apply())
-        order_inserted_keys_of(tx, dicts[d]);
+        order_inserted_keys(tx, dicts[d]);
     PyObject *old;
     if (PyDict_GetItemRef(dicts[d], keys[k], &old) == 0) {
         record(GET, d, k, 0, 0);
@@ -356,7 +356,7 @@ dict_scan(int d)
     if (locks_apply() && lock_shared_container(self->tx, cell_of(dicts[d], WHOLE)) < 0)
         return refused();
     if (locks_apply())
-        order_inserted_keys_of(self->tx, dicts[d]);
+        order_inserted_keys(self->tx, dicts[d]);
     PyObject *items = PyDict_Items(dicts[d]);
     int n = (int)PyList_GET_SIZE(items);
     record(SCAN, d, n, 0, 0);
