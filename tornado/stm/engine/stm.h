@@ -502,7 +502,7 @@ struct Transaction {
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     uint64_t age;
     uint64_t commit_number;     /* place in the order of commits; 0: not committed */
-    _Atomic int done;
+    _Atomic int taken, done;    /* a thread runs it, or has; it has been committed */
     int attempts;
 };
 extern PyTypeObject Transaction_Type;
