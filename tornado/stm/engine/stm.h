@@ -480,6 +480,7 @@ typedef enum {
     EFFECT_IRREVOCABLE,
     EFFECT_EXCLUSIVE,
 } Effect;
+int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
