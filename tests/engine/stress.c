@@ -31,7 +31,7 @@
 
 #define GROUPS 24
 #define GROUP 4
-#define CROWDED_GROUPS 4
+#define CROWDED_GROUPS 5
 #define ACCOUNTS (GROUPS * GROUP)
 #define DICTS 3
 #define KEYS 24
@@ -336,7 +336,7 @@ dict_delete(int d, int k)
     if (locks_apply() && lock_exclusive(tx, cell_of(dicts[d], WHOLE), &first) < 0)
         return refused();
     if (locks_apply())
-        order_inserted_keys_of(tx, dicts[d]);
+        order_inserted_keys(tx, dicts[d]);
     PyObject *old;
     if (PyDict_GetItemRef(dicts[d], keys[k], &old) == 0) {
         record(GET, d, k, 0, 0);
@@ -356,7 +356,7 @@ dict_scan(int d)
     if (locks_apply() && lock_shared_container(self->tx, cell_of(dicts[d], WHOLE)) < 0)
         return refused();
     if (locks_apply())
-        order_inserted_keys_of(self->tx, dicts[d]);
+        order_inserted_keys(self->tx, dicts[d]);
     PyObject *items = PyDict_Items(dicts[d]);
     int n = (int)PyList_GET_SIZE(items);
     record(SCAN, d, n, 0, 0);
@@ -843,17 +843,22 @@ check_locks(void)
 
 /* ---- The run -------------------------------------------------------------------------------------------------------------- */
 
-/* Cells that meet in the tables: of one bucket more than it has ways, and two that no read mark can tell apart. */
+/* Cells that meet in the tables: of one bucket more than it has ways, and such that no read mark can tell apart. */
 static void
 choose_account_cells(void)
 {
     for (int i = 0; i < ACCOUNTS; i++)
         account_cells[i] = cell_of(accounts[i], WHOLE);
     Cell bucket = account_cells[0] & (OREC_BUCKETS - 1);
-    for (int i = 1; i < (CROWDED_GROUPS - 1) * GROUP; i++)
-        account_cells[i] = bucket | mix(seed + i) << 17;
-    for (int i = (CROWDED_GROUPS - 1) * GROUP; i < CROWDED_GROUPS * GROUP; i++)
-        account_cells[i] = (account_cells[i - GROUP] & 0xFFFFFFFFull) | mix(seed + i) << 32;
+    for (int i = 1; i < CROWDED_GROUPS * GROUP; i++) {
+        Cell random = mix(seed + i);
+        if (i < 3 * GROUP)
+            account_cells[i] = bucket | random << 17;
+        else if (i < 4 * GROUP)
+            account_cells[i] = (account_cells[i - GROUP] & 0xFFFFFFFFull) | random << 32;
+        else    /* the tag that stands for any, and its neighbours */
+            account_cells[i] = (mix(seed) & 0xFFFF) | (0xFFFFull - (i & 3)) << 16 | random << 32;
+    }
 }
 
 static void
@@ -917,6 +922,10 @@ watch(void *unused)
     (void)unused;
     uint64_t before = 0;
     for (int still = 0; !atomic_load(&finished); usleep(100000)) {
+        if (seed % 2 && still % 4 == 0)
+            log_close();
+        else if (seed % 2 && log_open("/dev/null") < 0)
+            fail("no log");
         uint64_t now = progress();
         still = now == before ? still + 1 : 0;
         before = now;
@@ -946,8 +955,6 @@ main(int argc, char **argv)
         fail("at most %d threads", MAX_THREADS / 2 - 1);
     set_up();
     stm_inject_rate = 0x100000000ull / 200;
-    if (seed % 2 && log_open("/dev/null") < 0)
-        fail("no log");
     pthread_t watchdog, threads[MAX_THREADS];
     pthread_create(&watchdog, NULL, watch, NULL);
     for (int i = 0; i < 2 * n_threads; i++)

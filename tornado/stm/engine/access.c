@@ -75,6 +75,7 @@ static PyMutex modules_lock;
 static ModuleDict *modules;         /* open addressing; dict == NULL is free */
 static size_t modules_cap, modules_used;
 static int watcher = -1;
+static PyObject *missing_name;      /* "__missing__" */
 
 static size_t
 module_find(PyObject *dict)
@@ -123,7 +124,8 @@ module_dicts_init(void)
     modules = PyMem_RawCalloc(modules_cap, sizeof(ModuleDict));
     watcher = PyDict_AddWatcher(on_dict_event);
     stm_exclusive_reasons = PyDict_New();
-    if (modules == NULL || watcher < 0 || stm_exclusive_reasons == NULL)
+    missing_name = PyUnicode_InternFromString("__missing__");
+    if (modules == NULL || watcher < 0 || stm_exclusive_reasons == NULL || missing_name == NULL)
         return -1;
     return 0;
 }
@@ -993,12 +995,9 @@ key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
 static bool
 inserts_missing_keys(PyObject *dict)
 {
-    static PyObject *name;
     if (PyDict_CheckExact(dict))
         return false;
-    if (name == NULL)
-        name = PyUnicode_InternFromString("__missing__");
-    PyObject *m = _PyType_LookupRef(Py_TYPE(dict), name);
+    PyObject *m = _PyType_LookupRef(Py_TYPE(dict), missing_name);
     bool c_code = m != NULL && Py_IS_TYPE(m, &PyMethodDescr_Type);
     Py_XDECREF(m);
     return c_code;

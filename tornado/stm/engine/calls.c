@@ -419,20 +419,25 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 
 /* ---- Classes ------------------------------------------------------------------------------ */
 
+static PyObject *init_name, *new_name, *call_name;
+
+int
+calls_init(void)
+{
+    init_name = PyUnicode_InternFromString("__init__");
+    new_name = PyUnicode_InternFromString("__new__");
+    call_name = PyUnicode_InternFromString("__call__");
+    return init_name == NULL || new_name == NULL || call_name == NULL ? -1 : 0;
+}
+
 static int
 before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 {
-    static PyObject *init_name, *new_name, *call_name;
     PyTypeObject *type = (PyTypeObject *)cls;
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
         return apply(tx, e, cls, a);
-    }
-    if (init_name == NULL) {
-        init_name = PyUnicode_InternFromString("__init__");
-        new_name = PyUnicode_InternFromString("__new__");
-        call_name = PyUnicode_InternFromString("__call__");
     }
     if (Py_TYPE(cls) != &PyType_Type) {
         PyObject *call = _PyType_LookupRef(Py_TYPE(cls), call_name);
@@ -555,9 +560,7 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         return apply(tx, e, callable, a);
     }
     if (is_python_class(Py_TYPE(callable))) {
-        PyObject *call_name = PyUnicode_InternFromString("__call__");
-        PyObject *call = call_name ? _PyType_LookupRef(Py_TYPE(callable), call_name) : NULL;
-        Py_XDECREF(call_name);
+        PyObject *call = _PyType_LookupRef(Py_TYPE(callable), call_name);
         int r = call != NULL && PyFunction_Check(call)
             ? ensure_instrumented(tx, call)
             : exclusive_for(tx, "call of", callable);

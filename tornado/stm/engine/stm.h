@@ -284,8 +284,8 @@ extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
 /* Injected aborts and delays: test hooks. Chances in 2^32, of an abort at each barrier of
  * a first attempt, of a delay of at most so many microseconds at each barrier and at each
  * step of a commit or rollback. */
-extern uint32_t stm_inject_rate;
-extern uint32_t stm_delay_rate, stm_delay_limit;
+extern _Atomic uint32_t stm_inject_rate;
+extern _Atomic uint32_t stm_delay_rate, stm_delay_limit;
 extern int stm_barriers_off;            /* another: show what breaks without barriers */
 
 /* descriptor, in transaction.c */
@@ -307,7 +307,9 @@ static inline uint32_t
 mark_tag(Cell c)
 {
     uint32_t tag = (uint32_t)(c >> 16) & 0xFFFF;
-    return tag == MARK_ANY_TAG ? tag - 1 : tag;
+    /* Cells that share a mark must share a bucket of ownership records, where a reader looks
+     * for owners of all of them: the tag's lowest bit belongs to that bucket's number. */
+    return tag == MARK_ANY_TAG ? tag - 2 : tag;
 }
 
 /* Has this transaction marked the cell with (at least) this mode? */
@@ -490,6 +492,7 @@ typedef enum {
     EFFECT_IRREVOCABLE,
     EFFECT_EXCLUSIVE,
 } Effect;
+int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
@@ -513,7 +516,7 @@ struct Transaction {
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     uint64_t age;
     uint64_t commit_number;     /* place in the order of commits; 0: not committed */
-    _Atomic int done;
+    _Atomic int taken, done;    /* a thread runs it, or has; it has been committed */
     int attempts;
 };
 extern PyTypeObject Transaction_Type;
@@ -539,7 +542,7 @@ enum {
     LOG_INEVITABLE, LOG_ABORTING_OTHER, LOG_WAIT_FREE_SEGMENT, LOG_WAIT_SYNC_PAUSE,
     LOG_WAIT_CONTENTION, LOG_WAIT_DONE,
 };
-extern int stm_log_on;
+extern _Atomic int stm_log_on;
 int log_open(const char *path);
 void log_close(void);
 void log_event(Tx *tx, int other, int event, const char *place0, const char *place1);
