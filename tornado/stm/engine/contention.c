@@ -450,6 +450,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
             wait_step(&spins, all_others_over, tx);
         log_if(tx, LOG_WAIT_DONE);
         count_one(&tx->exclusives);
+        order_drop_placeholders(tx);
         if (!tx->releasing)
             order_inserted_keys(tx, NULL);
         /* It will commit: what it has put off can happen now, before what it

@@ -6,6 +6,7 @@
  *   orec.c         what is locked: ownership records (writers), read marks
  *   contention.c   who waits, who is doomed; irrevocable and exclusive mode
  *   undo.c         what an abort puts back
+ *   order.c        the order of the keys of dicts; dictkeys.c: its tools
  *   frames.c       snapshots of suspended generators and coroutines
  *   born.c         what an aborted attempt has made must die unnoticed
  *   types.c        which types have mutable state, and of which shape
@@ -95,7 +96,7 @@ typedef struct {
 typedef enum {
     UNDO_ATTR,          /* obj.key = old (or delete) */
     UNDO_DICT_SET,      /* dict[key] = old (or delete: the key was inserted) */
-    UNDO_DICT_DEL,      /* put key back at position n */
+    UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is its hash */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
     UNDO_SET_DEL,       /* add key */
@@ -202,6 +203,9 @@ typedef struct Tx {
     Undo *undo;
     Py_ssize_t n_undo, cap_undo;
     Py_ssize_t unordered;           /* at most so many entries are of inserted keys to be put in order */
+    PyObject *placeholders;         /* list of keys that stand for deleted ones, of this thread for ever */
+    Py_ssize_t n_placeholders;      /* of which so many are in use */
+    bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
@@ -364,7 +368,20 @@ interruptible(Tx *tx)
 Undo *undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old);
 void undo_rollback(Tx *tx);
 void undo_forget(Tx *tx, Py_ssize_t from);
+void displace(Tx *tx, PyObject *value);
+
+/* order.c */
+int order_keep_place(Tx *tx, PyObject *dict, PyObject *key, PyObject *value);
+int order_restore_place(Tx *tx, Undo *u);
+void order_drop_placeholders(Tx *tx);
+int order_hide_placeholders(Tx *tx, PyObject *dict);
+int order_restore_all(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx, const void *place);
+
+/* dictkeys.c */
+int dict_find(PyObject *dict, PyObject *key, PyObject **actual, PyObject **value);
+bool dict_swap_places(PyObject *dict, PyObject *a, Py_hash_t hash_a, PyObject *b, Py_hash_t hash_b);
+bool dict_exchange(PyObject *dict, PyObject *copy);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);

@@ -137,6 +137,8 @@ tx_begin(Tx *tx, uint64_t age)
     }
     tx->paused = 0;
     tx->stamp++;
+    tx->n_placeholders = 0;
+    tx->deletes_keys = false;
     tx->constructing = NULL;
     tx_set_live(tx);
     return 0;
@@ -269,6 +271,7 @@ tx_commit(Tx *tx)
     if (tx->txn != NULL)
         tx->txn->commit_number = atomic_load(&tx->ticket);
     interruptible(tx);
+    order_drop_placeholders(tx);
     order_inserted_keys(tx, NULL);
     run_deferred(tx);
     interruptible(tx);
