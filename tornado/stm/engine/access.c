@@ -20,9 +20,6 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_setobject.h"
 
-/* Containers are followed that deep into one another. */
-#define MAX_DEPTH 100
-
 /* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
 #define SNAPSHOT_TAKEN 1ull
 
@@ -332,7 +329,8 @@ attr_read_slow(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
                 return 0;
             return exclusive_for(tx, "attribute of", obj);
         }
-        if (kind == KIND_GENERATOR || kind == KIND_CONTEXT || kind == KIND_ITERATOR)
+        if (kind == KIND_GENERATOR || kind == KIND_CONTEXT || kind == KIND_ITERATOR || kind == KIND_STRUCT
+            || kind == KIND_COPIED || kind == KIND_STATED || kind == KIND_ARRAY)
             return lock_shared(tx, cell_of(obj, WHOLE));
         return 0;
     }
@@ -407,9 +405,25 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
     return r;
 }
 
+/* Reading obj.__dict__ may make the dict, where a captured one has just died. */
+static void
+prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
+{
+    static PyObject *dict_name;
+    if (dict_name == NULL)
+        dict_name = PyUnicode_InternFromString("__dict__");
+    if (LIKELY(name != dict_name && !PyUnicode_Equal(name, dict_name)))
+        return;
+    PyObject *dict = dict_of_instance(obj);
+    if (dict != NULL)
+        forget_capture(tx, dict);
+    Py_XDECREF(dict);
+}
+
 int
 open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
 {
+    prepare_dict(tx, obj, name);
     Kind kind = kind_of(tx, obj);
     switch (kind) {
     case KIND_INSTANCE: {
@@ -630,6 +644,7 @@ open_whole_read(Tx *tx, PyObject *obj)
     case KIND_LIST:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+    case KIND_ARRAY:
     case KIND_ODICT:
     case KIND_CONTEXT:
         if (captured(tx, obj, OPENED_READ))
@@ -655,11 +670,12 @@ open_whole_read(Tx *tx, PyObject *obj)
         PyObject *base = PyMemoryView_GET_BUFFER(obj)->obj;
         return base == NULL || PyBytes_Check(base) ? 0 : open_whole_read(tx, base);
     }
+    case KIND_STRUCT:
+    case KIND_COPIED:
+    case KIND_STATED:
     case KIND_OPAQUE:
     case KIND_UNKNOWN:
-        if (is_fresh(tx, obj))
-            return 0;
-        return exclusive_for(tx, "use of", obj);
+        return open_state(tx, obj);
     default:
         return check_doomed(tx);
     }
@@ -760,170 +776,6 @@ open_deep_read(Tx *tx, PyObject *obj, int depth)
     default:
         return open_whole_read(tx, obj);
     }
-}
-
-/* ---- Iterators ---------------------------------------------------------------------------- */
-
-typedef struct { Tx *tx; int result; int depth; PyTypeObject *type; } Visit;
-
-static int
-open_iter_depth(Tx *tx, PyObject *obj, int depth);
-
-static int
-take_ref(PyObject *o, void *arg)
-{
-    (void)arg;
-    Py_INCREF(o);
-    return 0;
-}
-
-static int
-open_referent(PyObject *o, void *arg)
-{
-    Visit *v = arg;
-    if (o == NULL || o == (PyObject *)v->type)
-        return 0;
-    if (!PyType_Check(o) && PyCallable_Check(o)) {
-        /* map, filter: they call it for each item. */
-        int effect = effect_as_callback(v->tx, o);
-        if (effect < 0 || (effect != EFFECT_PURE
-                           && exclusive_for(v->tx, "iteration that calls", o) < 0))
-            v->result = -1;
-        return v->result;
-    }
-    switch (kind_of(v->tx, o)) {
-    case KIND_OPAQUE:
-    case KIND_UNKNOWN:
-    case KIND_LIST:
-    case KIND_DICT:
-    case KIND_ODICT:
-    case KIND_SET:
-    case KIND_DEQUE:
-    case KIND_BYTEARRAY:
-    case KIND_GENERATOR:
-    case KIND_ITERATOR:
-        v->result = open_iter_depth(v->tx, o, v->depth + 1);
-        return v->result;
-    case KIND_TUPLE:
-        /* zip and map keep their iterators in a tuple; the depth is bounded. */
-        if (PyTuple_Check(o)) {
-            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o) && v->result == 0; i++) {
-                PyObject *item = PyTuple_GET_ITEM(o, i);
-                Kind k = kind_of(v->tx, item);
-                if (k == KIND_ITERATOR || k == KIND_GENERATOR)
-                    v->result = open_iter_depth(v->tx, item, v->depth + 1);
-            }
-        }
-        return v->result;
-    default:
-        return 0;
-    }
-}
-
-/* A C iterator: it advances in place, over what it refers to. Its memory is
- * saved as it is; the type's own traversal finds the references in it. */
-static int
-open_c_iterator(Tx *tx, PyObject *obj, int depth)
-{
-    if (opened(tx, obj, OPENED_READ))
-        return check_doomed(tx);
-    bool first = false, mine = opened(tx, obj, OPENED_CAPTURED);
-    if (!mine && lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
-        return -1;
-    PyTypeObject *type = Py_TYPE(obj);
-    bool plain = type == &PyRangeIter_Type;     /* three numbers, no references */
-    if ((type->tp_traverse == NULL && !plain) || type->tp_itemsize != 0 || is_python_class(type))
-        return exclusive_for(tx, "iteration over", obj);
-    if (first && tx->grade != GRADE_EXCLUSIVE) {
-        char *copy = PyMem_RawMalloc(type->tp_basicsize);
-        if (copy == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        memcpy(copy, obj, type->tp_basicsize);
-        Undo *u = undo_push(tx, UNDO_STRUCT, obj, NULL, NULL);
-        if (u == NULL) {
-            PyMem_RawFree(copy);
-            return -1;
-        }
-        if (!plain)
-            type->tp_traverse((PyObject *)copy, take_ref, NULL);
-        u->mem = copy + sizeof(PyObject);
-        u->n = type->tp_basicsize - (Py_ssize_t)sizeof(PyObject);
-    }
-    if (plain || !(first || mine))
-        return 0;
-    Visit v = {tx, 0, depth, type};
-    type->tp_traverse(obj, open_referent, &v);
-    if (v.result == 0 && mine)
-        note(tx, obj, OPENED_READ, 1);
-    return v.result;
-}
-
-/* Own a C object whose state is its struct. */
-int
-open_struct(Tx *tx, PyObject *obj)
-{
-    return open_c_iterator(tx, obj, 0);
-}
-
-/* C code will call this method, if there is one, and go on with what it returns: what
- * nobody has opened, unless the method does before it returns. The instrumenter has those
- * do so that were defined under that name. */
-static int
-open_through_method(Tx *tx, PyObject *obj, PyObject *name)
-{
-    PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
-    bool known = method == NULL || method == Py_None;
-    if (!known && PyFunction_Check(method)) {
-        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
-        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
-    }
-    Py_XDECREF(method);
-    return known ? check_doomed(tx) : exclusive_for(tx, "iteration by another method of", obj);
-}
-
-/* An object that C code takes for a mapping: it asks for its keys. */
-int
-open_mapping(Tx *tx, PyObject *obj)
-{
-    static PyObject *keys_name;
-    if (kind_of(tx, obj) != KIND_INSTANCE)
-        return open_iter(tx, obj);
-    if (keys_name == NULL)
-        keys_name = PyUnicode_InternFromString("keys");
-    return open_through_method(tx, obj, keys_name);
-}
-
-static int
-open_iter_depth(Tx *tx, PyObject *obj, int depth)
-{
-    static PyObject *iter_name;
-    if (depth > MAX_DEPTH)
-        return exclusive_for(tx, "deeply nested", obj);
-    Kind kind = kind_of(tx, obj);
-    switch (kind) {
-    case KIND_INSTANCE:
-        if (iter_name == NULL)
-            iter_name = PyUnicode_InternFromString("__iter__");
-        return open_through_method(tx, obj, iter_name);
-    case KIND_GENERATOR:
-        return open_generator(tx, obj);
-    case KIND_ITERATOR:
-        if (PyDictViewSet_Check(obj) || PyDictValues_Check(obj)) {
-            PyDictObject *d = ((_PyDictViewObject *)obj)->dv_dict;
-            return d == NULL ? 0 : open_whole_read(tx, (PyObject *)d);
-        }
-        return open_c_iterator(tx, obj, depth);
-    default:
-        return open_whole_read(tx, obj);
-    }
-}
-
-int
-open_iter(Tx *tx, PyObject *obj)
-{
-    return open_iter_depth(tx, obj, 0);
 }
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
@@ -1141,6 +993,7 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_SET:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+    case KIND_ARRAY:
         if (captured(tx, obj, OPENED_WRITE))
             return check_doomed(tx);
         if (lock_whole_owned(tx, obj) < 0)
@@ -1157,6 +1010,11 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_TUPLE:
     case KIND_INSTANCE:
         return check_doomed(tx);
+    case KIND_STRUCT:
+    case KIND_COPIED:
+    case KIND_STATED:
+    case KIND_OPAQUE:
+        return open_state(tx, obj);
     default:
         if (is_fresh(tx, obj))
             return 0;
@@ -1402,7 +1260,7 @@ c_base_method(PyObject *obj, PyObject *name)
 }
 
 /* An interned method name for UNDO_METHOD. */
-static int
+int
 push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
 {
     PyObject *name = PyUnicode_InternFromString(method);

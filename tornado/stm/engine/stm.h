@@ -11,7 +11,10 @@
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   barriers.c     the functions that instrumented bytecode calls
+ *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
+ *   callbacks.c    calls that C code makes
+ *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
  *   proflog.c      the PYPYSTM conflict log
  *   module.c       the Python face of all this
@@ -106,7 +109,8 @@ typedef enum {
     UNDO_SEQ_ALL,       /* clear(), extend(old): deque, bytearray, OrderedDict by update */
     UNDO_METHOD,        /* obj.key(old), or obj.key() */
     UNDO_CELL,          /* closure cell = old */
-    UNDO_STRUCT,        /* memory of a C iterator */
+    UNDO_STRUCT,        /* memory of a C structure */
+    UNDO_SWAP,          /* the same, with that of a copy that is an object */
     UNDO_GENERATOR,     /* suspended frame */
     UNDO_CONTEXT,       /* variables of a contextvars.Context */
     UNDO_CALL,          /* obj(*key) */
@@ -256,6 +260,14 @@ forget_opened(Tx *tx, PyObject *obj, uint32_t what)
         e->obj = NULL;
 }
 
+/* What lies there was made in this transaction, but is a way to something that was not. */
+static inline void
+forget_capture(Tx *tx, PyObject *obj)
+{
+    for (uint32_t what = OPENED_CAPTURED; what < OPENED_NAMES; what++)
+        forget_opened(tx, obj, what);
+}
+
 /* Made in this transaction? Then it is opened for `what` by that alone. */
 static inline bool
 captured(Tx *tx, PyObject *obj, uint32_t what)
@@ -400,6 +412,10 @@ typedef enum {
     KIND_CONTEXT,
     KIND_PROXY,       /* types.MappingProxyType: what it is around */
     KIND_BUFFER,      /* memoryview: what it is around */
+    KIND_ARRAY,       /* array.array */
+    KIND_STRUCT,      /* another C object whose state is its struct */
+    KIND_COPIED,      /* copy() of it has all of its state, and may change places with it */
+    KIND_STATED,      /* __getstate__ and __setstate__ have all of its state */
     KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
     KIND_UNKNOWN,
 } Kind;
@@ -427,21 +443,33 @@ kind_of(Tx *tx, PyObject *obj)
     return type_entry(tx, Py_TYPE(obj))->kind;
 }
 
+#define MAX_DEPTH 100   /* of objects inside objects */
+
+/* structures.c */
+extern PyObject *stm_add;       /* operator.add */
+bool structure_register(PyTypeObject *type);
+int open_iter(Tx *tx, PyObject *obj);
+int open_mapping(Tx *tx, PyObject *obj);
+int open_structure(Tx *tx, PyObject *obj);
+int open_state(Tx *tx, PyObject *obj);
+int guard_parts(Tx *tx, PyObject *obj);
+extern PyObject *stm_unordered;
+void structure_swap(PyObject *obj, void *copy);
+void structure_forget(Undo *u);
+
 /* access.c */
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_whole_read(Tx *tx, PyObject *obj);
 int open_deep_read(Tx *tx, PyObject *obj, int depth);
-int open_iter(Tx *tx, PyObject *obj);
-int open_mapping(Tx *tx, PyObject *obj);
-int open_struct(Tx *tx, PyObject *obj);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int open_whole_write(Tx *tx, PyObject *obj);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 int open_deque_op(Tx *tx, PyObject *deque, int op);
+int push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value);
 PyObject *c_base_method(PyObject *obj, PyObject *name);
 int open_set_change(Tx *tx, PyObject *set, PyObject *key);
 int open_cell_read(Tx *tx, PyObject *cell);
@@ -464,12 +492,14 @@ typedef enum {
     EFFECT_PURE,
     EFFECT_READS,
     EFFECT_DEEP,
+    EFFECT_PRINTS,
     EFFECT_ITERATES,
     EFFECT_GETS_KEY,
     EFFECT_PUTS_KEY,
     EFFECT_DELETES_KEY,
     EFFECT_MUTATES,
     EFFECT_MUTATES_DEEP,
+    EFFECT_MUTATES_SECOND,
     EFFECT_LIST_APPEND,
     EFFECT_LIST_EXTEND,
     EFFECT_LIST_POP,
@@ -484,16 +514,27 @@ typedef enum {
     EFFECT_RAISES,
     EFFECT_RESUMES,
     EFFECT_ADVANCES,
+    EFFECT_CALLS_BACK,
+    EFFECT_CALLS_PARTS,
+    EFFECT_PARTIAL,
+    EFFECT_GETS_ITEMS,
+    EFFECT_GETS_ATTRS,
+    EFFECT_CALLS_METHOD,
     EFFECT_RUNS_CONTEXT,
     EFFECT_SETS_CONTEXT,
     EFFECT_CREATES,
     EFFECT_OPAQUE,
+    EFFECT_USES,
+    EFFECT_FILLS,
+    EFFECT_SEEDS,
     EFFECT_TWIN,
     EFFECT_IRREVOCABLE,
     EFFECT_EXCLUSIVE,
+    EFFECT_VIA,         /* not in the table: through a trampoline */
 } Effect;
 int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
+int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
 int plain_effect(PyObject *callable, PyObject *receiver);
@@ -503,6 +544,33 @@ extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its co
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);
 int make_fresh(Tx *tx, PyObject *obj);
+
+/* callbacks.c */
+enum { USE_NOTHING, USE_TRUTH, USE_ITEMS, USE_ALL };    /* what C code looks at in a result */
+enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT };
+extern PyTypeObject Guarded_Type;
+PyObject *guarded_new(PyObject *inner, int use);
+PyObject *stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *trampoline(int via, PyObject *callable);
+
+/* The beginnings of structures that are private to CPython's _operator.c and
+ * _functoolsmodule.c; effects_register_instances() compares the sizes. */
+typedef struct { PyObject_HEAD Py_ssize_t n; PyObject *items; Py_ssize_t index; void *vectorcall; } ItemGetter;
+typedef struct { PyObject_HEAD Py_ssize_t n; PyObject *attrs; void *vectorcall; } AttrGetter;
+typedef struct {
+    PyObject_HEAD
+    PyObject *name, *args, *kwds, *vectorcall_args, *vectorcall_kwnames;
+    void *vectorcall;
+} MethodCaller;
+typedef struct {
+    PyObject_HEAD
+    PyObject *function, *args, *keywords, *dict, *weakrefs, *placeholder;
+    Py_ssize_t placeholders;
+    void *vectorcall;
+} Partial;
+
+/* twins.c */
+PyObject *c_twin(PyObject *original);
 
 /* barriers.c */
 PyObject *barrier_make(const char *name, PyObject *operand);
