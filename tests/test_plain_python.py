@@ -1855,58 +1855,16 @@ def context_managers(log):
 ALONE = set("""
     bytes_io
     cached_property_deleted
-    compression_that_goes_on
-    context_copies
     context_managers
-    copy_by_protocol
-    copy_containers
-    copy_instances
-    copy_of_a_cycle
-    dataclass_instances
-    decimal_contexts
-    decimals
-    defaultdict_with_a_partial
-    encodings
-    enums
-    formatting
-    formatting_with_mappings
-    heap_of_objects
     iterator_finditer
     iterator_iter_unpack
-    json_errors
-    loggers
-    namespaces
+    lru_cache_made_here
     namespaces_delete
     partialmethod
-    pickle_instances
-    pickle_plain_data
-    signatures
     streams_made_here
-    string_templates
-    tracebacks
-    user_containers
     weak_finalizers
-    weak_keys
     weak_references
-    weak_values
     wraps_made_here
-    lru_cache_clear
-    lru_cache_evicts
-    lru_cache_made_here
-    lru_cache_new_arguments
-    lru_cache_of_a_method
-    lru_cache_of_nothing
-    lru_cache_typed
-""".split())
-
-#: and these do not even count as in plain Python
-DIFFERENT = set("""
-    lru_cache_clear
-    lru_cache_evicts
-    lru_cache_made_here
-    lru_cache_new_arguments
-    lru_cache_of_nothing
-    lru_cache_typed
 """.split())
 
 
@@ -2011,7 +1969,7 @@ def expected_of(name):
     return make, function, plain
 
 
-@pytest.mark.parametrize("name", sorted(set(FEATURES) - DIFFERENT))
+@pytest.mark.parametrize("name", FEATURES)
 def test_same_as_plain_python(name):
     make, function, plain = expected_of(name)
     assert in_transactions(make, function, RUNS) == plain
@@ -2028,7 +1986,7 @@ def test_not_alone(name):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", sorted(set(FEATURES) - DIFFERENT))
+@pytest.mark.parametrize("name", FEATURES)
 def test_aborts_leave_no_trace(name, seed, injected):
     make, function, plain = expected_of(name)
     injected(seed)
@@ -2036,7 +1994,7 @@ def test_aborts_leave_no_trace(name, seed, injected):
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-@pytest.mark.parametrize("name", sorted(set(FEATURES) - DIFFERENT))
+@pytest.mark.parametrize("name", FEATURES)
 def test_two_threads_on_one_state(name, seed, injected, monkeypatch):
     make, function, (outcomes, end) = expected_of(name)
     state, seen = make(), []

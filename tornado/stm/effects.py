@@ -18,18 +18,22 @@ Effects of calls (the receiver of a method counts as the first argument)
     DEEP         reads the arguments and all that they contain (compares, encodes)
     PRINTS       the same, but what iterators would yield
     ITERATES     takes items from the arguments
-    GETS_KEY PUTS_KEY DELETES_KEY      the first argument at the key that is the second
+    GETS_KEY GETS_ITEM PUTS_KEY DELETES_KEY      the first argument at the key that is the second; GETS_ITEM by subscription
     MUTATES      changes the first argument in any way, takes items from the others
     MUTATES_DEEP the same, and reads all that the arguments contain
     MUTATES_SECOND   changes the second argument
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
+    GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains
     RAISES       sets what raising sets in the first argument, an exception
     RESUMES      continues a generator or coroutine
     ADVANCES     takes the next item of an iterator
     CALLS_BACK   reads the arguments, and calls those that can be called
+    COMPILES     compiles the first argument; free of effects if that is text
+    CALLED_LATER  keeps the second argument, to call it at any time
     CALLS_PARTS  reads the arguments deeply, and calls what the called instance was made with
     PARTIAL GETS_ITEMS GETS_ATTRS CALLS_METHOD     what functools.partial and the getters and callers of operator do
+    CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
     CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it
     OPAQUE       uses a C object in a way that cannot be put back: free for one's own, else exclusive
@@ -43,10 +47,16 @@ Functions that have a *twin*, a transactional stand-in, are listed in `twins`.
 """
 
 import _hashlib
+import _string
 import array
 import builtins
+import codecs
+import contextvars
+import decimal
+import encodings.cp437
 import functools
 import importlib
+import io
 import random
 import types
 import zlib
@@ -81,6 +91,7 @@ TYPES = """
     types.FrameType INERT
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
+    ast.AST INSTANCE
     builtins.object INERT
     builtins.property FUNCTION
     builtins.staticmethod FUNCTION
@@ -120,6 +131,7 @@ TYPES = """
     datetime.timezone INERT
     datetime.tzinfo INERT
     decimal.Decimal INERT
+    decimal.Context STRUCT
     struct.Struct INERT
     time.struct_time TUPLE
     os.stat_result TUPLE
@@ -229,7 +241,17 @@ HIDDEN_TYPES = [
     (OrderedDict().values(), "ITERATOR"),
     (OrderedDict().items(), "ITERATOR"),
     (iter(_Sequence()), "ITERATOR"),
+    (iter(contextvars.Context()), "ITERATOR"),
+    (contextvars.Context().values(), "ITERATOR"),
+    (contextvars.Context().items(), "ITERATOR"),
+    (_string.formatter_parser(""), "ITERATOR"),
+    (_string.formatter_field_name_split("")[1], "ITERATOR"),
     (functools.cmp_to_key(len), "INERT"),
+    (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
+    (decimal.localcontext(), "INERT"),
+    (io.BytesIO().getbuffer().obj, "PROXY"),
+    (zlib.compressobj(), "COPIED"),
+    (zlib.decompressobj(), "COPIED"),
     *((awaitable, "ITERATOR") for awaitable in _awaitables()),
 ]
 
@@ -269,13 +291,13 @@ CALLS = """
     builtins.list.count DEEP
     builtins.list.index DEEP
     builtins.list.__reversed__ ITERATES
-    builtins.list.__getitem__ GETS_KEY
+    builtins.list.__getitem__ GETS_ITEM
     builtins.list.__setitem__ PUTS_KEY
     builtins.list.__delitem__ DELETES_KEY
     builtins.list.__class_getitem__ PURE
 
     builtins.dict.get GETS_KEY
-    builtins.dict.__getitem__ GETS_KEY
+    builtins.dict.__getitem__ GETS_ITEM
     builtins.dict.__contains__ GETS_KEY
     builtins.dict.__setitem__ PUTS_KEY
     builtins.dict.__delitem__ DELETES_KEY
@@ -375,8 +397,11 @@ CALLS = """
     builtins.ascii PRINTS
     builtins.bin PURE
     builtins.callable PURE
+    builtins.compile COMPILES
     builtins.chr PURE
     builtins.delattr DELETES_ATTR
+    builtins.dir ATTRIBUTES
+    builtins.vars GETS_DICT
     builtins.divmod PURE
     builtins.format PRINTS
     builtins.getattr GETS_ATTR
@@ -427,12 +452,14 @@ CALLS = """
     builtins.reversed ITERATES
     types.MethodType PURE
     types.SimpleNamespace PURE
+    types.SimpleNamespace.__replace__ ATTRIBUTES
     types.MappingProxyType PURE
     types.GenericAlias PURE
     collections.deque ITERATES
     collections._tuplegetter PURE
     array.array ITERATES
     functools.partial PURE
+    functools._lru_cache_wrapper PURE
     itertools.chain ITERATES
     itertools.chain.from_iterable ITERATES
     itertools.islice ITERATES
@@ -470,7 +497,6 @@ CALLS = """
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
-    builtins.BaseException.add_note EXCLUSIVE
     builtins.BaseException.__reduce__ DEEP
 
     builtins.object.__setattr__ SETS_ATTR
@@ -488,6 +514,11 @@ CALLS = """
     builtins.object.__new__ PURE
     builtins.object.__init_subclass__ PURE
     builtins.object.__format__ PRINTS
+    builtins.object.__reduce_ex__ ATTRIBUTES
+    builtins.object.__reduce__ ATTRIBUTES
+    builtins.object.__getstate__ ATTRIBUTES
+    builtins.object.__dir__ ATTRIBUTES
+    builtins.type.__dir__ PURE
     builtins.object.__sizeof__ PURE
     builtins.type.mro PURE
     builtins.type.__subclasses__ PURE
@@ -512,7 +543,7 @@ CALLS = """
     builtins.set.__ixor__ MUTATES
     types.FunctionType.__get__ PURE
 
-    weakref.ref PURE
+    weakref.ref CALLED_LATER
     weakref.getweakrefcount PURE
     weakref._remove_dead_weakref DELETES_KEY
     contextvars.copy_context SETS_CONTEXT
@@ -525,6 +556,8 @@ CALLS = """
     contextvars.Context.items READS
     contextvars.Token.__enter__ PURE
     contextvars.Token.__exit__ SETS_CONTEXT
+    types.CodeType.co_positions CREATES
+    types.CodeType.co_lines CREATES
     contextvars.ContextVar PURE
     contextvars.ContextVar.get PURE
     contextvars.ContextVar.set SETS_CONTEXT
@@ -568,8 +601,17 @@ CALLS = """
     datetime.timedelta PURE
     datetime.timezone PURE
     zoneinfo.ZoneInfo PURE
-    decimal.Decimal PURE
+    decimal.Decimal DEEP
     decimal.Decimal.* PURE
+    decimal.Context CREATES
+    decimal.Context.* PURE
+    decimal.Context.copy CREATES
+    decimal.Context.__copy__ CREATES
+    decimal.Context.clear_flags OPAQUE
+    decimal.Context.clear_traps OPAQUE
+    decimal.getcontext PURE
+    decimal.setcontext SETS_CONTEXT
+    decimal.localcontext CREATES
     math.* PURE
     math.fsum ITERATES
     math.prod ITERATES
@@ -604,7 +646,7 @@ CALLS = """
     operator.attrgetter PURE
     operator.methodcaller PURE
     operator.contains DEEP
-    operator.getitem GETS_KEY
+    operator.getitem GETS_ITEM
     operator.setitem PUTS_KEY
     operator.delitem DELETES_KEY
 
@@ -747,9 +789,16 @@ CALLS = """
     _io.BufferedWriter.fileno PURE
 """
 
+#: methods that have no public name
+HIDDEN_CALLS = [
+    (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
+    (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
+]
+
 #: what calls of instances do
 INSTANCES = """
     functools.partial PARTIAL
+    functools._lru_cache_wrapper CACHED
     json.encoder.c_make_encoder CALLS_PARTS
     json.scanner.c_make_scanner CALLS_PARTS
     operator.attrgetter GETS_ATTRS
@@ -770,8 +819,6 @@ STATEFUL_TYPES = """
     _random.Random
 """
 
-#: types of the same kind whose state cannot be put back
-OPAQUE_TYPES = [type(zlib.compressobj()), type(zlib.decompressobj())]
 
 
 def _lookup(name):
@@ -839,9 +886,7 @@ def register(twins, instance_twins):
         if isinstance(exception, type) and issubclass(exception, BaseException):
             _engine.register_type(exception, _engine.KINDS["INSTANCE"])
             _engine.register_effect(exception, _engine.EFFECTS["PURE"])
-    for opaque in OPAQUE_TYPES:
-        _engine.register_type(opaque, _engine.KINDS["OPAQUE"])
-    for stateful in (*map(_lookup, STATEFUL_TYPES.split()), *OPAQUE_TYPES):
+    for stateful in (*map(_lookup, STATEFUL_TYPES.split()), type(zlib.compressobj()), type(zlib.decompressobj())):
         for method in _c_members(stateful):
             _engine.register_effect(method, _engine.EFFECTS["USES"])
     for name, effect in _entries(CALLS):
@@ -853,5 +898,7 @@ def register(twins, instance_twins):
     _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)
+    for callable_, effect in HIDDEN_CALLS:
+        _engine.register_effect(callable_, _engine.EFFECTS[effect], twins.get(callable_))
     for type_, twin in instance_twins.items():
         _engine.register_instances(type_, _engine.EFFECTS["TWIN"], twin)

@@ -7,14 +7,19 @@ A call barrier that finds a C callable which is a key of `TWINS` puts its twin i
 
 import _bisect
 import _collections
+import _compat_pickle
 import _heapq
 import _io
 import _locale
 import _string
 import _thread
 import builtins
+import copyreg
+import decimal
 import functools
+import io
 import operator
+import pickle
 import struct
 import sys
 import threading
@@ -51,6 +56,10 @@ _buffered_flush = _io.BufferedWriter.flush
 @trusted
 def text_write(file, text):
     """Twin of ``TextIOWrapper.write``."""
+    if file.closed:
+        return _text_write(file, text)  # which raises what it has to
+    if isinstance(file.buffer, _io.BytesIO):
+        core.exclusive("writing to a stream that can be read before the commit")
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
     core.defer(_text_write, file, text)
@@ -66,6 +75,10 @@ def text_flush(file):
 @trusted
 def buffered_write(file, data):
     """Twin of ``BufferedWriter.write``."""
+    if file.closed:
+        return _buffered_write(file, data)
+    if isinstance(file.raw, _io.BytesIO):
+        core.exclusive("writing to a stream that can be read before the commit")
     core.open_all(data)
     data = bytes(data)
     core.defer(_buffered_write, file, data)
@@ -223,9 +236,19 @@ def ordered_dict_update(self, /, *others, **kwargs):
     _update(self, operator.setitem, others, kwargs)
 
 
-def _update(self, put, others, kwargs):
+def dict_init(self, /, *others, **kwargs):
+    """Twin of ``dict.__init__``."""
+    _update(self, dict.__setitem__, others, kwargs, "dict")
+
+
+def ordered_dict_init(self, /, *others, **kwargs):
+    """Twin of ``OrderedDict.__init__``."""
+    _update(self, operator.setitem, others, kwargs, "OrderedDict")
+
+
+def _update(self, put, others, kwargs, name="update"):
     if len(others) > 1:
-        raise TypeError(f"update expected at most 1 argument, got {len(others)}")
+        raise TypeError(f"{name} expected at most 1 argument, got {len(others)}")
     for other in others:
         if isinstance(other, dict):
             for key, value in other.items():
@@ -468,6 +491,93 @@ def _check_unpack(layout, buffer):
 _iter_unpack = struct.Struct.iter_unpack
 
 
+# ---- Pickles -------------------------------------------------------------------------------------------------------
+
+
+def dumps(obj, protocol=None, *, fix_imports=True, buffer_callback=None):
+    """Twin of ``pickle.dumps``: what is not plain data is pickled in Python, as it asks for itself."""
+    if buffer_callback is None and _is_plain(obj):
+        return _dumps(obj, protocol, fix_imports)
+    return pickle._dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
+
+
+@trusted
+def _is_plain(obj):
+    core.open_items(copyreg.dispatch_table)
+    return _engine.open_plain(obj)
+
+
+@trusted
+def _dumps(obj, protocol, fix_imports):
+    return pickle.dumps(obj, protocol, fix_imports=fix_imports)
+
+
+def loads(data, /, *, fix_imports=True, encoding="ASCII", errors="strict", buffers=()):
+    """Twin of ``pickle.loads``."""
+    return _loads(data, dict(fix_imports=fix_imports, encoding=encoding, errors=errors, buffers=buffers))
+
+
+@trusted
+def _loads(data, options):
+    core.open_items(data)
+    return _Unpickler(io.BytesIO(data), **options).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Looks at what the C code is going to call."""
+
+    @trusted
+    def find_class(self, module, name):
+        now = _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))[0]
+        if module not in sys.modules and now not in sys.modules:
+            core.exclusive("unpickling that imports a module")
+        found = super().find_class(module, name)
+        if callable(found):
+            _engine.may_be_called(found)
+        return found
+
+
+# ---- What is free of effects most of the time ----------------------------------------------------------------------
+
+
+def add_note(self, note, /):
+    """Twin of ``BaseException.add_note``."""
+    if not isinstance(note, str):
+        raise TypeError(f"add_note() argument must be str, not {type(note).__name__}")
+    if not hasattr(self, "__notes__"):
+        self.__notes__ = []
+    notes = self.__notes__
+    if not isinstance(notes, list):
+        raise TypeError("Cannot add note: __notes__ is not a list")
+    list.append(notes, note)
+
+
+def import_(name, globals=None, locals=None, fromlist=(), level=0):
+    """Twin of ``__import__``."""
+    return _import(name, globals, locals, fromlist, level)
+
+
+@trusted
+def _import(name, globals, locals, fromlist, level):
+    if level or name not in sys.modules or any(f"{name}.{each}" not in sys.modules and not hasattr(sys.modules[name], each)
+                                               for each in fromlist or ()):
+        core.exclusive("an import")
+    return _import_module(name, globals, locals, fromlist, level)
+
+
+_import_module = builtins.__import__
+
+
+@trusted
+def enter_decimal_context(manager, /):
+    """Twin of the beginning of ``with decimal.localcontext():``."""
+    context = _enter_decimal_context(manager)
+    return core.fresh(context) if core.is_fresh(manager) else context
+
+
+_enter_decimal_context = type(decimal.localcontext()).__enter__
+
+
 def setlocale(category, locale=None, /):
     """Twin of ``locale.setlocale``: to ask changes nothing."""
     return _setlocale(category, locale)
@@ -602,57 +712,7 @@ def settle():
     core.defer(held.clear)
 
 
-# ---- functools.lru_cache -------------------------------------------------------------------------------------------
-
-_memos = {}
-_MISSING = object()
-
-
-@trusted
-def _memo_of(wrapper):
-    found = _memos.get(id(wrapper))
-    if found is None:
-        parameters = wrapper.cache_parameters()
-        maxsize = parameters["maxsize"]
-        found = _memos.setdefault(
-            id(wrapper), (wrapper, {}, float("inf") if maxsize is None else maxsize, parameters["typed"])
-        )
-    return found
-
-
-def lru_cached(wrapper, /, *args, **kwargs):
-    """Twin of a call of an ``lru_cache`` function: remembered in a dict of ours, so that keys do not conflict."""
-    _, memo, maxsize, typed = _memo_of(wrapper)
-    key = args
-    if kwargs or typed:
-        key = functools._make_key(args, kwargs, typed)
-    value = memo.get(key, _MISSING)
-    if value is _MISSING:
-        # The original remembers what was called before, and by C code; it cannot be rolled back.
-        value = _ask_original(wrapper, args, kwargs, memo, maxsize)
-        if maxsize:
-            memo[key] = value
-    return value
-
-
-@trusted
-def _ask_original(wrapper, args, kwargs, memo, maxsize):
-    core.exclusive("a function with lru_cache is called with new arguments")
-    if len(memo) >= maxsize:
-        memo.clear()
-    return wrapper(*args, **kwargs)
-
-
-@trusted
-def lru_clear(wrapper):
-    """Twin of ``cache_clear``."""
-    core.exclusive("lru_cache.cache_clear")
-    _memo_of(wrapper)[1].clear()
-    _lru_clear(wrapper)
-
-
 _lru_wrapper = functools._lru_cache_wrapper
-_lru_clear = _lru_wrapper.cache_clear
 
 #: functions of `heapq` that have a twin in C
 HEAP = [
@@ -661,7 +721,6 @@ HEAP = [
 
 #: types whose instances, when called, are stood in for; `type` itself only where the engine says so
 INSTANCE_TWINS = {
-    _lru_wrapper: lru_cached,
     type: dict_subclass,
 }
 
@@ -670,6 +729,8 @@ TWINS = {
     builtins.exec: exec_,
     dict.update: dict_update,
     OrderedDict.update: ordered_dict_update,
+    dict.__init__: dict_init,
+    OrderedDict.__init__: ordered_dict_init,
     builtins.sorted: sorted_,
     builtins.all: all_,
     builtins.any: any_,
@@ -691,6 +752,11 @@ TWINS = {
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _locale.setlocale: setlocale,
+    builtins.__import__: import_,
+    BaseException.add_note: add_note,
+    _enter_decimal_context: enter_decimal_context,
+    pickle.dumps: dumps,
+    pickle.loads: loads,
     list.sort: list_sort,
     builtins.min: _extreme("min", builtins.min),
     builtins.max: _extreme("max", builtins.max),
@@ -698,9 +764,9 @@ TWINS = {
     _text_flush: text_flush,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,
-    _lru_clear: lru_clear,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
-    **{function: _engine.c_twin(function) for function in (*map(vars(_heapq).get, HEAP), _collections._count_elements)},
+    **{function: _engine.c_twin(function) for function in (
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
 }

@@ -471,6 +471,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     PyTypeObject *type = Py_TYPE(obj);
     if (kind == KIND_MODULE)
         return open_global_write(tx, PyModule_GetDict(obj), name);
+    if (kind == KIND_CLASS && ((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return check_doomed(tx);    /* cannot be done */
     if (kind != KIND_INSTANCE && !is_python_class(type))
         return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
     if (type->tp_setattro != PyObject_GenericSetAttr && !raw_write) {
@@ -627,7 +629,7 @@ open_all_attributes(Tx *tx, PyObject *dict)
     return 0;
 }
 
-static PyObject *
+PyObject *
 proxied(PyObject *proxy)
 {
     return *(PyObject **)((char *)proxy + sizeof(PyObject));
@@ -682,100 +684,6 @@ open_whole_read(Tx *tx, PyObject *obj)
     if (result == 0)
         note_opened(tx, obj, OPENED_READ);
     return result;
-}
-
-/* Everything that C code may come to read from here: comparing, printing,
- * encoding. It does not look into instances: their methods are Python. */
-int
-open_deep_read(Tx *tx, PyObject *obj, int depth)
-{
-    Kind kind = kind_of(tx, obj);
-    if (LIKELY(kind == KIND_INERT))
-        return 0;
-    if (depth > MAX_DEPTH)
-        return exclusive_for(tx, "deeply nested", obj);
-    switch (kind) {
-    case KIND_TUPLE:
-        if (PyTuple_Check(obj)) {
-            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++) {
-                if (open_deep_read(tx, PyTuple_GET_ITEM(obj, i), depth + 1) < 0)
-                    return -1;
-            }
-        }
-        return 0;
-    case KIND_LIST:
-        if (open_whole_read(tx, obj) < 0)
-            return -1;
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++) {
-            PyObject *item = PyList_GetItemRef(obj, i);
-            if (item == NULL) {
-                PyErr_Clear();
-                break;
-            }
-            int r = open_deep_read(tx, item, depth + 1);
-            Py_DECREF(item);
-            if (r < 0)
-                return -1;
-        }
-        return 0;
-    case KIND_DICT:
-    case KIND_ODICT: {
-        if (open_whole_read(tx, obj) < 0)
-            return -1;
-        PyObject *key, *value;
-        Py_ssize_t pos = 0;
-        int r = 0;
-        Py_BEGIN_CRITICAL_SECTION(obj);
-        while (r == 0 && PyDict_Next(obj, &pos, &key, &value)) {
-            if (kind_of(tx, key) != KIND_INERT)
-                r = open_deep_read(tx, key, depth + 1);
-            if (r == 0 && kind_of(tx, value) != KIND_INERT)
-                r = open_deep_read(tx, value, depth + 1);
-        }
-        Py_END_CRITICAL_SECTION();
-        return r;
-    }
-    case KIND_DEQUE: {
-        if (open_whole_read(tx, obj) < 0)
-            return -1;
-        Py_ssize_t n = PyObject_Size(obj);
-        for (Py_ssize_t i = 0; i < n; i++) {
-            PyObject *item = PySequence_GetItem(obj, i);
-            if (item == NULL) {
-                PyErr_Clear();
-                break;
-            }
-            int r = open_deep_read(tx, item, depth + 1);
-            Py_DECREF(item);
-            if (r < 0)
-                return -1;
-        }
-        return 0;
-    }
-    case KIND_INSTANCE:
-        if (PyExceptionInstance_Check(obj)) {
-            static const char *const fields[] = {"args", "errno", "strerror", "filename"};
-            for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
-                PyObject *field = PyUnicode_InternFromString(fields[i]);
-                int r = field ? lock_attr_shared(tx, obj, field) : -1;
-                Py_XDECREF(field);
-                if (r < 0)
-                    return -1;
-            }
-            PyObject *args = ((PyBaseExceptionObject *)obj)->args;
-            if (args != NULL)
-                return open_deep_read(tx, args, depth + 1);
-        }
-        else if (!is_python_class(Py_TYPE(obj)))
-            return exclusive_for(tx, "all attributes at once of", obj);
-        return check_doomed(tx);
-    case KIND_PROXY:
-        return open_deep_read(tx, proxied(obj), depth + 1);
-    case KIND_GENERATOR:
-        return open_generator(tx, obj);
-    default:
-        return open_whole_read(tx, obj);
-    }
 }
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
@@ -894,28 +802,38 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
         return lock_shared(tx, cell_of(base, bits));
     }
     Cell c = cell_of(obj, bits);
-    if (marked(tx, c, MODE_SHARED) && !inserts_missing_keys(obj))
+    if (marked(tx, c, MODE_SHARED))
         return check_doomed(tx);
-    if (lock_key_shared(tx, obj, c) < 0)
+    return lock_key_shared(tx, obj, c);
+}
+
+/* obj[key], by which a defaultdict gets a key that it does not have: what its factory makes is
+ * put there now, so that the operation finds it. */
+int
+open_item_read(Tx *tx, PyObject *obj, PyObject *key)
+{
+    if (kind_of(tx, obj) == KIND_PROXY)
+        return open_item_read(tx, proxied(obj), key);
+    if (open_key_read(tx, obj, key) < 0)
         return -1;
-    if (kind == KIND_DICT && inserts_missing_keys(obj)) {
-        int there = PyDict_Contains(obj, key);
-        if (there < 0)
-            return -1;
-        if (!there) {
-            PyObject *factory = PyObject_GetAttrString(obj, "default_factory");
-            int effect = EFFECT_PURE;
-            if (factory == NULL)
-                PyErr_Clear();
-            else if (factory != Py_None && !PyType_Check(factory))
-                effect = effect_as_callback(tx, factory);
-            Py_XDECREF(factory);
-            if (effect < 0 || (effect != EFFECT_PURE && exclusive_for(tx, "the factory of", obj) < 0))
-                return -1;
-            return open_key_write(tx, obj, key, false);
-        }
+    if (kind_of(tx, obj) != KIND_DICT || !inserts_missing_keys(obj) || PyObject_Hash(key) == -1) {
+        PyErr_Clear();
+        return 0;
     }
-    return 0;
+    int there = PyDict_Contains(obj, key);
+    if (there != 0)
+        return there < 0 ? -1 : 0;
+    PyObject *factory = PyObject_GetAttrString(obj, "default_factory");
+    if (factory == NULL || factory == Py_None) {
+        Py_XDECREF(factory);
+        return factory == NULL ? -1 : 0;
+    }
+    PyObject *value = stm_call(factory, NULL, 0, NULL);
+    Py_DECREF(factory);
+    int r = value == NULL || (tx->open && open_key_write(tx, obj, key, false) < 0) ? -1
+        : PyObject_SetItem(obj, key, value);
+    Py_XDECREF(value);
+    return r;
 }
 
 /* A read mark that nobody conflicts with remembers that all of it is logged. */

@@ -44,7 +44,7 @@ open_for_use(PyObject *result, int use)
         return result;
     int r = use == USE_TRUTH ? open_whole_read(tx, result)
         : use == USE_ITEMS ? open_iter(tx, result)
-        : use == USE_ALL ? open_deep_read(tx, result, 0) : 0;
+        : use == USE_ALL ? open_deep_read(tx, result) : 0;
     if (r < 0)
         Py_CLEAR(result);
     return result;
@@ -259,6 +259,13 @@ call_in_context(PyObject *run, PyObject *const *args, Py_ssize_t n, PyObject *kw
     return call_guarding(run, args, n, kwnames, USE_NOTHING, function, function + 1);
 }
 
+/* The constructor of a weak reference, with a function that C code will call. */
+static PyObject *
+call_with_later(PyObject *type, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return call_guarding(type, args, n, kwnames, USE_NOTHING, 1, 2);
+}
+
 #define TRAMPOLINE(f) {#f, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef trampolines[] = {
     [VIA_METHOD] = TRAMPOLINE(call_method),
@@ -267,6 +274,8 @@ static PyMethodDef trampolines[] = {
     [VIA_METHODCALLER] = TRAMPOLINE(call_methodcaller),
     [VIA_CALLBACKS] = TRAMPOLINE(call_with_callbacks),
     [VIA_CONTEXT] = TRAMPOLINE(call_in_context),
+    [VIA_LATER] = TRAMPOLINE(call_with_later),
+    [VIA_LRU] = TRAMPOLINE(lru_call),
 };
 
 /* What stands in for this callable in a call. */

@@ -3,7 +3,7 @@
  *
  * The table (filled from effects.py) is keyed by what stays the same whichever
  * way a C function is reached: its PyMethodDef for functions and methods, its
- * slot definition for slot wrappers, the type for a class, and the address of
+ * slot definition for slot wrappers but constructors, the type for a class, and the address of
  * tp_call for instances of a C type that can be called.
  */
 #include "stm.h"
@@ -50,7 +50,8 @@ key_of(PyObject *callable)
         return ((PyCFunctionObject *)callable)->m_ml;
     if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
         return ((PyMethodDescrObject *)callable)->d_method;
-    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type))
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)
+        && strcmp(((PyWrapperDescrObject *)callable)->d_base->name, "__init__") != 0)
         return ((PyWrapperDescrObject *)callable)->d_base;
     return callable;
 }
@@ -167,7 +168,8 @@ int
 effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
 {
     size_t size = effect == EFFECT_PARTIAL ? sizeof(Partial) : effect == EFFECT_GETS_ITEMS ? sizeof(ItemGetter)
-        : effect == EFFECT_GETS_ATTRS ? sizeof(AttrGetter) : effect == EFFECT_CALLS_METHOD ? sizeof(MethodCaller) : 0;
+        : effect == EFFECT_GETS_ATTRS ? sizeof(AttrGetter) : effect == EFFECT_CALLS_METHOD ? sizeof(MethodCaller)
+        : effect == EFFECT_CACHED ? lru_size : 0;
     if (size != 0 && size != (size_t)type->tp_basicsize)
         effect = EFFECT_EXCLUSIVE;
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
@@ -218,7 +220,7 @@ open_deep(Tx *tx, PyObject *obj)
     if (kind == KIND_GENERATOR
         || (kind == KIND_ITERATOR && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
         return exclusive_for(tx, "a look into the items of", obj);
-    return open_deep_read(tx, obj, 0);
+    return open_deep_read(tx, obj);
 }
 
 /* The effect of calling an instance of the type. */
@@ -256,6 +258,24 @@ effect_as_callback(Tx *tx, PyObject *f)
     return lookup_instances(Py_TYPE(f))->effect == EFFECT_PURE ? EFFECT_PURE : EFFECT_EXCLUSIVE;
 }
 
+/* C code will call it with objects that nobody else has: only what is not known at all,
+ * or reaches outside, matters. */
+int
+call_with_own(Tx *tx, PyObject *f)
+{
+    if (PyType_Check(f) && is_python_class((PyTypeObject *)f)) {
+        const EffectEntry *ignored;
+        return before_class_call(tx, f, (Args){0}, &ignored);
+    }
+    int effect = effect_as_callback(tx, f);
+    if (effect < 0 || effect == EFFECT_PURE)
+        return effect < 0 ? -1 : check_doomed(tx);
+    const EffectEntry *e = lookup(key_of(f));
+    bool unknown = e->effect == EFFECT_NONE || e->effect == EFFECT_EXCLUSIVE || e->effect == EFFECT_OPAQUE
+        || e->effect == EFFECT_IRREVOCABLE || e->effect == EFFECT_SETS_CONTEXT;
+    return unknown ? exclusive_for(tx, "call back of", f) : check_doomed(tx);
+}
+
 static int
 open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
 {
@@ -283,10 +303,10 @@ has_callable(Args a)
 static int
 open_printed(Tx *tx, PyObject *obj)
 {
-    return open_deep_read(tx, obj, 0);
+    return open_deep_read(tx, obj);
 }
 
-/* object.__init__, list.__init__, ...: one slot wrapper for all types. */
+/* object.__init__, list.__init__, ...: those that have no twin. */
 static int
 before_init(Tx *tx, Args a)
 {
@@ -300,7 +320,7 @@ before_init(Tx *tx, Args a)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
     if (open_whole_write(tx, a.args[0]) < 0)
         return -1;
-    return open_args(tx, a, 1, open_deep);
+    return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
 }
 
 static int
@@ -322,6 +342,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return open_args(tx, a, 0, open_printed);
     case EFFECT_ITERATES:
         return open_args(tx, a, 0, open_iter);
+    case EFFECT_COMPILES:
+        return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
+            ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+    case EFFECT_CALLED_LATER:
+        return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
     case EFFECT_RUNS_CONTEXT:
@@ -364,6 +389,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     switch (e->effect) {
     case EFFECT_GETS_KEY:
         return second == NULL ? 0 : open_key_read(tx, receiver, second);
+    case EFFECT_GETS_ITEM:
+        return second == NULL ? 0 : open_item_read(tx, receiver, second);
     case EFFECT_PUTS_KEY:
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
@@ -412,6 +439,14 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (second == NULL || !PyUnicode_Check(second))
             return 0;
         return open_attr_delete(tx, receiver, second, Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_GETS_DICT: {
+        PyObject *name = a.n == 1 ? PyUnicode_InternFromString("__dict__") : NULL;
+        int r = name == NULL ? exclusive_for(tx, "call of", callable) : open_attr_read(tx, receiver, name);
+        Py_XDECREF(name);
+        return r;
+    }
+    case EFFECT_ATTRIBUTES:
+        return open_attributes(tx, receiver);
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RESUMES:
@@ -426,6 +461,18 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     }
     return exclusive_for(tx, "call of", callable);
 }
+
+/* Entries for what is called through a trampoline. */
+static const EffectEntry via[] = {
+    [VIA_METHOD] = {.effect = EFFECT_VIA, .via = VIA_METHOD},
+    [VIA_PARTIAL] = {.effect = EFFECT_VIA, .via = VIA_PARTIAL},
+    [VIA_ATTRGETTER] = {.effect = EFFECT_VIA, .via = VIA_ATTRGETTER},
+    [VIA_METHODCALLER] = {.effect = EFFECT_VIA, .via = VIA_METHODCALLER},
+    [VIA_CALLBACKS] = {.effect = EFFECT_VIA, .via = VIA_CALLBACKS},
+    [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
+    [VIA_LATER] = {.effect = EFFECT_VIA, .via = VIA_LATER},
+    [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
+};
 
 /* ---- Classes ------------------------------------------------------------------------------ */
 
@@ -447,6 +494,9 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
+        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1])
+            && effect_as_callback(tx, a.args[1]) != EFFECT_PURE)
+            *entry = &via[VIA_LATER];
         return apply(tx, e, cls, a);
     }
     if (Py_TYPE(cls) != &PyType_Type) {
@@ -499,18 +549,6 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 
 /* ---- The barrier's work ---------------------------------------------------------------------- */
 
-#define MAX_ARGS 64
-
-/* Entries for what is called through a trampoline. */
-static const EffectEntry via[] = {
-    [VIA_METHOD] = {.effect = EFFECT_VIA, .via = VIA_METHOD},
-    [VIA_PARTIAL] = {.effect = EFFECT_VIA, .via = VIA_PARTIAL},
-    [VIA_ATTRGETTER] = {.effect = EFFECT_VIA, .via = VIA_ATTRGETTER},
-    [VIA_METHODCALLER] = {.effect = EFFECT_VIA, .via = VIA_METHODCALLER},
-    [VIA_CALLBACKS] = {.effect = EFFECT_VIA, .via = VIA_CALLBACKS},
-    [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
-};
-
 /* A C function or method: its effect, and what it calls. */
 static int
 before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
@@ -546,7 +584,7 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
         ItemGetter *getter = (ItemGetter *)callable;
         for (Py_ssize_t i = 0; a.n == 1 && i < getter->n; i++) {
             PyObject *item = getter->n == 1 ? getter->items : PyTuple_GET_ITEM(getter->items, i);
-            if (open_key_read(tx, a.args[0], item) < 0)
+            if (open_item_read(tx, a.args[0], item) < 0)
                 return -1;
         }
         return check_doomed(tx);
@@ -566,6 +604,9 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
     }
     case EFFECT_CALLS_PARTS:
         return guard_parts(tx, callable) < 0 ? -1 : open_args(tx, a, 0, open_deep);
+    case EFFECT_CACHED:
+        *entry = &via[VIA_LRU];
+        return check_doomed(tx);
     case EFFECT_CALLS_METHOD:
         *entry = &via[VIA_METHODCALLER];
         return check_doomed(tx);
@@ -574,14 +615,38 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
     }
 }
 
+/* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
+typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
+
+static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
+
+/* The same for something bound: with its receiver as the first argument. */
+static int
+before_bound(Tx *tx, PyObject *callable, PyObject *self, Args a, const EffectEntry **entry, int depth)
+{
+    PyObject *few[8], **more = few;
+    if (a.n >= 8 && (more = PyMem_Malloc((a.n + 1) * sizeof(PyObject *))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    more[0] = self;
+    if (a.n > 0)
+        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+    a = (Args){more, a.n + 1, a.kw, a.nkw};
+    int r = PyCFunction_Check(callable) ? before_c_function(tx, callable, a, entry)
+        : before(tx, callable, a, entry, depth + 1);
+    if (more != few)
+        PyMem_Free(more);
+    return r;
+}
+
 static int
 before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
 {
     if (PyFunction_Check(callable))
         return ensure_instrumented(tx, callable);
-    if (depth > 8 || a.n >= MAX_ARGS)
+    if (depth > 8)
         return exclusive_for(tx, "call of", callable);
-    PyObject *more[MAX_ARGS + 1];
     if (PyMethod_Check(callable)) {
         PyObject *f = PyMethod_GET_FUNCTION(callable);
         if (PyFunction_Check(f))
@@ -602,24 +667,20 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
             return before_c_function(tx, callable, a, entry);
-        more[0] = self;
-        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
-        return before_c_function(tx, callable, (Args){more, a.n + 1, a.kw, a.nkw}, entry);
+        return before_bound(tx, callable, self, a, entry, depth);
     }
     if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
         return before_c_function(tx, callable, a, entry);
     if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
-        /* A slot wrapper bound to its receiver (the struct is private to CPython's
-         * descrobject.c). */
-        struct { PyObject_HEAD PyObject *descr, *self; } *bound = (void *)callable;
-        more[0] = bound->self;
-        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
-        return before(tx, bound->descr, (Args){more, a.n + 1, a.kw, a.nkw}, entry, depth + 1);
+        MethodWrapper *bound = (MethodWrapper *)callable;
+        return before_bound(tx, bound->descr, bound->self, a, entry, depth);
     }
     if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
         const char *name = ((PyWrapperDescrObject *)callable)->d_base->name;
-        if (strcmp(name, "__init__") == 0)
-            return before_init(tx, a);
+        if (strcmp(name, "__init__") == 0) {
+            *entry = lookup(callable);
+            return (*entry)->twin != NULL ? check_doomed(tx) : before_init(tx, a);
+        }
         if (strcmp(name, "__call__") == 0 && a.n > 0)
             return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
         const EffectEntry *e = lookup(key_of(callable));
@@ -674,7 +735,8 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         forget_past(tx);
     if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
         return 0;
-    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;
+    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)
+        : Py_IS_TYPE(c, stm_method_wrapper_type) ? ((MethodWrapper *)c)->self : NULL;
     PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
     if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
         return exclusive_for(tx, "call of", c);
@@ -683,7 +745,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         twin = watched_constructor(c);
     else if (e->effect == EFFECT_VIA)
         twin = trampoline(e->via, c);
-    else if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
+    else if (e->effect != EFFECT_CREATES && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
     else if (e->effect == EFFECT_TWIN && e == lookup_instances(Py_TYPE(c))) {
         twin = PyMethod_New(e->twin, c);

@@ -335,7 +335,7 @@ open_all(PyObject *self, PyObject *obj)
 {
     (void)self;
     Tx *tx = live_tx();
-    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_deep_read(tx, obj, 0) < 0)
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_deep_read(tx, obj) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -353,6 +353,25 @@ open_items(PyObject *self, PyObject *obj)
     (void)self;
     Tx *tx = live_tx();
     if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_iter(tx, obj) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+open_plain(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    int plain = tx != NULL && tx->grade != GRADE_EXCLUSIVE ? open_plain_read(tx, obj) : 1;
+    return plain < 0 ? NULL : PyBool_FromLong(plain);
+}
+
+static PyObject *
+may_be_called(PyObject *self, PyObject *f)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && call_with_own(tx, f) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -546,6 +565,10 @@ static PyMethodDef methods[] = {
     {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
     {"c_twin", engine_c_twin, METH_O, DOC("c_twin(f): what stands in for this C function, in C")},
     {"open_items", open_items, METH_O, DOC("open_items(obj): lock it for C code that takes its items")},
+    {"open_plain", open_plain, METH_O,
+     DOC("open_plain(obj): open_all, but stop at an instance of a Python class; was there none?")},
+    {"may_be_called", may_be_called, METH_O,
+     DOC("may_be_called(f): C code will call it with objects that nobody else has")},
     {"guarded", guarded, METH_O,
      DOC("guarded(f): f, to be given to C code that calls it and looks at all that it returns")},
     {"fresh", fresh, METH_O, DOC("fresh(obj): declare it created in this transaction; return it")},
@@ -599,12 +622,12 @@ engine_exec(PyObject *module)
         "ARRAY", "STRUCT", "COPIED", "STATED", "OPAQUE", "UNKNOWN",
     };
     static const char *const effects[] = {
-        NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
+        NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
         "MUTATES_SECOND",
         "LIST_APPEND", "LIST_EXTEND", "LIST_POP", "SET_CHANGE", "DEQUE_APPEND", "DEQUE_APPENDLEFT",
-        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "CALLS_BACK",
+        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_DICT", "ATTRIBUTES", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "COMPILES", "CALLED_LATER", "CALLS_BACK",
         "CALLS_PARTS",
-        "PARTIAL", "GETS_ITEMS", "GETS_ATTRS", "CALLS_METHOD", "RUNS_CONTEXT", "SETS_CONTEXT", "CREATES", "OPAQUE", "USES", "FILLS", "SEEDS", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
+        "PARTIAL", "GETS_ITEMS", "GETS_ATTRS", "CALLS_METHOD", "CACHED", "RUNS_CONTEXT", "SETS_CONTEXT", "CREATES", "OPAQUE", "USES", "FILLS", "SEEDS", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
     };
     PyObject *names = PyDict_New(), *more = PyDict_New();
     if (names == NULL || more == NULL)

@@ -11,9 +11,11 @@
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   barriers.c     the functions that instrumented bytecode calls
+ *   deep.c         the same for all that C code may read from an object on
  *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
  *   callbacks.c    calls that C code makes
+ *   lru.c          functools.lru_cache
  *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
  *   proflog.c      the PYPYSTM conflict log
@@ -445,6 +447,11 @@ kind_of(Tx *tx, PyObject *obj)
 
 #define MAX_DEPTH 100   /* of objects inside objects */
 
+/* deep.c */
+int open_deep_read(Tx *tx, PyObject *obj);
+int open_plain_read(Tx *tx, PyObject *obj);
+int open_attributes(Tx *tx, PyObject *obj);
+
 /* structures.c */
 extern PyObject *stm_add;       /* operator.add */
 bool structure_register(PyTypeObject *type);
@@ -462,8 +469,9 @@ int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_whole_read(Tx *tx, PyObject *obj);
-int open_deep_read(Tx *tx, PyObject *obj, int depth);
+PyObject *proxied(PyObject *proxy);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
+int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int open_whole_write(Tx *tx, PyObject *obj);
 int open_list_append(Tx *tx, PyObject *list);
@@ -495,6 +503,7 @@ typedef enum {
     EFFECT_PRINTS,
     EFFECT_ITERATES,
     EFFECT_GETS_KEY,
+    EFFECT_GETS_ITEM,
     EFFECT_PUTS_KEY,
     EFFECT_DELETES_KEY,
     EFFECT_MUTATES,
@@ -508,18 +517,23 @@ typedef enum {
     EFFECT_DEQUE_APPENDLEFT,
     EFFECT_DEQUE_POP,
     EFFECT_DEQUE_POPLEFT,
+    EFFECT_GETS_DICT,
+    EFFECT_ATTRIBUTES,
     EFFECT_GETS_ATTR,
     EFFECT_SETS_ATTR,
     EFFECT_DELETES_ATTR,
     EFFECT_RAISES,
     EFFECT_RESUMES,
     EFFECT_ADVANCES,
+    EFFECT_COMPILES,
+    EFFECT_CALLED_LATER,
     EFFECT_CALLS_BACK,
     EFFECT_CALLS_PARTS,
     EFFECT_PARTIAL,
     EFFECT_GETS_ITEMS,
     EFFECT_GETS_ATTRS,
     EFFECT_CALLS_METHOD,
+    EFFECT_CACHED,
     EFFECT_RUNS_CONTEXT,
     EFFECT_SETS_CONTEXT,
     EFFECT_CREATES,
@@ -541,13 +555,14 @@ int plain_effect(PyObject *callable, PyObject *receiver);
 int ensure_instrumented(Tx *tx, PyObject *func);
 extern PyTypeObject *stm_method_wrapper_type;
 extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
+int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);
 int make_fresh(Tx *tx, PyObject *obj);
 
 /* callbacks.c */
 enum { USE_NOTHING, USE_TRUTH, USE_ITEMS, USE_ALL };    /* what C code looks at in a result */
-enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT };
+enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT, VIA_LATER, VIA_LRU };
 extern PyTypeObject Guarded_Type;
 PyObject *guarded_new(PyObject *inner, int use);
 PyObject *stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
@@ -568,6 +583,12 @@ typedef struct {
     Py_ssize_t placeholders;
     void *vectorcall;
 } Partial;
+
+/* lru.c */
+extern const size_t lru_size;
+PyObject *lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *lru_info(PyObject *original, PyObject *const *args, Py_ssize_t n);
+PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
 
 /* twins.c */
 PyObject *c_twin(PyObject *original);

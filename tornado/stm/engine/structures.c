@@ -19,6 +19,7 @@
 #include "stm.h"
 
 #include "internal/pycore_dict.h"
+#include "internal/pycore_hamt.h"
 
 PyObject *stm_add;
 PyObject *stm_unordered;
@@ -76,6 +77,27 @@ typedef struct {
 } Encoder;
 typedef struct { PyObject_HEAD signed char strict; PyObject *hooks[5]; } Scanner;
 
+typedef struct { PyObject_HEAD PyObject *text; void *piece; Py_ssize_t start, end; } FormatIter;
+typedef struct { PyObject_HEAD PyObject *text; void *piece; Py_ssize_t start, end, index; } FieldIter;
+/* With the beginning of zlib's z_stream, whose `state` points to memory that points back. */
+typedef struct {
+    PyObject_HEAD
+    void *next_in;
+    unsigned int in;
+    unsigned long total_in;
+    void *next_out;
+    unsigned int out;
+    unsigned long total_out;
+    void *message, *state, *functions[3];
+    int kind;
+    unsigned long adler, reserved;
+    PyObject *unused, *unconsumed;
+    char eof;
+    bool is_initialised;
+    PyObject *dictionary;
+    void *lock;
+} ZlibObject;
+
 typedef enum {
     NO_PART = 0,
     ADVANCED,           /* an iterator, or a tuple of iterators */
@@ -91,6 +113,7 @@ typedef enum {
     OWN_TUPLE,          /* a tuple that is changed in place */
     OWN_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
     OWN_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
+    POINTED_BACK,       /* memory whose first word is the address of what follows the object's head */
     MUST_BE_ZERO,       /* a number; where it is not 0, somebody has access to the memory */
 } Role;
 
@@ -153,6 +176,13 @@ static Layout layouts[] = {
     {"itertools._tee_dataobject", sizeof(TeeData), .parts = {{AT(TeeData, it), ADVANCED}, {AT(TeeData, next), ADVANCED}}},
     {"itertools.zip_longest", sizeof(ZipLongest), .parts = {
         {AT(ZipLongest, iterators), ADVANCED}, {AT(ZipLongest, iterators), OWN_TUPLE}}},
+    {"keys", sizeof(PyHamtIterator)},
+    {"values", sizeof(PyHamtIterator)},
+    {"items", sizeof(PyHamtIterator)},
+    {"formatteriterator", sizeof(FormatIter), .untraversed = true, .parts = {{AT(FormatIter, text), REFERENCE}}},
+    {"fieldnameiterator", sizeof(FieldIter), .untraversed = true, .parts = {{AT(FieldIter, text), REFERENCE}}},
+    {"zlib.Compress", sizeof(ZlibObject), .parts = {{AT(ZlibObject, state), POINTED_BACK}}},
+    {"zlib.Decompress", sizeof(ZlibObject), .parts = {{AT(ZlibObject, state), POINTED_BACK}}},
     {"_json.Encoder", sizeof(Encoder), .parts = {
         {AT(Encoder, fallback), COMPARED}, {AT(Encoder, encoder), CALLED}}},
     {"_json.Scanner", sizeof(Scanner), .parts = {
@@ -305,6 +335,12 @@ structure_swap(PyObject *obj, void *copy)
         a[i] = b[i];
         b[i] = byte;
     }
+    PARTS(p, layout) {
+        if (p->role == POINTED_BACK) {
+            *(void **)*field(obj, p->at) = a + sizeof(PyObject);
+            *(void **)*field(copy, p->at) = b + sizeof(PyObject);
+        }
+    }
 }
 
 void
@@ -376,6 +412,9 @@ guard_layout(Tx *tx, PyObject *obj, const Layout *layout)
     PARTS(p, layout) {
         if (PARSES <= p->role && p->role <= TESTED && guard(tx, obj, p) < 0)
             return -1;
+        if (p->role == POINTED_BACK
+            && (*field(obj, p->at) == NULL || *(void **)*field(obj, p->at) != (char *)obj + sizeof(PyObject)))
+            return exclusive_for(tx, "use of", obj);
         if (p->role == MUST_BE_ZERO && *(Py_ssize_t *)field(obj, p->at) != 0)
             return exclusive_for(tx, "use of memory shared with", obj);
     }
@@ -405,7 +444,7 @@ open_parts(Tx *tx, PyObject *obj, const Layout *layout, int depth)
         else if (p->role == ADVANCED && part != NULL)
             r = open_at_depth(tx, part, depth + 1);
         else if (p->role == LOOKED_AT && part != NULL)
-            r = open_deep_read(tx, part, 0);
+            r = open_deep_read(tx, part);
         if (r < 0)
             return -1;
     }
@@ -554,8 +593,9 @@ open_state(Tx *tx, PyObject *obj)
     Py_XDECREF(save);
     Py_XDECREF(method);
     if (saved == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
-        PyErr_Clear();      /* a closed stream: nothing changes it any more */
-        return 0;
+        PyErr_Clear();
+        /* Nothing changes a closed stream any more; what cannot be copied now may change. */
+        return kind == KIND_STATED ? 0 : exclusive_for(tx, "use of", obj);
     }
     int result = saved == NULL ? -1 : 0;
     if (saved != NULL && kind == KIND_STATED) {

@@ -25,7 +25,7 @@ before(Heap *h, PyObject *a, PyObject *b)
     Py_INCREF(a);
     Py_INCREF(b);
     int r = -1;
-    if (h->tx == NULL || (open_deep_read(h->tx, a, 0) == 0 && open_deep_read(h->tx, b, 0) == 0))
+    if (h->tx == NULL || (open_deep_read(h->tx, a) == 0 && open_deep_read(h->tx, b) == 0))
         r = h->max ? PyObject_RichCompareBool(b, a, Py_LT) : PyObject_RichCompareBool(a, b, Py_LT);
     Py_DECREF(a);
     Py_DECREF(b);
@@ -274,18 +274,20 @@ static PyMethodDef twins[] = {
     TWIN("heappushpop_max", heap_push_pop_true),
     TWIN("heapify_max", heap_make_true),
     TWIN("_count_elements", count_elements),
+    TWIN("cache_info", lru_info),
+    TWIN("cache_clear", lru_clear),
     {NULL, NULL, 0, NULL},
 };
 
-/* The twin of that C function, or NULL with an exception. */
+/* The twin of that C function or method, or NULL with an exception. */
 PyObject *
 c_twin(PyObject *original)
 {
-    if (PyCFunction_Check(original)) {
-        for (PyMethodDef *d = twins; d->ml_name != NULL; d++) {
-            if (strcmp(d->ml_name, ((PyCFunctionObject *)original)->m_ml->ml_name) == 0)
-                return PyCFunction_New(d, original);
-        }
+    const char *name = PyCFunction_Check(original) ? ((PyCFunctionObject *)original)->m_ml->ml_name
+        : Py_IS_TYPE(original, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)original)->d_method->ml_name : "";
+    for (PyMethodDef *d = twins; d->ml_name != NULL; d++) {
+        if (strcmp(d->ml_name, name) == 0)
+            return PyCFunction_New(d, original);
     }
     return PyErr_Format(PyExc_ValueError, "no function in C stands in for %R", original);
 }
