@@ -54,6 +54,23 @@ def aborted_once(step):
     return len(attempts) == 2
 
 
+class Plain:
+    pass
+
+
+def test_the_dict_of_a_shared_instance_is_not_taken_for_a_dict_that_died():
+    def step():
+        throw_away = {"made": "here"}
+        del throw_away
+        thing.__dict__["a"] = 2  # the dict is made now, where the other one was
+
+    for _ in range(2):
+        thing = Plain()
+        thing.a = 1
+        assert aborted_once(step)
+        assert thing.a == 1
+
+
 @pytest.mark.parametrize("first, second", [(-1, -2), ((-1, 0), (-2, 0)), (-1.0, -2)])
 def test_keys_with_one_hash_are_both_undone(first, second):
     assert hash(first) == hash(second)

@@ -1309,8 +1309,11 @@ def test_lru_cache():
     assert calls == [1]
     assert run(call, 1, 2) == [first, [2]] and run(call, 1)[0] is first
     assert calls == [1, 2]
-    # New arguments run alone, so nothing is ever remembered of an aborted attempt.
-    assert not rolled_back(lambda: call(1, 2, 3))[0]
+    # New arguments are forgotten with the attempt.
+    info = double.cache_info()
+    check(lambda: call(1, 2, 3))
+    assert calls == [1, 2] and double.cache_info() == info
+    assert run(call, 3, 3) == [[3], [3]] and calls == [1, 2, 3]
 
 
 def test_cached_property():

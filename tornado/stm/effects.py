@@ -7,25 +7,39 @@ line costs speed, and only a wrong line costs correctness.  One line an entry: t
 Kinds of types
     INERT      has no state that changes          INSTANCE   attributes only       LIST DICT ODICT SET DEQUE BYTEARRAY
     TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
-    MODULE CLASS FUNCTION METHOD CONTEXT           OPAQUE     C state that cannot be put back
-    PROXY BUFFER   what the mapping proxy or memoryview is around
+    MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
+    STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
+                   by ``__getstate__`` and ``__setstate__``
+    OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)
     PURE         reads and changes nothing that a transaction may change
     READS        reads the arguments, one level deep
-    DEEP         reads the arguments and all that they contain (compares, prints, encodes)
+    DEEP         reads the arguments and all that they contain (compares, encodes)
+    PRINTS       the same, but what iterators would yield
     ITERATES     takes items from the arguments
-    GETS_KEY PUTS_KEY DELETES_KEY      the first argument at the key that is the second
+    GETS_KEY GETS_ITEM PUTS_KEY DELETES_KEY      the first argument at the key that is the second; GETS_ITEM by subscription
     MUTATES      changes the first argument in any way, takes items from the others
     MUTATES_DEEP the same, and reads all that the arguments contain
+    MUTATES_SECOND   changes the second argument
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
+    GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains
     RAISES       sets what raising sets in the first argument, an exception
     RESUMES      continues a generator or coroutine
     ADVANCES     takes the next item of an iterator
+    CALLS_BACK   reads the arguments, and calls those that can be called
+    COMPILES     compiles the first argument; free of effects if that is text
+    CALLED_LATER  keeps the second argument, to call it at any time
+    CALLS_PARTS  reads the arguments deeply, and calls what the called instance was made with
+    PARTIAL GETS_ITEMS GETS_ATTRS CALLS_METHOD     what functools.partial and the getters and callers of operator do
+    CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
     CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it
-    OPAQUE       uses such an object: free for one's own, else exclusive
+    OPAQUE       uses a C object in a way that cannot be put back: free for one's own, else exclusive
+    USES         reads or changes the C state of the first argument, takes items from the others
+    FILLS        the same, and changes the second argument
+    SEEDS        the same, of a generator of random numbers whose order now matters
     IRREVOCABLE  an effect outside that touches no shared object
     EXCLUSIVE    anything else (the default)
 
@@ -33,12 +47,20 @@ Functions that have a *twin*, a transactional stand-in, are listed in `twins`.
 """
 
 import _hashlib
-import _random
+import _string
+import array
 import builtins
+import codecs
+import contextvars
+import decimal
+import encodings.cp437
+import functools
 import importlib
 import io
+import random
 import types
 import zlib
+from collections import OrderedDict, deque
 
 from . import _engine
 
@@ -69,6 +91,7 @@ TYPES = """
     types.FrameType INERT
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
+    ast.AST INSTANCE
     builtins.object INERT
     builtins.property FUNCTION
     builtins.staticmethod FUNCTION
@@ -108,6 +131,7 @@ TYPES = """
     datetime.timezone INERT
     datetime.tzinfo INERT
     decimal.Decimal INERT
+    decimal.Context STRUCT
     struct.Struct INERT
     time.struct_time TUPLE
     os.stat_result TUPLE
@@ -121,27 +145,31 @@ TYPES = """
     builtins.reversed ITERATOR
     itertools.chain ITERATOR
     itertools.islice ITERATOR
-    itertools.cycle OPAQUE
+    itertools.cycle ITERATOR
     itertools.repeat ITERATOR
     itertools.count ITERATOR
     itertools.takewhile ITERATOR
     itertools.dropwhile ITERATOR
     itertools.starmap ITERATOR
     itertools.accumulate ITERATOR
-    itertools.product OPAQUE
-    itertools.permutations OPAQUE
-    itertools.combinations OPAQUE
-    itertools.groupby OPAQUE
-    itertools.zip_longest OPAQUE
+    itertools.product ITERATOR
+    itertools.permutations ITERATOR
+    itertools.combinations ITERATOR
+    itertools.combinations_with_replacement ITERATOR
+    itertools.groupby ITERATOR
+    itertools._grouper ITERATOR
+    itertools._tee ITERATOR
+    itertools._tee_dataobject ITERATOR
+    itertools.zip_longest ITERATOR
     itertools.pairwise ITERATOR
     itertools.filterfalse ITERATOR
     itertools.compress ITERATOR
     itertools.batched ITERATOR
-    io.StringIO OPAQUE
-    io.BytesIO OPAQUE
+    io.StringIO STATED
+    io.BytesIO STATED
     zoneinfo.ZoneInfo INERT
     uuid.SafeUUID INERT
-    array.array UNKNOWN
+    array.array ARRAY
     _thread.lock INERT
     _thread.RLock INERT
     _socket.socket INERT
@@ -150,8 +178,12 @@ TYPES = """
     json.decoder.scanner.c_make_scanner INERT
     _io.TextIOWrapper INERT
     _io.BufferedWriter INERT
-    random.Random OPAQUE
-    _random.Random OPAQUE
+    _random.Random STRUCT
+    _hashlib.HASH COPIED
+    _hashlib.HASHXOF COPIED
+    _hashlib.HMAC COPIED
+    _blake2.blake2b COPIED
+    _blake2.blake2s COPIED
 """
 
 
@@ -171,6 +203,11 @@ def _awaitables():
     for example in examples:
         example.close()
     return examples
+
+
+class _Sequence:
+    def __getitem__(self, i):
+        raise IndexError
 
 
 #: types that have no public name
@@ -194,6 +231,27 @@ HIDDEN_TYPES = [
     (iter(set()), "ITERATOR"),
     (reversed([]), "ITERATOR"),
     (iter(int, 0), "ITERATOR"),
+    (iter(range(2**70)), "ITERATOR"),
+    (iter(memoryview(b"")), "ITERATOR"),
+    (iter(array.array("b")), "ITERATOR"),
+    (iter(deque()), "ITERATOR"),
+    (reversed(deque()), "ITERATOR"),
+    (iter(OrderedDict()), "ITERATOR"),
+    (OrderedDict().keys(), "ITERATOR"),
+    (OrderedDict().values(), "ITERATOR"),
+    (OrderedDict().items(), "ITERATOR"),
+    (iter(_Sequence()), "ITERATOR"),
+    (iter(contextvars.Context()), "ITERATOR"),
+    (contextvars.Context().values(), "ITERATOR"),
+    (contextvars.Context().items(), "ITERATOR"),
+    (_string.formatter_parser(""), "ITERATOR"),
+    (_string.formatter_field_name_split("")[1], "ITERATOR"),
+    (functools.cmp_to_key(len), "INERT"),
+    (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
+    (decimal.localcontext(), "INERT"),
+    (io.BytesIO().getbuffer().obj, "PROXY"),
+    (zlib.compressobj(), "COPIED"),
+    (zlib.decompressobj(), "COPIED"),
     *((awaitable, "ITERATOR") for awaitable in _awaitables()),
 ]
 
@@ -233,13 +291,13 @@ CALLS = """
     builtins.list.count DEEP
     builtins.list.index DEEP
     builtins.list.__reversed__ ITERATES
-    builtins.list.__getitem__ GETS_KEY
+    builtins.list.__getitem__ GETS_ITEM
     builtins.list.__setitem__ PUTS_KEY
     builtins.list.__delitem__ DELETES_KEY
     builtins.list.__class_getitem__ PURE
 
     builtins.dict.get GETS_KEY
-    builtins.dict.__getitem__ GETS_KEY
+    builtins.dict.__getitem__ GETS_ITEM
     builtins.dict.__contains__ GETS_KEY
     builtins.dict.__setitem__ PUTS_KEY
     builtins.dict.__delitem__ DELETES_KEY
@@ -252,6 +310,7 @@ CALLS = """
     builtins.dict.values PURE
     builtins.dict.items PURE
     builtins.dict.fromkeys ITERATES
+    collections.OrderedDict.fromkeys ITERATES
     builtins.dict.__reversed__ ITERATES
     builtins.dict.__class_getitem__ PURE
     collections.defaultdict.copy READS
@@ -260,7 +319,6 @@ CALLS = """
     collections.OrderedDict.popitem MUTATES
     collections.OrderedDict.pop DELETES_KEY
     collections.OrderedDict.setdefault PUTS_KEY
-    collections.OrderedDict.update MUTATES_DEEP
     collections.OrderedDict.clear MUTATES
     collections.OrderedDict.copy READS
     collections.OrderedDict.keys READS
@@ -302,7 +360,12 @@ CALLS = """
     collections.deque.count DEEP
     collections.deque.index DEEP
     collections.deque.__reversed__ ITERATES
+    collections.deque.__copy__ READS
+    collections.deque.__class_getitem__ PURE
+    collections.defaultdict.__copy__ READS
+    collections.OrderedDict.__class_getitem__ PURE
 
+    builtins.bytearray.* READS
     builtins.bytearray.append MUTATES
     builtins.bytearray.extend MUTATES
     builtins.bytearray.insert MUTATES
@@ -310,30 +373,37 @@ CALLS = """
     builtins.bytearray.remove MUTATES
     builtins.bytearray.reverse MUTATES
     builtins.bytearray.clear MUTATES
-    builtins.bytearray.copy READS
-    builtins.bytearray.find READS
-    builtins.bytearray.rfind READS
-    builtins.bytearray.index READS
-    builtins.bytearray.count READS
-    builtins.bytearray.decode READS
-    builtins.bytearray.hex READS
-    builtins.bytearray.startswith READS
-    builtins.bytearray.endswith READS
-    builtins.bytearray.split READS
-    builtins.bytearray.strip READS
-    builtins.bytearray.translate READS
-    builtins.bytearray.lower READS
-    builtins.bytearray.upper READS
-    builtins.bytearray.join DEEP
+    builtins.bytearray.resize MUTATES
+    builtins.bytearray.fromhex PURE
+    builtins.bytearray.maketrans PURE
+
+    array.array.* READS
+    array.array.append MUTATES
+    array.array.byteswap MUTATES
+    array.array.clear MUTATES
+    array.array.extend MUTATES
+    array.array.frombytes MUTATES
+    array.array.fromfile EXCLUSIVE
+    array.array.fromlist MUTATES
+    array.array.fromunicode MUTATES
+    array.array.insert MUTATES
+    array.array.pop MUTATES
+    array.array.remove MUTATES
+    array.array.reverse MUTATES
+    array.array.tofile EXCLUSIVE
+    array.array.buffer_info EXCLUSIVE
 
     builtins.abs PURE
-    builtins.ascii DEEP
+    builtins.ascii PRINTS
     builtins.bin PURE
     builtins.callable PURE
+    builtins.compile COMPILES
     builtins.chr PURE
     builtins.delattr DELETES_ATTR
+    builtins.dir ATTRIBUTES
+    builtins.vars GETS_DICT
     builtins.divmod PURE
-    builtins.format DEEP
+    builtins.format PRINTS
     builtins.getattr GETS_ATTR
     builtins.globals PURE
     builtins.hasattr GETS_ATTR
@@ -350,7 +420,7 @@ CALLS = """
     builtins.oct PURE
     builtins.ord PURE
     builtins.pow PURE
-    builtins.repr DEEP
+    builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
     builtins.__build_class__ PURE
@@ -359,7 +429,7 @@ CALLS = """
     builtins.float DEEP
     builtins.complex PURE
     builtins.bool READS
-    builtins.str DEEP
+    builtins.str PRINTS
     builtins.bytes ITERATES
     builtins.bytearray ITERATES
     builtins.memoryview READS
@@ -378,27 +448,35 @@ CALLS = """
     builtins.enumerate ITERATES
     builtins.zip ITERATES
     builtins.map ITERATES
-    builtins.filter DEEP
+    builtins.filter ITERATES
     builtins.reversed ITERATES
     types.MethodType PURE
     types.SimpleNamespace PURE
+    types.SimpleNamespace.__replace__ ATTRIBUTES
     types.MappingProxyType PURE
     types.GenericAlias PURE
     collections.deque ITERATES
-    collections.defaultdict ITERATES
-    collections.OrderedDict ITERATES
     collections._tuplegetter PURE
+    array.array ITERATES
     functools.partial PURE
-    functools.reduce DEEP
-    functools.cmp_to_key PURE
+    functools._lru_cache_wrapper PURE
     itertools.chain ITERATES
-    itertools.chain.from_iterable DEEP
+    itertools.chain.from_iterable ITERATES
     itertools.islice ITERATES
     itertools.repeat PURE
     itertools.takewhile ITERATES
     itertools.dropwhile ITERATES
-    itertools.starmap DEEP
-    itertools.accumulate DEEP
+    itertools.starmap ITERATES
+    itertools.accumulate ITERATES
+    itertools.combinations ITERATES
+    itertools.combinations_with_replacement ITERATES
+    itertools.cycle ITERATES
+    itertools.groupby ITERATES
+    itertools.permutations ITERATES
+    itertools.product ITERATES
+    itertools.tee ITERATES
+    itertools._tee.__copy__ ADVANCES
+    itertools.zip_longest ITERATES
     itertools.pairwise ITERATES
     itertools.filterfalse ITERATES
     itertools.compress ITERATES
@@ -419,14 +497,13 @@ CALLS = """
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
-    builtins.BaseException.add_note EXCLUSIVE
     builtins.BaseException.__reduce__ DEEP
 
     builtins.object.__setattr__ SETS_ATTR
     builtins.object.__delattr__ DELETES_ATTR
     builtins.object.__getattribute__ GETS_ATTR
-    builtins.object.__repr__ DEEP
-    builtins.object.__str__ DEEP
+    builtins.object.__repr__ PRINTS
+    builtins.object.__str__ PRINTS
     builtins.object.__eq__ DEEP
     builtins.object.__ne__ DEEP
     builtins.object.__lt__ DEEP
@@ -436,7 +513,12 @@ CALLS = """
     builtins.object.__hash__ PURE
     builtins.object.__new__ PURE
     builtins.object.__init_subclass__ PURE
-    builtins.object.__format__ DEEP
+    builtins.object.__format__ PRINTS
+    builtins.object.__reduce_ex__ ATTRIBUTES
+    builtins.object.__reduce__ ATTRIBUTES
+    builtins.object.__getstate__ ATTRIBUTES
+    builtins.object.__dir__ ATTRIBUTES
+    builtins.type.__dir__ PURE
     builtins.object.__sizeof__ PURE
     builtins.type.mro PURE
     builtins.type.__subclasses__ PURE
@@ -461,13 +543,21 @@ CALLS = """
     builtins.set.__ixor__ MUTATES
     types.FunctionType.__get__ PURE
 
-    weakref.ref PURE
+    weakref.ref CALLED_LATER
     weakref.getweakrefcount PURE
+    weakref._remove_dead_weakref DELETES_KEY
     contextvars.copy_context SETS_CONTEXT
     contextvars.Context PURE
     contextvars.Context.run RUNS_CONTEXT
     contextvars.Context.copy READS
     contextvars.Context.get READS
+    contextvars.Context.keys READS
+    contextvars.Context.values READS
+    contextvars.Context.items READS
+    contextvars.Token.__enter__ PURE
+    contextvars.Token.__exit__ SETS_CONTEXT
+    types.CodeType.co_positions CREATES
+    types.CodeType.co_lines CREATES
     contextvars.ContextVar PURE
     contextvars.ContextVar.get PURE
     contextvars.ContextVar.set SETS_CONTEXT
@@ -497,6 +587,9 @@ CALLS = """
     time.strptime PURE
     time.asctime PURE
     time.ctime PURE
+    time.sleep PURE
+    time.get_clock_info PURE
+    time.struct_time ITERATES
     datetime.date.* PURE
     datetime.time.* PURE
     datetime.datetime.* PURE
@@ -508,37 +601,60 @@ CALLS = """
     datetime.timedelta PURE
     datetime.timezone PURE
     zoneinfo.ZoneInfo PURE
-    decimal.Decimal PURE
+    decimal.Decimal DEEP
     decimal.Decimal.* PURE
+    decimal.Context CREATES
+    decimal.Context.* PURE
+    decimal.Context.copy CREATES
+    decimal.Context.__copy__ CREATES
+    decimal.Context.clear_flags OPAQUE
+    decimal.Context.clear_traps OPAQUE
+    decimal.getcontext PURE
+    decimal.setcontext SETS_CONTEXT
+    decimal.localcontext CREATES
     math.* PURE
     math.fsum ITERATES
     math.prod ITERATES
     math.dist ITERATES
     math.sumprod ITERATES
     cmath.* PURE
-    operator.index PURE
-    operator.is_ PURE
-    operator.is_not PURE
+    operator.* READS
     operator.eq DEEP
     operator.ne DEEP
     operator.lt DEEP
     operator.le DEEP
     operator.gt DEEP
     operator.ge DEEP
-    operator.add READS
-    operator.sub READS
-    operator.mul READS
-    operator.truth READS
-    operator.not_ READS
+    operator.iadd MUTATES
+    operator.iand MUTATES
+    operator.iconcat MUTATES
+    operator.ifloordiv MUTATES
+    operator.ilshift MUTATES
+    operator.imatmul MUTATES
+    operator.imod PRINTS
+    operator.imul MUTATES
+    operator.ior MUTATES
+    operator.ipow MUTATES
+    operator.irshift MUTATES
+    operator.isub MUTATES
+    operator.itruediv MUTATES
+    operator.ixor MUTATES
+    operator.mod PRINTS
+    operator.countOf DEEP
+    operator.indexOf DEEP
     operator.itemgetter PURE
     operator.attrgetter PURE
     operator.methodcaller PURE
     operator.contains DEEP
-    operator.getitem GETS_KEY
+    operator.getitem GETS_ITEM
     operator.setitem PUTS_KEY
     operator.delitem DELETES_KEY
 
     re.Pattern.* READS
+    re.Pattern.finditer CREATES
+    re.Pattern.scanner EXCLUSIVE
+    re.Pattern.sub CALLS_BACK
+    re.Pattern.subn CALLS_BACK
     re.Match.* PURE
     _sre.compile ITERATES
     _sre.ascii_iscased PURE
@@ -557,8 +673,10 @@ CALLS = """
     struct.unpack READS
     struct.unpack_from READS
     struct.calcsize PURE
+    struct.pack_into MUTATES_SECOND
     struct.Struct PURE
     struct.Struct.pack PURE
+    struct.Struct.pack_into MUTATES_SECOND
     struct.Struct.unpack READS
     struct.Struct.unpack_from READS
     binascii.* READS
@@ -574,6 +692,14 @@ CALLS = """
     _hashlib.openssl_sha256 CREATES
     _hashlib.openssl_sha384 CREATES
     _hashlib.openssl_sha512 CREATES
+    _hashlib.openssl_sha3_224 CREATES
+    _hashlib.openssl_sha3_256 CREATES
+    _hashlib.openssl_sha3_384 CREATES
+    _hashlib.openssl_sha3_512 CREATES
+    _hashlib.openssl_shake_128 CREATES
+    _hashlib.openssl_shake_256 CREATES
+    _hashlib.get_fips_mode PURE
+    _hashlib.scrypt READS
     _hashlib.new CREATES
     _hashlib.hmac_new CREATES
     _hashlib.hmac_digest READS
@@ -584,22 +710,21 @@ CALLS = """
     _blake2.blake2s CREATES
     io.StringIO CREATES
     io.BytesIO CREATES
+    io.BytesIO.readinto FILLS
+    io.BytesIO.getbuffer OPAQUE
+    _random.Random.seed SEEDS
+    _random.Random.setstate SEEDS
+    _random.Random.getstate SEEDS
     io.text_encoding PURE
+    _io._IOBase.* USES
+    _string.formatter_parser PURE
+    _string.formatter_field_name_split PURE
     _codecs.* READS
     _codecs.register EXCLUSIVE
     _codecs.unregister EXCLUSIVE
     _codecs.register_error EXCLUSIVE
     _codecs._unregister_error EXCLUSIVE
     _codecs.lookup EXCLUSIVE
-    _bisect.bisect_left DEEP
-    _bisect.bisect_right DEEP
-    _bisect.insort_left MUTATES_DEEP
-    _bisect.insort_right MUTATES_DEEP
-    _heapq.heappush MUTATES_DEEP
-    _heapq.heappop MUTATES_DEEP
-    _heapq.heapify MUTATES_DEEP
-    _heapq.heapreplace MUTATES_DEEP
-    _heapq.heappushpop MUTATES_DEEP
     posix._path_normpath PURE
     posix._path_splitroot_ex PURE
     unicodedata.* PURE
@@ -609,8 +734,8 @@ CALLS = """
     os.fspath PURE
     os.cpu_count PURE
     os.strerror PURE
-    posix.stat IRREVOCABLE
-    posix.lstat IRREVOCABLE
+    posix.stat PURE
+    posix.lstat PURE
     _thread.get_ident PURE
     _thread.get_native_id PURE
     sys._getframe PURE
@@ -664,11 +789,36 @@ CALLS = """
     _io.BufferedWriter.fileno PURE
 """
 
-#: types whose methods are all OPAQUE
-OPAQUE_TYPES = [
-    io.StringIO, io.BytesIO, type(zlib.compressobj()), type(zlib.decompressobj()), _random.Random, _hashlib.HASH,
-    _hashlib.HMAC,
+#: methods that have no public name
+HIDDEN_CALLS = [
+    (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
+    (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
 ]
+
+#: what calls of instances do
+INSTANCES = """
+    functools.partial PARTIAL
+    functools._lru_cache_wrapper CACHED
+    json.encoder.c_make_encoder CALLS_PARTS
+    json.scanner.c_make_scanner CALLS_PARTS
+    operator.attrgetter GETS_ATTRS
+    operator.itemgetter GETS_ITEMS
+    operator.methodcaller CALLS_METHOD
+    weakref.ref PURE
+"""
+
+#: types whose methods all use the C state of their receiver
+STATEFUL_TYPES = """
+    io.StringIO
+    io.BytesIO
+    _hashlib.HASH
+    _hashlib.HASHXOF
+    _hashlib.HMAC
+    _blake2.blake2b
+    _blake2.blake2s
+    _random.Random
+"""
+
 
 
 def _lookup(name):
@@ -736,20 +886,19 @@ def register(twins, instance_twins):
         if isinstance(exception, type) and issubclass(exception, BaseException):
             _engine.register_type(exception, _engine.KINDS["INSTANCE"])
             _engine.register_effect(exception, _engine.EFFECTS["PURE"])
+    for stateful in (*map(_lookup, STATEFUL_TYPES.split()), type(zlib.compressobj()), type(zlib.decompressobj())):
+        for method in _c_members(stateful):
+            _engine.register_effect(method, _engine.EFFECTS["USES"])
     for name, effect in _entries(CALLS):
         for found in _callables(name):
             _engine.register_effect(found, _engine.EFFECTS[effect])
-    for opaque in OPAQUE_TYPES:
-        _engine.register_type(opaque, _engine.KINDS["OPAQUE"])
-        for method in _c_members(opaque):
-            _engine.register_effect(method, _engine.EFFECTS["OPAQUE"])
-    for instances in (_lookup("json.encoder.c_make_encoder"),):
-        if instances is not None:
-            _engine.register_instances(instances, _engine.EFFECTS["DEEP"])
-    for instances in (_lookup("json.scanner.c_make_scanner"), _lookup("weakref.ref")):
-        if instances is not None:
-            _engine.register_instances(instances, _engine.EFFECTS["PURE"])
+    for name, effect in _entries(INSTANCES):
+        _engine.register_instances(_lookup(name), _engine.EFFECTS[effect])
+    _engine.register_instances(type(functools.cmp_to_key(len)), _engine.EFFECTS["PURE"])
+    _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)
+    for callable_, effect in HIDDEN_CALLS:
+        _engine.register_effect(callable_, _engine.EFFECTS[effect], twins.get(callable_))
     for type_, twin in instance_twins.items():
         _engine.register_instances(type_, _engine.EFFECTS["TWIN"], twin)

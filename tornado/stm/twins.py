@@ -5,17 +5,28 @@ A call barrier that finds a C callable which is a key of `TWINS` puts its twin i
 `core.defer`.  The others are ordinary Python: the instrumenter gives them barriers like a user's function.
 """
 
+import _bisect
+import _collections
+import _compat_pickle
+import _heapq
 import _io
-import _random
+import _locale
+import _string
 import _thread
 import builtins
+import copyreg
+import decimal
 import functools
-import random
+import io
+import operator
+import pickle
+import struct
 import sys
 import threading
 import types
+from collections import OrderedDict, defaultdict
 
-from . import core, sockets
+from . import _engine, core, sockets
 from .core import trusted
 
 # A program may replace builtins; what stands in for them must not call the replacements.
@@ -45,6 +56,10 @@ _buffered_flush = _io.BufferedWriter.flush
 @trusted
 def text_write(file, text):
     """Twin of ``TextIOWrapper.write``."""
+    if file.closed:
+        return _text_write(file, text)  # which raises what it has to
+    if isinstance(file.buffer, _io.BytesIO):
+        core.exclusive("writing to a stream that can be read before the commit")
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
     core.defer(_text_write, file, text)
@@ -60,6 +75,10 @@ def text_flush(file):
 @trusted
 def buffered_write(file, data):
     """Twin of ``BufferedWriter.write``."""
+    if file.closed:
+        return _buffered_write(file, data)
+    if isinstance(file.raw, _io.BytesIO):
+        core.exclusive("writing to a stream that can be read before the commit")
     core.open_all(data)
     data = bytes(data)
     core.defer(_buffered_write, file, data)
@@ -173,30 +192,70 @@ def _sum(items, start):
     return builtins.sum(items, start)
 
 
-def dict_(*args, **kwargs):
-    """Twin of ``dict(...)``."""
-    if len(args) == 1 and not hasattr(args[0], "keys"):
-        args = (list(args[0]),)
-    return _dict(args, kwargs)
+def _dict_twin(cls, before):
+    """Twin of the constructor of a kind of dict, whose first arguments, `before` of them, are none of its contents."""
+
+    def twin(*args, **kwargs):
+        if len(args) == before + 1:
+            args = (*args[:before], _items_of(args[before]))
+        return _make(cls, args, kwargs)
+
+    return twin
 
 
 @trusted
-def _dict(args, kwargs):
-    core.open_all(args)
-    return dict(*args, **kwargs)
+def _make(cls, args, kwargs):
+    for arg in args:
+        core.open_items(arg)
+    return cls(*args, **kwargs)
+
+
+def _items_of(source):
+    """What a constructor of a dict is given, as something of which C code needs to open no more than the items."""
+    if isinstance(source, dict):
+        return source
+    if hasattr(source, "keys"):
+        return [(key, source[key]) for key in source.keys()]
+    return [_pair(row) for row in source]
+
+
+def _pair(row):
+    try:
+        return tuple(row)
+    except TypeError:
+        return row  # the constructor complains
 
 
 def dict_update(self, /, *others, **kwargs):
     """Twin of ``dict.update``: key by key, so that it conflicts with nothing but the same keys."""
+    _update(self, dict.__setitem__, others, kwargs)
+
+
+def ordered_dict_update(self, /, *others, **kwargs):
+    """Twin of ``OrderedDict.update``."""
+    _update(self, operator.setitem, others, kwargs)
+
+
+def dict_init(self, /, *others, **kwargs):
+    """Twin of ``dict.__init__``."""
+    _update(self, dict.__setitem__, others, kwargs, "dict")
+
+
+def ordered_dict_init(self, /, *others, **kwargs):
+    """Twin of ``OrderedDict.__init__``."""
+    _update(self, operator.setitem, others, kwargs, "OrderedDict")
+
+
+def _update(self, put, others, kwargs, name="update"):
     if len(others) > 1:
-        raise TypeError(f"update expected at most 1 argument, got {len(others)}")
+        raise TypeError(f"{name} expected at most 1 argument, got {len(others)}")
     for other in others:
         if isinstance(other, dict):
             for key, value in other.items():
-                dict.__setitem__(self, key, value)
+                put(self, key, value)
         elif hasattr(other, "keys"):
             for key in other.keys():
-                dict.__setitem__(self, key, other[key])
+                put(self, key, other[key])
         else:
             for i, row in enumerate(other):
                 pair = _row(i, row)
@@ -204,9 +263,9 @@ def dict_update(self, /, *others, **kwargs):
                     raise ValueError(
                         f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required"
                     )
-                dict.__setitem__(self, *pair)
+                put(self, *pair)
     for key, value in kwargs.items():
-        dict.__setitem__(self, key, value)
+        put(self, key, value)
 
 
 def _row(i, row):
@@ -226,6 +285,315 @@ def dict_subclass(cls, rows, /):
     self = cls.__new__(cls)
     dict_update(self, rows)
     return self
+
+
+# ---- Searching in sorted lists -------------------------------------------------------------------------------------
+
+
+def bisect_left(a, x, lo=0, hi=None, *, key=None):
+    """Twin of ``bisect_left``."""
+    hi = _end_of_search(a, lo, hi)
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if (a[middle] if key is None else key(a[middle])) < x:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+def bisect_right(a, x, lo=0, hi=None, *, key=None):
+    """Twin of ``bisect_right``."""
+    hi = _end_of_search(a, lo, hi)
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if x < (a[middle] if key is None else key(a[middle])):
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def _end_of_search(a, lo, hi):
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    return len(a) if hi is None else hi
+
+
+def insort_left(a, x, lo=0, hi=None, *, key=None):
+    """Twin of ``insort_left``."""
+    a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def insort_right(a, x, lo=0, hi=None, *, key=None):
+    """Twin of ``insort_right``."""
+    a.insert(bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+# ---- Functions that call functions ---------------------------------------------------------------------------------
+
+
+def reduce_(function, iterable, /, initial=_no_default):
+    """Twin of ``functools.reduce``."""
+    items = iter(iterable)
+    if initial is _no_default:
+        for initial in items:
+            break
+        else:
+            raise TypeError("reduce() of empty iterable with no initial value")
+    for item in items:
+        initial = function(initial, item)
+    return initial
+
+
+def call(function, /, *args, **kwargs):
+    """Twin of ``operator.call``."""
+    return function(*args, **kwargs)
+
+
+@trusted
+def cmp_to_key(mycmp):
+    """Twin of ``functools.cmp_to_key``."""
+    return _cmp_to_key(core.guarded(mycmp))
+
+
+_cmp_to_key = functools.cmp_to_key
+
+# ---- Text and bytes ------------------------------------------------------------------------------------------------
+
+
+def bytes_join(separator, iterable, /):
+    """Twin of ``bytes.join`` and ``bytearray.join``."""
+    return _bytes_join(separator, list(iterable))
+
+
+@trusted
+def _bytes_join(separator, items):
+    core.open_items(separator)
+    core.open_all(items)
+    return separator.join(items)
+
+
+def str_format(self, /, *args, **kwargs):
+    """Twin of ``str.format``."""
+    if _looks_inside(self):
+        return _format(self, args, kwargs, _Numbering(), 2)
+    return _format_at_once(self, args, kwargs)
+
+
+def str_format_map(self, mapping, /):
+    """Twin of ``str.format_map``."""
+    if type(mapping) is not dict or _looks_inside(self):
+        return _format(self, None, mapping, _Numbering(), 2)
+    return _format_at_once(self, (), mapping)
+
+
+@trusted
+def _format_at_once(text, args, kwargs):
+    core.open_all(args)
+    core.open_all(kwargs)
+    return text.format(*args, **kwargs)
+
+
+@trusted
+def _looks_inside(text):
+    """Does any field of this format name an attribute or an item of an argument?"""
+    return _fields_with_paths(text)
+
+
+@functools.lru_cache(maxsize=1000)
+@trusted
+def _fields_with_paths(text):
+    try:
+        for _, name, spec, _ in _string.formatter_parser(text):
+            if name is not None and (any(_string.formatter_field_name_split(name)[1]) or _fields_with_paths(spec)):
+                return True
+    except ValueError:
+        pass  # the original complains
+    return False
+
+
+class _Numbering:
+    """How the fields of one format name their arguments: by numbers of their own, or one after the other."""
+
+    def __init__(self):
+        self.next = 0
+
+    def number(self, name):
+        """The argument of the field: its number, or its name.
+
+        Raises:
+            ValueError: numbered and unnumbered fields in one format.
+        """
+        if name == "":
+            if self.next is None:
+                raise ValueError("cannot switch from manual field specification to automatic field numbering")
+            self.next += 1
+            return self.next - 1
+        if isinstance(name, int):
+            if self.next:
+                raise ValueError("cannot switch from automatic field numbering to manual field specification")
+            self.next = None
+        return name
+
+
+def _format(text, args, kwargs, numbering, depth):
+    if depth == 0:
+        raise ValueError("Max string recursion exceeded")
+    pieces = []
+    for literal, name, spec, conversion in list(_string.formatter_parser(text)):
+        pieces.append(literal)
+        if name is None:
+            continue
+        first, path = _string.formatter_field_name_split(name)
+        value = _argument(numbering.number(first), args, kwargs)
+        for is_attribute, part in list(path):
+            value = getattr(value, part) if is_attribute else value[part]
+        if conversion == "r":
+            value = repr(value)
+        elif conversion == "s":
+            value = str(value)
+        elif conversion == "a":
+            value = ascii(value)
+        elif conversion is not None:
+            raise ValueError(f"Unknown conversion specifier {conversion}")
+        pieces.append(format(value, _format(spec, args, kwargs, numbering, depth - 1) if "{" in spec else spec))
+    return "".join(pieces)
+
+
+def _argument(key, args, kwargs):
+    if not isinstance(key, int):
+        return kwargs[key]
+    if args is None:
+        raise ValueError("Format string contains positional fields")
+    if key >= len(args):
+        raise IndexError(f"Replacement index {key} out of range for positional args tuple")
+    return args[key]
+
+
+def unpack_all(layout, buffer, /):
+    """Twin of ``struct.iter_unpack``: a generator, which can be put back where it was."""
+    return iter_unpack(struct.Struct(layout), buffer)
+
+
+def iter_unpack(layout, buffer, /):
+    """Twin of ``Struct.iter_unpack``."""
+    _check_unpack(layout, buffer)
+    view = memoryview(buffer)
+    return (layout.unpack_from(view, i) for i in range(0, len(view.cast("B")), layout.size))
+
+
+@trusted
+def _check_unpack(layout, buffer):
+    _iter_unpack(layout, buffer)
+
+
+_iter_unpack = struct.Struct.iter_unpack
+
+
+# ---- Pickles -------------------------------------------------------------------------------------------------------
+
+
+def dumps(obj, protocol=None, *, fix_imports=True, buffer_callback=None):
+    """Twin of ``pickle.dumps``: what is not plain data is pickled in Python, as it asks for itself."""
+    if buffer_callback is None and _is_plain(obj):
+        return _dumps(obj, protocol, fix_imports)
+    return pickle._dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
+
+
+@trusted
+def _is_plain(obj):
+    core.open_items(copyreg.dispatch_table)
+    return _engine.open_plain(obj)
+
+
+@trusted
+def _dumps(obj, protocol, fix_imports):
+    return pickle.dumps(obj, protocol, fix_imports=fix_imports)
+
+
+def loads(data, /, *, fix_imports=True, encoding="ASCII", errors="strict", buffers=()):
+    """Twin of ``pickle.loads``."""
+    return _loads(data, dict(fix_imports=fix_imports, encoding=encoding, errors=errors, buffers=buffers))
+
+
+@trusted
+def _loads(data, options):
+    core.open_items(data)
+    return _Unpickler(io.BytesIO(data), **options).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Looks at what the C code is going to call."""
+
+    @trusted
+    def find_class(self, module, name):
+        now = _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))[0]
+        if module not in sys.modules and now not in sys.modules:
+            core.exclusive("unpickling that imports a module")
+        found = super().find_class(module, name)
+        if callable(found):
+            _engine.may_be_called(found)
+        return found
+
+
+# ---- What is free of effects most of the time ----------------------------------------------------------------------
+
+
+def add_note(self, note, /):
+    """Twin of ``BaseException.add_note``."""
+    if not isinstance(note, str):
+        raise TypeError(f"add_note() argument must be str, not {type(note).__name__}")
+    if not hasattr(self, "__notes__"):
+        self.__notes__ = []
+    notes = self.__notes__
+    if not isinstance(notes, list):
+        raise TypeError("Cannot add note: __notes__ is not a list")
+    list.append(notes, note)
+
+
+def import_(name, globals=None, locals=None, fromlist=(), level=0):
+    """Twin of ``__import__``."""
+    return _import(name, globals, locals, fromlist, level)
+
+
+@trusted
+def _import(name, globals, locals, fromlist, level):
+    if level or name not in sys.modules or any(f"{name}.{each}" not in sys.modules and not hasattr(sys.modules[name], each)
+                                               for each in fromlist or ()):
+        core.exclusive("an import")
+    return _import_module(name, globals, locals, fromlist, level)
+
+
+_import_module = builtins.__import__
+
+
+@trusted
+def enter_decimal_context(manager, /):
+    """Twin of the beginning of ``with decimal.localcontext():``."""
+    context = _enter_decimal_context(manager)
+    return core.fresh(context) if core.is_fresh(manager) else context
+
+
+_enter_decimal_context = type(decimal.localcontext()).__enter__
+
+
+def setlocale(category, locale=None, /):
+    """Twin of ``locale.setlocale``: to ask changes nothing."""
+    return _setlocale(category, locale)
+
+
+@trusted
+def _setlocale(category, locale):
+    if locale is not None:
+        core.exclusive("a change of the locale")
+    return _locale_setlocale(category, locale)
+
+
+_locale_setlocale = _locale.setlocale
+
+
+# ---- Code made at run time -----------------------------------------------------------------------------------------
 
 
 def exec_(source, /, globals=None, locals=None, *, closure=None):
@@ -344,76 +712,15 @@ def settle():
     core.defer(held.clear)
 
 
-# ---- Random numbers ------------------------------------------------------------------------------------------------
-
-
-def _random_twin(method):
-    @trusted
-    def twin(generator, *args):
-        # The module's own generator has no order that anybody could observe.
-        if generator is not random._inst:
-            core.own(generator)
-            core.on_abort(_random.Random.setstate, generator, _random.Random.getstate(generator))
-        return method(generator, *args)
-
-    return twin
-
-
-# ---- functools.lru_cache -------------------------------------------------------------------------------------------
-
-_memos = {}
-_MISSING = object()
-
-
-@trusted
-def _memo_of(wrapper):
-    found = _memos.get(id(wrapper))
-    if found is None:
-        parameters = wrapper.cache_parameters()
-        maxsize = parameters["maxsize"]
-        found = _memos.setdefault(
-            id(wrapper), (wrapper, {}, float("inf") if maxsize is None else maxsize, parameters["typed"])
-        )
-    return found
-
-
-def lru_cached(wrapper, /, *args, **kwargs):
-    """Twin of a call of an ``lru_cache`` function: remembered in a dict of ours, so that keys do not conflict."""
-    _, memo, maxsize, typed = _memo_of(wrapper)
-    key = args
-    if kwargs or typed:
-        key = functools._make_key(args, kwargs, typed)
-    value = memo.get(key, _MISSING)
-    if value is _MISSING:
-        # The original remembers what was called before, and by C code; it cannot be rolled back.
-        value = _ask_original(wrapper, args, kwargs, memo, maxsize)
-        if maxsize:
-            memo[key] = value
-    return value
-
-
-@trusted
-def _ask_original(wrapper, args, kwargs, memo, maxsize):
-    core.exclusive("a function with lru_cache is called with new arguments")
-    if len(memo) >= maxsize:
-        memo.clear()
-    return wrapper(*args, **kwargs)
-
-
-@trusted
-def lru_clear(wrapper):
-    """Twin of ``cache_clear``."""
-    core.exclusive("lru_cache.cache_clear")
-    _memo_of(wrapper)[1].clear()
-    _lru_clear(wrapper)
-
-
 _lru_wrapper = functools._lru_cache_wrapper
-_lru_clear = _lru_wrapper.cache_clear
+
+#: functions of `heapq` that have a twin in C
+HEAP = [
+    f"{name}{suffix}" for name in ("heapify", "heappop", "heappush", "heappushpop", "heapreplace") for suffix in ("", "_max")
+]
 
 #: types whose instances, when called, are stood in for; `type` itself only where the engine says so
 INSTANCE_TWINS = {
-    _lru_wrapper: lru_cached,
     type: dict_subclass,
 }
 
@@ -421,11 +728,35 @@ TWINS = {
     builtins.print: print_,
     builtins.exec: exec_,
     dict.update: dict_update,
+    OrderedDict.update: ordered_dict_update,
+    dict.__init__: dict_init,
+    OrderedDict.__init__: ordered_dict_init,
     builtins.sorted: sorted_,
     builtins.all: all_,
     builtins.any: any_,
     builtins.sum: sum_,
-    dict: dict_,
+    dict: _dict_twin(dict, 0),
+    OrderedDict: _dict_twin(OrderedDict, 0),
+    defaultdict: _dict_twin(defaultdict, 1),
+    _bisect.bisect_left: bisect_left,
+    _bisect.bisect_right: bisect_right,
+    _bisect.insort_left: insort_left,
+    _bisect.insort_right: insort_right,
+    functools.reduce: reduce_,
+    functools.cmp_to_key: cmp_to_key,
+    operator.call: call,
+    str.format: str_format,
+    str.format_map: str_format_map,
+    bytes.join: bytes_join,
+    bytearray.join: bytes_join,
+    struct.iter_unpack: unpack_all,
+    struct.Struct.iter_unpack: iter_unpack,
+    _locale.setlocale: setlocale,
+    builtins.__import__: import_,
+    BaseException.add_note: add_note,
+    _enter_decimal_context: enter_decimal_context,
+    pickle.dumps: dumps,
+    pickle.loads: loads,
     list.sort: list_sort,
     builtins.min: _extreme("min", builtins.min),
     builtins.max: _extreme("max", builtins.max),
@@ -433,10 +764,9 @@ TWINS = {
     _text_flush: text_flush,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,
-    _lru_clear: lru_clear,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
-    **{getattr(_random.Random, name): _random_twin(getattr(_random.Random, name))
-       for name in ("random", "getrandbits", "seed", "setstate")},
+    **{function: _engine.c_twin(function) for function in (
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
 }

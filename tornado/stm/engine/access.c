@@ -20,9 +20,6 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_setobject.h"
 
-/* Containers are followed that deep into one another. */
-#define MAX_DEPTH 100
-
 /* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
 #define SNAPSHOT_TAKEN 1ull
 
@@ -332,7 +329,8 @@ attr_read_slow(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
                 return 0;
             return exclusive_for(tx, "attribute of", obj);
         }
-        if (kind == KIND_GENERATOR || kind == KIND_CONTEXT || kind == KIND_ITERATOR)
+        if (kind == KIND_GENERATOR || kind == KIND_CONTEXT || kind == KIND_ITERATOR || kind == KIND_STRUCT
+            || kind == KIND_COPIED || kind == KIND_STATED || kind == KIND_ARRAY)
             return lock_shared(tx, cell_of(obj, WHOLE));
         return 0;
     }
@@ -407,9 +405,25 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
     return r;
 }
 
+/* Reading obj.__dict__ may make the dict, where a captured one has just died. */
+static void
+prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
+{
+    static PyObject *dict_name;
+    if (dict_name == NULL)
+        dict_name = PyUnicode_InternFromString("__dict__");
+    if (LIKELY(name != dict_name && !PyUnicode_Equal(name, dict_name)))
+        return;
+    PyObject *dict = dict_of_instance(obj);
+    if (dict != NULL)
+        forget_capture(tx, dict);
+    Py_XDECREF(dict);
+}
+
 int
 open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
 {
+    prepare_dict(tx, obj, name);
     Kind kind = kind_of(tx, obj);
     switch (kind) {
     case KIND_INSTANCE: {
@@ -457,6 +471,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     PyTypeObject *type = Py_TYPE(obj);
     if (kind == KIND_MODULE)
         return open_global_write(tx, PyModule_GetDict(obj), name);
+    if (kind == KIND_CLASS && ((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return check_doomed(tx);    /* cannot be done */
     if (kind != KIND_INSTANCE && !is_python_class(type))
         return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
     if (type->tp_setattro != PyObject_GenericSetAttr && !raw_write) {
@@ -627,7 +643,7 @@ open_all_attributes(Tx *tx, PyObject *dict)
     return 0;
 }
 
-static PyObject *
+PyObject *
 proxied(PyObject *proxy)
 {
     return *(PyObject **)((char *)proxy + sizeof(PyObject));
@@ -644,6 +660,7 @@ open_whole_read(Tx *tx, PyObject *obj)
     case KIND_LIST:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+    case KIND_ARRAY:
     case KIND_ODICT:
     case KIND_CONTEXT:
         if (captured(tx, obj, OPENED_READ))
@@ -669,275 +686,18 @@ open_whole_read(Tx *tx, PyObject *obj)
         PyObject *base = PyMemoryView_GET_BUFFER(obj)->obj;
         return base == NULL || PyBytes_Check(base) ? 0 : open_whole_read(tx, base);
     }
+    case KIND_STRUCT:
+    case KIND_COPIED:
+    case KIND_STATED:
     case KIND_OPAQUE:
     case KIND_UNKNOWN:
-        if (is_fresh(tx, obj))
-            return 0;
-        return exclusive_for(tx, "use of", obj);
+        return open_state(tx, obj);
     default:
         return check_doomed(tx);
     }
     if (result == 0)
         note_opened(tx, obj, OPENED_READ);
     return result;
-}
-
-/* Everything that C code may come to read from here: comparing, printing,
- * encoding. It does not look into instances: their methods are Python. */
-int
-open_deep_read(Tx *tx, PyObject *obj, int depth)
-{
-    Kind kind = kind_of(tx, obj);
-    if (LIKELY(kind == KIND_INERT))
-        return 0;
-    if (depth > MAX_DEPTH)
-        return exclusive_for(tx, "deeply nested", obj);
-    switch (kind) {
-    case KIND_TUPLE:
-        if (PyTuple_Check(obj)) {
-            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++) {
-                if (open_deep_read(tx, PyTuple_GET_ITEM(obj, i), depth + 1) < 0)
-                    return -1;
-            }
-        }
-        return 0;
-    case KIND_LIST:
-        if (open_whole_read(tx, obj) < 0)
-            return -1;
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++) {
-            PyObject *item = PyList_GetItemRef(obj, i);
-            if (item == NULL) {
-                PyErr_Clear();
-                break;
-            }
-            int r = open_deep_read(tx, item, depth + 1);
-            Py_DECREF(item);
-            if (r < 0)
-                return -1;
-        }
-        return 0;
-    case KIND_DICT:
-    case KIND_ODICT: {
-        if (open_whole_read(tx, obj) < 0)
-            return -1;
-        PyObject *key, *value;
-        Py_ssize_t pos = 0;
-        int r = 0;
-        Py_BEGIN_CRITICAL_SECTION(obj);
-        while (r == 0 && PyDict_Next(obj, &pos, &key, &value)) {
-            if (kind_of(tx, key) != KIND_INERT)
-                r = open_deep_read(tx, key, depth + 1);
-            if (r == 0 && kind_of(tx, value) != KIND_INERT)
-                r = open_deep_read(tx, value, depth + 1);
-        }
-        Py_END_CRITICAL_SECTION();
-        return r;
-    }
-    case KIND_DEQUE: {
-        if (open_whole_read(tx, obj) < 0)
-            return -1;
-        Py_ssize_t n = PyObject_Size(obj);
-        for (Py_ssize_t i = 0; i < n; i++) {
-            PyObject *item = PySequence_GetItem(obj, i);
-            if (item == NULL) {
-                PyErr_Clear();
-                break;
-            }
-            int r = open_deep_read(tx, item, depth + 1);
-            Py_DECREF(item);
-            if (r < 0)
-                return -1;
-        }
-        return 0;
-    }
-    case KIND_INSTANCE:
-        if (PyExceptionInstance_Check(obj)) {
-            static const char *const fields[] = {"args", "errno", "strerror", "filename"};
-            for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
-                PyObject *field = PyUnicode_InternFromString(fields[i]);
-                int r = field ? lock_attr_shared(tx, obj, field) : -1;
-                Py_XDECREF(field);
-                if (r < 0)
-                    return -1;
-            }
-            PyObject *args = ((PyBaseExceptionObject *)obj)->args;
-            if (args != NULL)
-                return open_deep_read(tx, args, depth + 1);
-        }
-        else if (!is_python_class(Py_TYPE(obj)))
-            return exclusive_for(tx, "all attributes at once of", obj);
-        return check_doomed(tx);
-    case KIND_PROXY:
-        return open_deep_read(tx, proxied(obj), depth + 1);
-    case KIND_GENERATOR:
-        return open_generator(tx, obj);
-    default:
-        return open_whole_read(tx, obj);
-    }
-}
-
-/* ---- Iterators ---------------------------------------------------------------------------- */
-
-typedef struct { Tx *tx; int result; int depth; PyTypeObject *type; } Visit;
-
-static int
-open_iter_depth(Tx *tx, PyObject *obj, int depth);
-
-static int
-take_ref(PyObject *o, void *arg)
-{
-    (void)arg;
-    Py_INCREF(o);
-    return 0;
-}
-
-static int
-open_referent(PyObject *o, void *arg)
-{
-    Visit *v = arg;
-    if (o == NULL || o == (PyObject *)v->type)
-        return 0;
-    if (!PyType_Check(o) && PyCallable_Check(o)) {
-        /* map, filter: they call it for each item. */
-        int effect = effect_as_callback(v->tx, o);
-        if (effect < 0 || (effect != EFFECT_PURE
-                           && exclusive_for(v->tx, "iteration that calls", o) < 0))
-            v->result = -1;
-        return v->result;
-    }
-    switch (kind_of(v->tx, o)) {
-    case KIND_OPAQUE:
-    case KIND_UNKNOWN:
-    case KIND_LIST:
-    case KIND_DICT:
-    case KIND_ODICT:
-    case KIND_SET:
-    case KIND_DEQUE:
-    case KIND_BYTEARRAY:
-    case KIND_GENERATOR:
-    case KIND_ITERATOR:
-        v->result = open_iter_depth(v->tx, o, v->depth + 1);
-        return v->result;
-    case KIND_TUPLE:
-        /* zip and map keep their iterators in a tuple; the depth is bounded. */
-        if (PyTuple_Check(o)) {
-            for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o) && v->result == 0; i++) {
-                PyObject *item = PyTuple_GET_ITEM(o, i);
-                Kind k = kind_of(v->tx, item);
-                if (k == KIND_ITERATOR || k == KIND_GENERATOR)
-                    v->result = open_iter_depth(v->tx, item, v->depth + 1);
-            }
-        }
-        return v->result;
-    default:
-        return 0;
-    }
-}
-
-/* A C iterator: it advances in place, over what it refers to. Its memory is
- * saved as it is; the type's own traversal finds the references in it. */
-static int
-open_c_iterator(Tx *tx, PyObject *obj, int depth)
-{
-    if (opened(tx, obj, OPENED_READ))
-        return check_doomed(tx);
-    bool first = false, mine = opened(tx, obj, OPENED_CAPTURED);
-    if (!mine && lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
-        return -1;
-    PyTypeObject *type = Py_TYPE(obj);
-    bool plain = type == &PyRangeIter_Type;     /* three numbers, no references */
-    if ((type->tp_traverse == NULL && !plain) || type->tp_itemsize != 0 || is_python_class(type))
-        return exclusive_for(tx, "iteration over", obj);
-    if (first && tx->grade != GRADE_EXCLUSIVE) {
-        char *copy = PyMem_RawMalloc(type->tp_basicsize);
-        if (copy == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        memcpy(copy, obj, type->tp_basicsize);
-        Undo *u = undo_push(tx, UNDO_STRUCT, obj, NULL, NULL);
-        if (u == NULL) {
-            PyMem_RawFree(copy);
-            return -1;
-        }
-        if (!plain)
-            type->tp_traverse((PyObject *)copy, take_ref, NULL);
-        u->mem = copy + sizeof(PyObject);
-        u->n = type->tp_basicsize - (Py_ssize_t)sizeof(PyObject);
-    }
-    if (plain || !(first || mine))
-        return 0;
-    Visit v = {tx, 0, depth, type};
-    type->tp_traverse(obj, open_referent, &v);
-    if (v.result == 0 && mine)
-        note(tx, obj, OPENED_READ, 1);
-    return v.result;
-}
-
-/* Own a C object whose state is its struct. */
-int
-open_struct(Tx *tx, PyObject *obj)
-{
-    return open_c_iterator(tx, obj, 0);
-}
-
-/* C code will call this method, if there is one, and go on with what it returns: what
- * nobody has opened, unless the method does before it returns. The instrumenter has those
- * do so that were defined under that name. */
-static int
-open_through_method(Tx *tx, PyObject *obj, PyObject *name)
-{
-    PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
-    bool known = method == NULL || method == Py_None;
-    if (!known && PyFunction_Check(method)) {
-        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
-        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
-    }
-    Py_XDECREF(method);
-    return known ? check_doomed(tx) : exclusive_for(tx, "iteration by another method of", obj);
-}
-
-/* An object that C code takes for a mapping: it asks for its keys. */
-int
-open_mapping(Tx *tx, PyObject *obj)
-{
-    static PyObject *keys_name;
-    if (kind_of(tx, obj) != KIND_INSTANCE)
-        return open_iter(tx, obj);
-    if (keys_name == NULL)
-        keys_name = PyUnicode_InternFromString("keys");
-    return open_through_method(tx, obj, keys_name);
-}
-
-static int
-open_iter_depth(Tx *tx, PyObject *obj, int depth)
-{
-    static PyObject *iter_name;
-    if (depth > MAX_DEPTH)
-        return exclusive_for(tx, "deeply nested", obj);
-    Kind kind = kind_of(tx, obj);
-    switch (kind) {
-    case KIND_INSTANCE:
-        if (iter_name == NULL)
-            iter_name = PyUnicode_InternFromString("__iter__");
-        return open_through_method(tx, obj, iter_name);
-    case KIND_GENERATOR:
-        return open_generator(tx, obj);
-    case KIND_ITERATOR:
-        if (PyDictViewSet_Check(obj) || PyDictValues_Check(obj)) {
-            PyDictObject *d = ((_PyDictViewObject *)obj)->dv_dict;
-            return d == NULL ? 0 : open_whole_read(tx, (PyObject *)d);
-        }
-        return open_c_iterator(tx, obj, depth);
-    default:
-        return open_whole_read(tx, obj);
-    }
-}
-
-int
-open_iter(Tx *tx, PyObject *obj)
-{
-    return open_iter_depth(tx, obj, 0);
 }
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
@@ -1056,28 +816,38 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
         return lock_shared(tx, cell_of(base, bits));
     }
     Cell c = cell_of(obj, bits);
-    if (marked(tx, c, MODE_SHARED) && !inserts_missing_keys(obj))
+    if (marked(tx, c, MODE_SHARED))
         return check_doomed(tx);
-    if (lock_key_shared(tx, obj, c) < 0)
+    return lock_key_shared(tx, obj, c);
+}
+
+/* obj[key], by which a defaultdict gets a key that it does not have: what its factory makes is
+ * put there now, so that the operation finds it. */
+int
+open_item_read(Tx *tx, PyObject *obj, PyObject *key)
+{
+    if (kind_of(tx, obj) == KIND_PROXY)
+        return open_item_read(tx, proxied(obj), key);
+    if (open_key_read(tx, obj, key) < 0)
         return -1;
-    if (kind == KIND_DICT && inserts_missing_keys(obj)) {
-        int there = PyDict_Contains(obj, key);
-        if (there < 0)
-            return -1;
-        if (!there) {
-            PyObject *factory = PyObject_GetAttrString(obj, "default_factory");
-            int effect = EFFECT_PURE;
-            if (factory == NULL)
-                PyErr_Clear();
-            else if (factory != Py_None && !PyType_Check(factory))
-                effect = effect_as_callback(tx, factory);
-            Py_XDECREF(factory);
-            if (effect < 0 || (effect != EFFECT_PURE && exclusive_for(tx, "the factory of", obj) < 0))
-                return -1;
-            return open_key_write(tx, obj, key, false);
-        }
+    if (kind_of(tx, obj) != KIND_DICT || !inserts_missing_keys(obj) || PyObject_Hash(key) == -1) {
+        PyErr_Clear();
+        return 0;
     }
-    return 0;
+    int there = PyDict_Contains(obj, key);
+    if (there != 0)
+        return there < 0 ? -1 : 0;
+    PyObject *factory = PyObject_GetAttrString(obj, "default_factory");
+    if (factory == NULL || factory == Py_None) {
+        Py_XDECREF(factory);
+        return factory == NULL ? -1 : 0;
+    }
+    PyObject *value = stm_call(factory, NULL, 0, NULL);
+    Py_DECREF(factory);
+    int r = value == NULL || (tx->open && open_key_write(tx, obj, key, false) < 0) ? -1
+        : PyObject_SetItem(obj, key, value);
+    Py_XDECREF(value);
+    return r;
 }
 
 /* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
@@ -1152,6 +922,7 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_SET:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+    case KIND_ARRAY:
         if (captured(tx, obj, OPENED_WRITE))
             return check_doomed(tx);
         if (lock_whole_owned(tx, obj) < 0)
@@ -1168,6 +939,11 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_TUPLE:
     case KIND_INSTANCE:
         return check_doomed(tx);
+    case KIND_STRUCT:
+    case KIND_COPIED:
+    case KIND_STATED:
+    case KIND_OPAQUE:
+        return open_state(tx, obj);
     default:
         if (is_fresh(tx, obj))
             return 0;
@@ -1390,7 +1166,7 @@ c_base_method(PyObject *obj, PyObject *name)
 }
 
 /* An interned method name for UNDO_METHOD. */
-static int
+int
 push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
 {
     PyObject *name = PyUnicode_InternFromString(method);

@@ -347,7 +347,7 @@ BARRIER(contains)
         return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
     if (makes_items(tx, container, kind) && !is_deep_inert(tx, item, 0))
         return exclusive_for(tx, "a look for a container in the items of", container);
-    return open_deep_read(tx, item, 0) < 0 || open_deep_read(tx, container, 0) < 0
+    return open_deep_read(tx, item) < 0 || open_deep_read(tx, container) < 0
         || open_iter(tx, container) < 0 ? -1 : 0;
 }
 
@@ -399,7 +399,7 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
     } \
     static int name##_work(Tx *tx, Site s)
 
-QUICK_BARRIER(item_read, 2, OPENED_ITEMS) { return open_key_read(tx, operand(s, 2), operand(s, 1)); }
+QUICK_BARRIER(item_read, 2, OPENED_ITEMS) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
 QUICK_BARRIER(iterate, 1, OPENED_READ) { return open_iter(tx, operand(s, 1)); }
 
 static __attribute__((noinline)) PyObject *
@@ -420,8 +420,8 @@ truth(PyObject *Py_UNUSED(self))
     return open_truth(tx, obj);
 }
 
-BARRIER(deep) { UNUSED_NAME; return open_deep_read(tx, operand(s, 1), 0); }
-BARRIER(deep_second) { UNUSED_NAME; return open_deep_read(tx, operand(s, 2), 0); }
+BARRIER(deep) { UNUSED_NAME; return open_deep_read(tx, operand(s, 1)); }
+BARRIER(deep_second) { UNUSED_NAME; return open_deep_read(tx, operand(s, 2)); }
 
 /* In a comprehension that awaits, the list under construction outlives a
  * transaction; the instruction's argument says how deep it lies. */
@@ -549,7 +549,7 @@ OPERATOR_BARRIER(binary)
         return check_doomed(tx);
     int op = instruction_arg(s);
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
-        return open_deep_read(tx, b, 0) < 0 ? -1 : open_operand(tx, a, ka);
+        return open_deep_read(tx, b) < 0 ? -1 : open_operand(tx, a, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
         && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
             || ka == KIND_BYTEARRAY || ka == KIND_ODICT)) {
@@ -574,7 +574,7 @@ OPERATOR_BARRIER(compare)
         return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY || k == KIND_BUFFER
             ? open_whole_read(tx, o) : check_doomed(tx);
     }
-    return open_deep_read(tx, a, 0) < 0 ? -1 : open_deep_read(tx, b, 0);
+    return open_deep_read(tx, a) < 0 ? -1 : open_deep_read(tx, b);
 }
 
 /* super().name: a slot, or the state of a C type, that a base class gives access to; with
@@ -781,27 +781,35 @@ CALL_BARRIER(call_ex)
         return ensure_instrumented(tx, c);
     if (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c)))
         return ensure_instrumented(tx, PyMethod_GET_FUNCTION(c));
-    PyObject *args[MAX_STACK_ARGS + 1], *kw[MAX_STACK_ARGS];
-    Py_ssize_t n = 0, nkw = 0;
-    if (PyTuple_Check(positional) && PyTuple_GET_SIZE(positional) < MAX_STACK_ARGS) {
-        for (; n < PyTuple_GET_SIZE(positional); n++)
-            args[n] = PyTuple_GET_ITEM(positional, n);
+    if (!PyTuple_CheckExact(positional)) {
+        /* The instruction would do the same; or complain, if that cannot be iterated over. */
+        if (Py_TYPE(positional)->tp_iter == NULL && !PySequence_Check(positional))
+            return check_doomed(tx);
+        positional = PySequence_Tuple(positional);
+        if (positional == NULL)
+            return -1;
+        _PyStackRef old = s.top[-2];
+        s.top[-2] = PyStackRef_FromPyObjectSteal(positional);
+        PyStackRef_CLOSE(old);
     }
-    else if (PyList_Check(positional) && PyList_GET_SIZE(positional) < MAX_STACK_ARGS) {
-        for (; n < PyList_GET_SIZE(positional); n++)
-            args[n] = PyList_GET_ITEM(positional, n);
-    }
-    else
-        return exclusive_for(tx, "call with many arguments of", c);
+    PyObject *few[MAX_STACK_ARGS], **kw = few;
+    Py_ssize_t nkw = 0;
     if (kwargs != NULL) {
         PyObject *k, *v;
         Py_ssize_t pos = 0;
-        if (!PyDict_Check(kwargs) || PyDict_GET_SIZE(kwargs) >= MAX_STACK_ARGS)
-            return exclusive_for(tx, "call with many arguments of", c);
+        if (PyDict_GET_SIZE(kwargs) > MAX_STACK_ARGS)
+            kw = PyMem_Malloc(PyDict_GET_SIZE(kwargs) * sizeof(PyObject *));
+        if (kw == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
         while (PyDict_Next(kwargs, &pos, &k, &v))
             kw[nkw++] = v;
     }
-    return before_call(tx, callable, args, n, kw, nkw);
+    int r = before_call(tx, callable, &PyTuple_GET_ITEM(positional, 0), PyTuple_GET_SIZE(positional), kw, nkw);
+    if (kw != few)
+        PyMem_Free(kw);
+    return r;
 }
 
 /* with: the exit function is called on the way of an exception. */

@@ -3,7 +3,7 @@
  *
  * The table (filled from effects.py) is keyed by what stays the same whichever
  * way a C function is reached: its PyMethodDef for functions and methods, its
- * slot definition for slot wrappers, the type for a class, and the address of
+ * slot definition for slot wrappers but constructors, the type for a class, and the address of
  * tp_call for instances of a C type that can be called.
  */
 #include "stm.h"
@@ -13,6 +13,7 @@ typedef struct {
     int effect;
     PyObject *twin;
     PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
+    int via;                /* which trampoline, of EFFECT_VIA */
 } EffectEntry;
 
 #define TABLE 8192
@@ -30,7 +31,7 @@ place(const void *key)
 static const EffectEntry *
 lookup(const void *key)
 {
-    static const EffectEntry nothing = {NULL, EFFECT_NONE, NULL, NULL};
+    static const EffectEntry nothing = {0};
     for (size_t i = place(key);; i = (i + 1) % TABLE) {
         if (table[i].key == key)
             return &table[i];
@@ -49,7 +50,8 @@ key_of(PyObject *callable)
         return ((PyCFunctionObject *)callable)->m_ml;
     if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
         return ((PyMethodDescrObject *)callable)->d_method;
-    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type))
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)
+        && strcmp(((PyWrapperDescrObject *)callable)->d_base->name, "__init__") != 0)
         return ((PyWrapperDescrObject *)callable)->d_base;
     return callable;
 }
@@ -154,7 +156,7 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
         if (table[i].key == NULL)
             Py_INCREF(callable);    /* the key lives as long as the table */
         PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
-        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner};
+        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner, 0};
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -165,9 +167,14 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
 int
 effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
 {
+    size_t size = effect == EFFECT_PARTIAL ? sizeof(Partial) : effect == EFFECT_GETS_ITEMS ? sizeof(ItemGetter)
+        : effect == EFFECT_GETS_ATTRS ? sizeof(AttrGetter) : effect == EFFECT_CALLS_METHOD ? sizeof(MethodCaller)
+        : effect == EFFECT_CACHED ? lru_size : 0;
+    if (size != 0 && size != (size_t)type->tp_basicsize)
+        effect = EFFECT_EXCLUSIVE;
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
-            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL};
+            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL, 0};
             Py_INCREF(type);
             return 0;
         }
@@ -213,8 +220,19 @@ open_deep(Tx *tx, PyObject *obj)
     if (kind == KIND_GENERATOR
         || (kind == KIND_ITERATOR && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
         return exclusive_for(tx, "a look into the items of", obj);
-    return open_deep_read(tx, obj, 0);
+    return open_deep_read(tx, obj);
 }
+
+/* The effect of calling an instance of the type. */
+static const EffectEntry *
+lookup_instances(PyTypeObject *type)
+{
+    while (is_python_class(type))
+        type = type->tp_base;
+    return lookup(&type->tp_call);
+}
+
+static int before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry);
 
 /* A function that C code will call with what it finds. Returns the effect that
  * such calls have, or EFFECT_EXCLUSIVE. */
@@ -231,39 +249,36 @@ effect_as_callback(Tx *tx, PyObject *f)
         if (effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP)
             return effect;
         if (PyType_Check(f) && is_python_class((PyTypeObject *)f)
-            && classify((PyTypeObject *)f) == KIND_INSTANCE)
-            return EFFECT_PURE;
+            && classify((PyTypeObject *)f) == KIND_INSTANCE) {
+            const EffectEntry *ignored;
+            return before_class_call(tx, f, (Args){0}, &ignored) < 0 ? -1 : EFFECT_PURE;
+        }
         return EFFECT_EXCLUSIVE;
     }
-    return EFFECT_EXCLUSIVE;
+    return lookup_instances(Py_TYPE(f))->effect == EFFECT_PURE ? EFFECT_PURE : EFFECT_EXCLUSIVE;
 }
 
-static bool
-can_be_callback(PyObject *o)
+/* C code will call it with objects that nobody else has: only what is not known at all,
+ * or reaches outside, matters. */
+int
+call_with_own(Tx *tx, PyObject *f)
 {
-    return PyCallable_Check(o);
+    if (PyType_Check(f) && is_python_class((PyTypeObject *)f)) {
+        const EffectEntry *ignored;
+        return before_class_call(tx, f, (Args){0}, &ignored);
+    }
+    int effect = effect_as_callback(tx, f);
+    if (effect < 0 || effect == EFFECT_PURE)
+        return effect < 0 ? -1 : check_doomed(tx);
+    const EffectEntry *e = lookup(key_of(f));
+    bool unknown = e->effect == EFFECT_NONE || e->effect == EFFECT_EXCLUSIVE || e->effect == EFFECT_OPAQUE
+        || e->effect == EFFECT_IRREVOCABLE || e->effect == EFFECT_SETS_CONTEXT;
+    return unknown ? exclusive_for(tx, "call back of", f) : check_doomed(tx);
 }
 
 static int
 open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
 {
-    bool deep = false;
-    for (int pass = 0; pass < 2; pass++) {
-        PyObject *const *v = pass ? a.kw : a.args;
-        Py_ssize_t n = pass ? a.nkw : a.n;
-        for (Py_ssize_t i = pass ? 0 : from; i < n; i++) {
-            if (!can_be_callback(v[i]))
-                continue;
-            int effect = effect_as_callback(tx, v[i]);
-            if (effect < 0)
-                return -1;
-            if (effect == EFFECT_EXCLUSIVE)
-                return exclusive_for(tx, "call back of", v[i]);
-            deep |= effect != EFFECT_PURE;
-        }
-    }
-    if (deep)
-        open = open_deep;
     for (int pass = 0; pass < 2; pass++) {
         PyObject *const *v = pass ? a.kw : a.args;
         Py_ssize_t n = pass ? a.nkw : a.n;
@@ -275,18 +290,23 @@ open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
     return 0;
 }
 
-/* min(xs, key=f): C code compares what f returns, which nobody has opened. */
 static bool
-has_callable_keyword(Args a)
+has_callable(Args a)
 {
-    for (Py_ssize_t i = 0; i < a.nkw; i++) {
-        if (can_be_callback(a.kw[i]))
+    for (Py_ssize_t i = 0; i < a.n + a.nkw; i++) {
+        if (PyCallable_Check(i < a.n ? a.args[i] : a.kw[i - a.n]))
             return true;
     }
     return false;
 }
 
-/* object.__init__, list.__init__, ...: one slot wrapper for all types. */
+static int
+open_printed(Tx *tx, PyObject *obj)
+{
+    return open_deep_read(tx, obj);
+}
+
+/* object.__init__, list.__init__, ...: those that have no twin. */
 static int
 before_init(Tx *tx, Args a)
 {
@@ -300,7 +320,7 @@ before_init(Tx *tx, Args a)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
     if (open_whole_write(tx, a.args[0]) < 0)
         return -1;
-    return open_args(tx, a, 1, open_deep);
+    return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
 }
 
 static int
@@ -309,39 +329,54 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     PyObject *receiver = a.n ? a.args[0] : NULL;
     switch (e->effect) {
     case EFFECT_PURE:
-    case EFFECT_CREATES:
     case EFFECT_TWIN:
         return check_doomed(tx);
+    case EFFECT_CREATES:
+        return open_args(tx, a, 0, open_iter);
     case EFFECT_READS:
+    case EFFECT_CALLS_BACK:
         return open_args(tx, a, 0, open_whole_read);
     case EFFECT_DEEP:
-        if (has_callable_keyword(a))
-            return exclusive_for(tx, "key function for", callable);
         return open_args(tx, a, 0, open_deep);
+    case EFFECT_PRINTS:
+        return open_args(tx, a, 0, open_printed);
     case EFFECT_ITERATES:
         return open_args(tx, a, 0, open_iter);
+    case EFFECT_COMPILES:
+        return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
+            ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+    case EFFECT_CALLED_LATER:
+        return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
     case EFFECT_RUNS_CONTEXT:
-        if (a.n > 1) {
-            int effect = effect_as_callback(tx, a.args[1]);
-            if (effect < 0)
-                return -1;
-            if (effect != EFFECT_PURE && exclusive_for(tx, "call back of", a.args[1]) < 0)
-                return -1;
-        }
+        if (a.n > 1 && PyFunction_Check(a.args[1]) && ensure_instrumented(tx, a.args[1]) < 0)
+            return -1;
         return receiver == NULL ? 0 : open_context(tx, receiver);
     case EFFECT_SETS_CONTEXT: {
         /* ContextVar.reset uses its token up. */
-        if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_struct(tx, a.args[1]) < 0)
+        if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_structure(tx, a.args[1]) < 0)
             return -1;
         PyObject *ctx = tx->tstate->context;
         return ctx == NULL ? 0 : open_context(tx, ctx);
     }
     case EFFECT_OPAQUE:
-        if (receiver != NULL && is_fresh(tx, receiver))
-            return check_doomed(tx);
-        return exclusive_for(tx, "call of", callable);
+        return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+    case EFFECT_SEEDS:
+        if (receiver != NULL && receiver == stm_unordered) {
+            if (exclusive_for(tx, "the module's random numbers get an order by", callable) < 0)
+                return -1;
+            Py_CLEAR(stm_unordered);
+        }
+        /* fall through */
+    case EFFECT_FILLS:
+        if (e->effect == EFFECT_FILLS && a.n > 1 && open_whole_write(tx, a.args[1]) < 0)
+            return -1;
+        /* fall through */
+    case EFFECT_USES:
+        if (open_args(tx, a, 1, open_iter) < 0)
+            return -1;
+        return receiver == NULL ? 0 : open_state(tx, receiver);
     case EFFECT_NONE:
     case EFFECT_EXCLUSIVE:
         return exclusive_for(tx, "call of", callable);
@@ -354,6 +389,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     switch (e->effect) {
     case EFFECT_GETS_KEY:
         return second == NULL ? 0 : open_key_read(tx, receiver, second);
+    case EFFECT_GETS_ITEM:
+        return second == NULL ? 0 : open_item_read(tx, receiver, second);
     case EFFECT_PUTS_KEY:
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
@@ -362,8 +399,6 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return second == NULL ? open_whole_write(tx, receiver)
                               : open_key_write(tx, receiver, second, true);
     case EFFECT_MUTATES:
-        if (has_callable_keyword(a))
-            return exclusive_for(tx, "key function for", callable);
         if (open_whole_write(tx, receiver) < 0)
             return -1;
         return open_args(tx, a, 1, open_iter);
@@ -371,6 +406,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (open_whole_write(tx, receiver) < 0)
             return -1;
         return open_args(tx, a, 0, open_deep);
+    case EFFECT_MUTATES_SECOND:
+        return second == NULL ? 0 : open_whole_write(tx, second);
     case EFFECT_LIST_APPEND:
         return open_list_append(tx, receiver);
     case EFFECT_LIST_EXTEND:
@@ -402,6 +439,14 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (second == NULL || !PyUnicode_Check(second))
             return 0;
         return open_attr_delete(tx, receiver, second, Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_GETS_DICT: {
+        PyObject *name = a.n == 1 ? PyUnicode_InternFromString("__dict__") : NULL;
+        int r = name == NULL ? exclusive_for(tx, "call of", callable) : open_attr_read(tx, receiver, name);
+        Py_XDECREF(name);
+        return r;
+    }
+    case EFFECT_ATTRIBUTES:
+        return open_attributes(tx, receiver);
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RESUMES:
@@ -416,6 +461,18 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     }
     return exclusive_for(tx, "call of", callable);
 }
+
+/* Entries for what is called through a trampoline. */
+static const EffectEntry via[] = {
+    [VIA_METHOD] = {.effect = EFFECT_VIA, .via = VIA_METHOD},
+    [VIA_PARTIAL] = {.effect = EFFECT_VIA, .via = VIA_PARTIAL},
+    [VIA_ATTRGETTER] = {.effect = EFFECT_VIA, .via = VIA_ATTRGETTER},
+    [VIA_METHODCALLER] = {.effect = EFFECT_VIA, .via = VIA_METHODCALLER},
+    [VIA_CALLBACKS] = {.effect = EFFECT_VIA, .via = VIA_CALLBACKS},
+    [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
+    [VIA_LATER] = {.effect = EFFECT_VIA, .via = VIA_LATER},
+    [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
+};
 
 /* ---- Classes ------------------------------------------------------------------------------ */
 
@@ -437,6 +494,9 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
+        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1])
+            && effect_as_callback(tx, a.args[1]) != EFFECT_PURE)
+            *entry = &via[VIA_LATER];
         return apply(tx, e, cls, a);
     }
     if (Py_TYPE(cls) != &PyType_Type) {
@@ -489,31 +549,112 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 
 /* ---- The barrier's work ---------------------------------------------------------------------- */
 
-#define MAX_ARGS 64
+/* A C function or method: its effect, and what it calls. */
+static int
+before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    *entry = e;
+    if (apply(tx, e, callable, a) < 0)
+        return -1;
+    if (e->effect == EFFECT_CALLS_BACK && has_callable(a))
+        *entry = &via[VIA_CALLBACKS];
+    if (e->effect == EFFECT_RUNS_CONTEXT && a.n > 1 && !PyFunction_Check(a.args[1]))
+        *entry = &via[VIA_CONTEXT];
+    return 0;
+}
+
+/* An instance of a C type that can be called, or of a class derived from one. */
+static int
+before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const EffectEntry **entry)
+{
+    *entry = e;
+    switch (e->effect) {
+    case EFFECT_PARTIAL: {
+        Partial *p = (Partial *)callable;
+        PyObject *f = PyMethod_Check(p->function) ? PyMethod_GET_FUNCTION(p->function) : p->function;
+        if (PyDict_GET_SIZE(p->keywords) != 0 && open_whole_read(tx, p->keywords) < 0)
+            return -1;
+        if (PyFunction_Check(f))
+            return ensure_instrumented(tx, f);
+        *entry = &via[VIA_PARTIAL];
+        return check_doomed(tx);
+    }
+    case EFFECT_GETS_ITEMS: {
+        ItemGetter *getter = (ItemGetter *)callable;
+        for (Py_ssize_t i = 0; a.n == 1 && i < getter->n; i++) {
+            PyObject *item = getter->n == 1 ? getter->items : PyTuple_GET_ITEM(getter->items, i);
+            if (open_item_read(tx, a.args[0], item) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    case EFFECT_GETS_ATTRS: {
+        AttrGetter *getter = (AttrGetter *)callable;
+        for (Py_ssize_t i = 0; a.n == 1 && i < getter->n; i++) {
+            PyObject *name = PyTuple_GET_ITEM(getter->attrs, i);
+            if (PyTuple_Check(name)) {
+                *entry = &via[VIA_ATTRGETTER];
+                break;
+            }
+            if (open_attr_read(tx, a.args[0], name) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    case EFFECT_CALLS_PARTS:
+        return guard_parts(tx, callable) < 0 ? -1 : open_args(tx, a, 0, open_deep);
+    case EFFECT_CACHED:
+        *entry = &via[VIA_LRU];
+        return check_doomed(tx);
+    case EFFECT_CALLS_METHOD:
+        *entry = &via[VIA_METHODCALLER];
+        return check_doomed(tx);
+    default:
+        return apply(tx, e, callable, a);
+    }
+}
+
+/* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
+typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
+
+static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
+
+/* The same for something bound: with its receiver as the first argument. */
+static int
+before_bound(Tx *tx, PyObject *callable, PyObject *self, Args a, const EffectEntry **entry, int depth)
+{
+    PyObject *few[8], **more = few;
+    if (a.n >= 8 && (more = PyMem_Malloc((a.n + 1) * sizeof(PyObject *))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    more[0] = self;
+    if (a.n > 0)
+        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+    a = (Args){more, a.n + 1, a.kw, a.nkw};
+    int r = PyCFunction_Check(callable) ? before_c_function(tx, callable, a, entry)
+        : before(tx, callable, a, entry, depth + 1);
+    if (more != few)
+        PyMem_Free(more);
+    return r;
+}
 
 static int
 before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
 {
     if (PyFunction_Check(callable))
         return ensure_instrumented(tx, callable);
-    if (depth > 8 || a.n >= MAX_ARGS)
+    if (depth > 8)
         return exclusive_for(tx, "call of", callable);
-    PyObject *more[MAX_ARGS + 1];
     if (PyMethod_Check(callable)) {
         PyObject *f = PyMethod_GET_FUNCTION(callable);
         if (PyFunction_Check(f))
             return ensure_instrumented(tx, f);
-        more[0] = PyMethod_GET_SELF(callable);
-        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
-        const EffectEntry *ignored = NULL;
-        int r = before(tx, f, (Args){more, a.n + 1, a.kw, a.nkw}, &ignored, depth + 1);
-        if (r == 0 && ignored != NULL && ignored->twin != NULL)
-            return exclusive_for(tx, "call of", f);
-        return r;
+        *entry = &via[VIA_METHOD];
+        return check_doomed(tx);
     }
     if (PyCFunction_Check(callable)) {
-        const EffectEntry *e = lookup(key_of(callable));
-        *entry = e;
         PyObject *self = PyCFunction_GET_SELF(callable);
         int flags = PyCFunction_GET_FLAGS(callable);
         if (self != NULL && PyType_Check(self) && a.n > 0
@@ -525,27 +666,21 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
-            return apply(tx, e, callable, a);
-        more[0] = self;
-        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
-        return apply(tx, e, callable, (Args){more, a.n + 1, a.kw, a.nkw});
+            return before_c_function(tx, callable, a, entry);
+        return before_bound(tx, callable, self, a, entry, depth);
     }
-    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type)) {
-        *entry = lookup(key_of(callable));
-        return apply(tx, *entry, callable, a);
-    }
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
+        return before_c_function(tx, callable, a, entry);
     if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
-        /* A slot wrapper bound to its receiver (the struct is private to CPython's
-         * descrobject.c). */
-        struct { PyObject_HEAD PyObject *descr, *self; } *bound = (void *)callable;
-        more[0] = bound->self;
-        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
-        return before(tx, bound->descr, (Args){more, a.n + 1, a.kw, a.nkw}, entry, depth + 1);
+        MethodWrapper *bound = (MethodWrapper *)callable;
+        return before_bound(tx, bound->descr, bound->self, a, entry, depth);
     }
     if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
         const char *name = ((PyWrapperDescrObject *)callable)->d_base->name;
-        if (strcmp(name, "__init__") == 0)
-            return before_init(tx, a);
+        if (strcmp(name, "__init__") == 0) {
+            *entry = lookup(callable);
+            return (*entry)->twin != NULL ? check_doomed(tx) : before_init(tx, a);
+        }
         if (strcmp(name, "__call__") == 0 && a.n > 0)
             return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
         const EffectEntry *e = lookup(key_of(callable));
@@ -554,32 +689,23 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
     if (PyType_Check(callable))
         return before_class_call(tx, callable, a, entry);
     /* An instance that can be called. */
-    const EffectEntry *e = lookup(&Py_TYPE(callable)->tp_call);
-    if (e->effect != EFFECT_NONE) {
-        *entry = e;
-        return apply(tx, e, callable, a);
-    }
     if (is_python_class(Py_TYPE(callable))) {
         PyObject *call = _PyType_LookupRef(Py_TYPE(callable), call_name);
-        int r = call != NULL && PyFunction_Check(call)
-            ? ensure_instrumented(tx, call)
-            : exclusive_for(tx, "call of", callable);
-        Py_XDECREF(call);
-        return r;
-    }
-    if (kind_of(tx, callable) == KIND_METHOD) {
-        /* functools.partial: what it is around, with all the arguments. */
-        PyObject *f = PyObject_GetAttrString(callable, "func");
-        if (f != NULL) {
-            int effect = effect_as_callback(tx, f);
-            Py_DECREF(f);
-            if (effect < 0)
-                return -1;
-            if (effect == EFFECT_PURE)
-                return 0;
+        int r = -1;
+        bool python = call != NULL && PyFunction_Check(call);
+        if (python)
+            r = ensure_instrumented(tx, call);
+        else if (call == NULL || !Py_IS_TYPE(call, &PyWrapperDescr_Type)) {
+            python = true;
+            r = exclusive_for(tx, "call of", callable);
         }
-        PyErr_Clear();
+        Py_XDECREF(call);
+        if (python)
+            return r;
     }
+    const EffectEntry *e = lookup_instances(Py_TYPE(callable));
+    if (e->effect != EFFECT_NONE)
+        return before_instance(tx, e, callable, a, entry);
     return exclusive_for(tx, "call of", callable);
 }
 
@@ -607,18 +733,21 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
      * something lives which nobody but the undo log refers to. */
     if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
         forget_past(tx);
-    if (e == NULL || (e->twin == NULL && e != &watched))
+    if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
         return 0;
-    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;
+    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)
+        : Py_IS_TYPE(c, stm_method_wrapper_type) ? ((MethodWrapper *)c)->self : NULL;
     PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
     if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
         return exclusive_for(tx, "call of", c);
     PyObject *twin;
     if (e == &watched)
         twin = watched_constructor(c);
-    else if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
+    else if (e->effect == EFFECT_VIA)
+        twin = trampoline(e->via, c);
+    else if (e->effect != EFFECT_CREATES && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
-    else if (e->effect == EFFECT_TWIN && e->key == &Py_TYPE(c)->tp_call) {
+    else if (e->effect == EFFECT_TWIN && e == lookup_instances(Py_TYPE(c))) {
         twin = PyMethod_New(e->twin, c);
     }
     else

@@ -3,7 +3,6 @@
 
 extern PyObject *stm_exclusive_reasons;
 extern uint64_t stm_inject_seed;
-int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
 
 /* ---- Tables, filled once at start ---------------------------------------------- */
 
@@ -40,6 +39,14 @@ register_instances(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!i|O", &PyType_Type, &type, &effect, &twin)
         || effects_register_instances(type, effect, twin == Py_None ? NULL : twin) < 0)
         return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+register_unordered(PyObject *self, PyObject *generator)
+{
+    (void)self;
+    Py_XSETREF(stm_unordered, Py_NewRef(generator));
     Py_RETURN_NONE;
 }
 
@@ -328,9 +335,52 @@ open_all(PyObject *self, PyObject *obj)
 {
     (void)self;
     Tx *tx = live_tx();
-    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_deep_read(tx, obj, 0) < 0)
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_deep_read(tx, obj) < 0)
         return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_c_twin(PyObject *self, PyObject *original)
+{
+    (void)self;
+    return c_twin(original);
+}
+
+static PyObject *
+open_items(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_iter(tx, obj) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+open_plain(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    int plain = tx != NULL && tx->grade != GRADE_EXCLUSIVE ? open_plain_read(tx, obj) : 1;
+    return plain < 0 ? NULL : PyBool_FromLong(plain);
+}
+
+static PyObject *
+may_be_called(PyObject *self, PyObject *f)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && call_with_own(tx, f) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+guarded(PyObject *self, PyObject *inner)
+{
+    (void)self;
+    return guarded_new(inner, USE_ALL);
 }
 
 static PyObject *
@@ -478,6 +528,8 @@ static PyMethodDef methods[] = {
      DOC("register_effect(callable, effect, twin=None): declare a C callable")},
     {"register_instances", register_instances, METH_VARARGS,
      DOC("register_instances(type, effect, twin=None): declare calls of a type's instances")},
+    {"register_unordered", register_unordered, METH_O,
+     DOC("register_unordered(generator): nobody can tell in which order its random numbers are drawn")},
     {"register_module", register_module, METH_VARARGS,
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
@@ -511,6 +563,14 @@ static PyMethodDef methods[] = {
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
     {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},
     {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
+    {"c_twin", engine_c_twin, METH_O, DOC("c_twin(f): what stands in for this C function, in C")},
+    {"open_items", open_items, METH_O, DOC("open_items(obj): lock it for C code that takes its items")},
+    {"open_plain", open_plain, METH_O,
+     DOC("open_plain(obj): open_all, but stop at an instance of a Python class; was there none?")},
+    {"may_be_called", may_be_called, METH_O,
+     DOC("may_be_called(f): C code will call it with objects that nobody else has")},
+    {"guarded", guarded, METH_O,
+     DOC("guarded(f): f, to be given to C code that calls it and looks at all that it returns")},
     {"fresh", fresh, METH_O, DOC("fresh(obj): declare it created in this transaction; return it")},
     {"is_fresh", engine_is_fresh, METH_O, DOC("was it created in this transaction?")},
     {"atomic_enter", atomic_enter, METH_NOARGS,
@@ -544,6 +604,12 @@ engine_exec(PyObject *module)
         PyExc_BaseException, NULL);
     if (stm_Abort == NULL || PyModule_AddObjectRef(module, "Abort", stm_Abort) < 0)
         return -1;
+    PyObject *operators = PyImport_ImportModule("_operator");
+    stm_add = operators ? PyObject_GetAttrString(operators, "add") : NULL;
+    Py_XDECREF(operators);
+    if (stm_add == NULL || PyType_Ready(&Guarded_Type) < 0 || types_register(&Guarded_Type, KIND_INERT) < 0
+        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0)
+        return -1;
     if (PyType_Ready(&Transaction_Type) < 0
         || PyModule_AddObjectRef(module, "Transaction", (PyObject *)&Transaction_Type) < 0)
         return -1;
@@ -553,13 +619,15 @@ engine_exec(PyObject *module)
     static const char *const kinds[] = {
         NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
         "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "PROXY", "BUFFER",
-        "OPAQUE", "UNKNOWN",
+        "ARRAY", "STRUCT", "COPIED", "STATED", "OPAQUE", "UNKNOWN",
     };
     static const char *const effects[] = {
-        NULL, "PURE", "READS", "DEEP", "ITERATES", "GETS_KEY", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
+        NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
+        "MUTATES_SECOND",
         "LIST_APPEND", "LIST_EXTEND", "LIST_POP", "SET_CHANGE", "DEQUE_APPEND", "DEQUE_APPENDLEFT",
-        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "RUNS_CONTEXT",
-        "SETS_CONTEXT", "CREATES", "OPAQUE", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
+        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_DICT", "ATTRIBUTES", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "COMPILES", "CALLED_LATER", "CALLS_BACK",
+        "CALLS_PARTS",
+        "PARTIAL", "GETS_ITEMS", "GETS_ATTRS", "CALLS_METHOD", "CACHED", "RUNS_CONTEXT", "SETS_CONTEXT", "CREATES", "OPAQUE", "USES", "FILLS", "SEEDS", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
     };
     PyObject *names = PyDict_New(), *more = PyDict_New();
     if (names == NULL || more == NULL)

@@ -12,7 +12,12 @@
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   barriers.c     the functions that instrumented bytecode calls
+ *   deep.c         the same for all that C code may read from an object on
+ *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
+ *   callbacks.c    calls that C code makes
+ *   lru.c          functools.lru_cache
+ *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
  *   proflog.c      the PYPYSTM conflict log
  *   module.c       the Python face of all this
@@ -107,7 +112,8 @@ typedef enum {
     UNDO_SEQ_ALL,       /* clear(), extend(old): deque, bytearray, OrderedDict by update */
     UNDO_METHOD,        /* obj.key(old), or obj.key() */
     UNDO_CELL,          /* closure cell = old */
-    UNDO_STRUCT,        /* memory of a C iterator */
+    UNDO_STRUCT,        /* memory of a C structure */
+    UNDO_SWAP,          /* the same, with that of a copy that is an object */
     UNDO_GENERATOR,     /* suspended frame */
     UNDO_CONTEXT,       /* variables of a contextvars.Context */
     UNDO_CALL,          /* obj(*key) */
@@ -258,6 +264,14 @@ forget_opened(Tx *tx, PyObject *obj, uint32_t what)
     Opened *e = opened_at(tx, obj, what);
     if (e->obj == obj)
         e->obj = NULL;
+}
+
+/* What lies there was made in this transaction, but is a way to something that was not. */
+static inline void
+forget_capture(Tx *tx, PyObject *obj)
+{
+    for (uint32_t what = OPENED_CAPTURED; what < OPENED_NAMES; what++)
+        forget_opened(tx, obj, what);
 }
 
 /* Made in this transaction? Then it is opened for `what` by that alone. */
@@ -417,6 +431,10 @@ typedef enum {
     KIND_CONTEXT,
     KIND_PROXY,       /* types.MappingProxyType: what it is around */
     KIND_BUFFER,      /* memoryview: what it is around */
+    KIND_ARRAY,       /* array.array */
+    KIND_STRUCT,      /* another C object whose state is its struct */
+    KIND_COPIED,      /* copy() of it has all of its state, and may change places with it */
+    KIND_STATED,      /* __getstate__ and __setstate__ have all of its state */
     KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
     KIND_UNKNOWN,
 } Kind;
@@ -444,21 +462,39 @@ kind_of(Tx *tx, PyObject *obj)
     return type_entry(tx, Py_TYPE(obj))->kind;
 }
 
+#define MAX_DEPTH 100   /* of objects inside objects */
+
+/* deep.c */
+int open_deep_read(Tx *tx, PyObject *obj);
+int open_plain_read(Tx *tx, PyObject *obj);
+int open_attributes(Tx *tx, PyObject *obj);
+
+/* structures.c */
+extern PyObject *stm_add;       /* operator.add */
+bool structure_register(PyTypeObject *type);
+int open_iter(Tx *tx, PyObject *obj);
+int open_mapping(Tx *tx, PyObject *obj);
+int open_structure(Tx *tx, PyObject *obj);
+int open_state(Tx *tx, PyObject *obj);
+int guard_parts(Tx *tx, PyObject *obj);
+extern PyObject *stm_unordered;
+void structure_swap(PyObject *obj, void *copy);
+void structure_forget(Undo *u);
+
 /* access.c */
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_whole_read(Tx *tx, PyObject *obj);
-int open_deep_read(Tx *tx, PyObject *obj, int depth);
-int open_iter(Tx *tx, PyObject *obj);
-int open_mapping(Tx *tx, PyObject *obj);
-int open_struct(Tx *tx, PyObject *obj);
+PyObject *proxied(PyObject *proxy);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
+int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int open_whole_write(Tx *tx, PyObject *obj);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 int open_deque_op(Tx *tx, PyObject *deque, int op);
+int push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value);
 PyObject *c_base_method(PyObject *obj, PyObject *name);
 int open_set_change(Tx *tx, PyObject *set, PyObject *key);
 int open_cell_read(Tx *tx, PyObject *cell);
@@ -481,12 +517,15 @@ typedef enum {
     EFFECT_PURE,
     EFFECT_READS,
     EFFECT_DEEP,
+    EFFECT_PRINTS,
     EFFECT_ITERATES,
     EFFECT_GETS_KEY,
+    EFFECT_GETS_ITEM,
     EFFECT_PUTS_KEY,
     EFFECT_DELETES_KEY,
     EFFECT_MUTATES,
     EFFECT_MUTATES_DEEP,
+    EFFECT_MUTATES_SECOND,
     EFFECT_LIST_APPEND,
     EFFECT_LIST_EXTEND,
     EFFECT_LIST_POP,
@@ -495,31 +534,81 @@ typedef enum {
     EFFECT_DEQUE_APPENDLEFT,
     EFFECT_DEQUE_POP,
     EFFECT_DEQUE_POPLEFT,
+    EFFECT_GETS_DICT,
+    EFFECT_ATTRIBUTES,
     EFFECT_GETS_ATTR,
     EFFECT_SETS_ATTR,
     EFFECT_DELETES_ATTR,
     EFFECT_RAISES,
     EFFECT_RESUMES,
     EFFECT_ADVANCES,
+    EFFECT_COMPILES,
+    EFFECT_CALLED_LATER,
+    EFFECT_CALLS_BACK,
+    EFFECT_CALLS_PARTS,
+    EFFECT_PARTIAL,
+    EFFECT_GETS_ITEMS,
+    EFFECT_GETS_ATTRS,
+    EFFECT_CALLS_METHOD,
+    EFFECT_CACHED,
     EFFECT_RUNS_CONTEXT,
     EFFECT_SETS_CONTEXT,
     EFFECT_CREATES,
     EFFECT_OPAQUE,
+    EFFECT_USES,
+    EFFECT_FILLS,
+    EFFECT_SEEDS,
     EFFECT_TWIN,
     EFFECT_IRREVOCABLE,
     EFFECT_EXCLUSIVE,
+    EFFECT_VIA,         /* not in the table: through a trampoline */
 } Effect;
 int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
+int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
 int plain_effect(PyObject *callable, PyObject *receiver);
 int ensure_instrumented(Tx *tx, PyObject *func);
 extern PyTypeObject *stm_method_wrapper_type;
 extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
+int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);
 int make_fresh(Tx *tx, PyObject *obj);
+
+/* callbacks.c */
+enum { USE_NOTHING, USE_TRUTH, USE_ITEMS, USE_ALL };    /* what C code looks at in a result */
+enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT, VIA_LATER, VIA_LRU };
+extern PyTypeObject Guarded_Type;
+PyObject *guarded_new(PyObject *inner, int use);
+PyObject *stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *trampoline(int via, PyObject *callable);
+
+/* The beginnings of structures that are private to CPython's _operator.c and
+ * _functoolsmodule.c; effects_register_instances() compares the sizes. */
+typedef struct { PyObject_HEAD Py_ssize_t n; PyObject *items; Py_ssize_t index; void *vectorcall; } ItemGetter;
+typedef struct { PyObject_HEAD Py_ssize_t n; PyObject *attrs; void *vectorcall; } AttrGetter;
+typedef struct {
+    PyObject_HEAD
+    PyObject *name, *args, *kwds, *vectorcall_args, *vectorcall_kwnames;
+    void *vectorcall;
+} MethodCaller;
+typedef struct {
+    PyObject_HEAD
+    PyObject *function, *args, *keywords, *dict, *weakrefs, *placeholder;
+    Py_ssize_t placeholders;
+    void *vectorcall;
+} Partial;
+
+/* lru.c */
+extern const size_t lru_size;
+PyObject *lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *lru_info(PyObject *original, PyObject *const *args, Py_ssize_t n);
+PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
+
+/* twins.c */
+PyObject *c_twin(PyObject *original);
 
 /* barriers.c */
 PyObject *barrier_make(const char *name, PyObject *operand);

@@ -35,6 +35,8 @@ place(PyTypeObject *type)
 int
 types_register(PyTypeObject *type, int kind)
 {
+    if (!structure_register(type))
+        kind = KIND_UNKNOWN;
     for (size_t i = place(type), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
         if (table[i].type == NULL || table[i].type == type) {
             table[i].kind = kind;

@@ -144,16 +144,12 @@ undo_one(Tx *tx, Undo *u)
     case UNDO_CELL:
         displace(tx, PyCell_Get(u->obj));
         return PyCell_Set(u->obj, u->old);
-    case UNDO_STRUCT: {
-        /* Swap: what it refers to now goes when the entry is forgotten. */
-        char *body = (char *)u->obj + sizeof(PyObject);
-        for (Py_ssize_t i = 0; i < u->n; i++) {
-            char t = body[i];
-            body[i] = ((char *)u->mem)[i];
-            ((char *)u->mem)[i] = t;
-        }
+    case UNDO_STRUCT:
+        structure_swap(u->obj, u->mem);
         return 0;
-    }
+    case UNDO_SWAP:
+        structure_swap(u->obj, u->old);
+        return 0;
     case UNDO_GENERATOR:
         generator_restore(u);
         return 0;
@@ -188,28 +184,14 @@ undo_rollback(Tx *tx)
     }
 }
 
-static int
-drop_visited(PyObject *o, void *arg)
-{
-    (void)arg;
-    Py_DECREF(o);
-    return 0;
-}
-
 /* Drop the entries from this one on, and the references that they hold. */
 void
 undo_forget(Tx *tx, Py_ssize_t from)
 {
     while (tx->n_undo > from) {
         Undo u = tx->undo[--tx->n_undo];
-        if (u.kind == UNDO_STRUCT) {
-            /* The snapshot owns what it refers to: let the type itself find
-             * these references, in a stand-in of the object's size. */
-            char *stand_in = (char *)u.mem - sizeof(PyObject);
-            if (Py_TYPE(u.obj)->tp_traverse != NULL)
-                Py_TYPE(u.obj)->tp_traverse((PyObject *)stand_in, drop_visited, NULL);
-            PyMem_RawFree(stand_in);
-        }
+        if (u.kind == UNDO_STRUCT)
+            structure_forget(&u);
         else if (u.kind == UNDO_GENERATOR)
             generator_forget(&u);
         Py_XDECREF(u.old);

@@ -1,0 +1,221 @@
+/* All that C code may come to read from an object on: when it compares, prints, encodes.
+ *
+ * It does not look into instances, whose methods are Python and have barriers of their
+ * own.  Objects inside objects are followed by recursion; where that gets deep, there may
+ * be a cycle, and those that are left are opened one after the other, each once.
+ */
+#include "stm.h"
+
+#include "internal/pycore_dict.h"
+
+#define DEEP 8
+
+typedef int (*Visit)(Tx *tx, PyObject *inside, void *arg);
+
+static int
+visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    if (dict == NULL) {
+        PyErr_Clear();
+        return exclusive_for(tx, "all attributes at once of", obj);
+    }
+    forget_capture(tx, dict);
+    int r = visit(tx, dict, arg);
+    Py_DECREF(dict);
+    return r;
+}
+
+static int
+visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    static const char *const fields[] = {"args", "errno", "strerror", "filename"};
+    for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
+        PyObject *field = PyUnicode_InternFromString(fields[i]);
+        int r = field ? open_attr_read(tx, obj, field) : -1;
+        Py_XDECREF(field);
+        if (r < 0)
+            return -1;
+    }
+    PyObject *args = ((PyBaseExceptionObject *)obj)->args;
+    return args == NULL ? 0 : visit(tx, args, arg);
+}
+
+/* Open the object itself, and visit what is inside, but for what is inert. */
+static int
+open_and_visit(Tx *tx, PyObject *obj, Kind kind, Visit visit, void *arg)
+{
+    int r = 0;
+    switch (kind) {
+    case KIND_TUPLE:
+        for (Py_ssize_t i = 0; r == 0 && PyTuple_Check(obj) && i < PyTuple_GET_SIZE(obj); i++) {
+            PyObject *item = PyTuple_GET_ITEM(obj, i);
+            if (kind_of(tx, item) != KIND_INERT)
+                r = visit(tx, item, arg);
+        }
+        return r;
+    case KIND_LIST:
+        r = open_whole_read(tx, obj);
+        for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(obj); i++) {
+            PyObject *item = PyList_GetItemRef(obj, i);
+            if (item == NULL) {
+                PyErr_Clear();
+                break;
+            }
+            if (kind_of(tx, item) != KIND_INERT)
+                r = visit(tx, item, arg);
+            Py_DECREF(item);
+        }
+        return r;
+    case KIND_DICT:
+    case KIND_ODICT: {
+        PyObject *key, *value;
+        Py_ssize_t pos = 0;
+        if (open_whole_read(tx, obj) < 0)
+            return -1;
+        Py_BEGIN_CRITICAL_SECTION(obj);
+        while (r == 0 && PyDict_Next(obj, &pos, &key, &value)) {
+            if (kind_of(tx, key) != KIND_INERT)
+                r = visit(tx, key, arg);
+            if (r == 0 && kind_of(tx, value) != KIND_INERT)
+                r = visit(tx, value, arg);
+        }
+        Py_END_CRITICAL_SECTION();
+        return r;
+    }
+    case KIND_DEQUE: {
+        r = open_whole_read(tx, obj);
+        Py_ssize_t n = r == 0 ? PyObject_Size(obj) : 0;
+        for (Py_ssize_t i = 0; r == 0 && i < n; i++) {
+            PyObject *item = PySequence_GetItem(obj, i);
+            if (item == NULL) {
+                PyErr_Clear();
+                break;
+            }
+            if (kind_of(tx, item) != KIND_INERT)
+                r = visit(tx, item, arg);
+            Py_DECREF(item);
+        }
+        return r;
+    }
+    case KIND_INSTANCE:
+        if (PyExceptionInstance_Check(obj))
+            return visit_exception(tx, obj, visit, arg);
+        return is_python_class(Py_TYPE(obj)) ? check_doomed(tx) : visit_attributes(tx, obj, visit, arg);
+    case KIND_ITERATOR:
+        if (PyDictViewSet_Check(obj) || PyDictValues_Check(obj)) {
+            PyObject *dict = (PyObject *)((_PyDictViewObject *)obj)->dv_dict;
+            return dict == NULL ? 0 : visit(tx, dict, arg);
+        }
+        return open_iter(tx, obj);
+    case KIND_PROXY:
+        return visit(tx, proxied(obj), arg);
+    case KIND_GENERATOR:
+        return open_generator(tx, obj);
+    default:
+        return open_whole_read(tx, obj);
+    }
+}
+
+/* ---- One after the other ---------------------------------------------------------------- */
+
+typedef struct { PyObject *seen, *todo; bool only_plain; } Graph;
+
+static bool
+is_plain(PyObject *obj, Kind kind)
+{
+    return !is_python_class(Py_TYPE(obj))
+        && (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_LIST || kind == KIND_DICT || kind == KIND_ODICT
+            || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_ARRAY
+            || kind == KIND_CLASS || kind == KIND_FUNCTION);
+}
+
+static int
+remember(Tx *tx, PyObject *inside, void *arg)
+{
+    (void)tx;
+    Graph *g = arg;
+    PyObject *id = PyLong_FromVoidPtr(inside);
+    int seen = id == NULL ? -1 : PySet_Contains(g->seen, id);
+    if (seen == 0)
+        seen = PySet_Add(g->seen, id) < 0 ? -1 : PyList_Append(g->todo, inside);
+    Py_XDECREF(id);
+    return seen < 0 ? -1 : 0;
+}
+
+/* Returns 1 if it has come upon an instance of a Python class, where only plain data will do. */
+static int
+open_graph(Tx *tx, PyObject *obj, bool only_plain)
+{
+    Graph g = {PySet_New(NULL), PyList_New(0), only_plain};
+    int r = g.seen == NULL || g.todo == NULL ? -1 : remember(tx, obj, &g);
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(g.todo); i++) {
+        PyObject *next = PyList_GET_ITEM(g.todo, i);    /* stays there, so that no other object gets its id */
+        Kind kind = kind_of(tx, next);
+        r = only_plain && !is_plain(next, kind) ? 1 : open_and_visit(tx, next, kind, remember, &g);
+    }
+    Py_XDECREF(g.seen);
+    Py_XDECREF(g.todo);
+    return r;
+}
+
+static int
+go_deeper(Tx *tx, PyObject *inside, void *arg)
+{
+    int depth = *(int *)arg + 1;
+    return depth > DEEP ? open_graph(tx, inside, false)
+                        : open_and_visit(tx, inside, kind_of(tx, inside), go_deeper, &depth);
+}
+
+int
+open_deep_read(Tx *tx, PyObject *obj)
+{
+    Kind kind = kind_of(tx, obj);
+    int depth = 0;
+    return LIKELY(kind == KIND_INERT) ? 0 : open_and_visit(tx, obj, kind, go_deeper, &depth);
+}
+
+/* The same; 1 if all of it is of C types that copy and pickle know, 0 if not. */
+int
+open_plain_read(Tx *tx, PyObject *obj)
+{
+    int r = open_graph(tx, obj, true);
+    return r < 0 ? -1 : !r;
+}
+
+/* All attributes of an instance, in its dict and in slots, and what it contains: what copy
+ * and pickle take for its state. */
+int
+open_attributes(Tx *tx, PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (PyType_Check(obj))
+        return check_doomed(tx);
+    if (PyModule_Check(obj))
+        return open_whole_read(tx, PyModule_GetDict(obj));
+    if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+        PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+        if (dict == NULL)
+            return -1;
+        forget_capture(tx, dict);
+        int r = open_whole_read(tx, dict);
+        Py_DECREF(dict);
+        if (r < 0)
+            return -1;
+    }
+    PyObject *mro = type->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro) && is_python_class(type); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *members = is_python_class(base) ? PyType_GetDict(base) : NULL, *name, *member;
+        Py_ssize_t pos = 0;
+        int r = 0;
+        while (members != NULL && r == 0 && PyDict_Next(members, &pos, &name, &member)) {
+            if (Py_IS_TYPE(member, &PyMemberDescr_Type))
+                r = open_attr_read(tx, obj, name);
+        }
+        Py_XDECREF(members);
+        if (r < 0)
+            return -1;
+    }
+    return kind_of(tx, obj) == KIND_INSTANCE ? check_doomed(tx) : open_whole_read(tx, obj);
+}

@@ -1,0 +1,293 @@
+/* Stand-ins in C for C functions that look into containers piece by piece.
+ *
+ * Opening a container for such a function as a whole would cost more than the
+ * function itself (a heap of a thousand entries for the ten that a push compares), and
+ * would conflict with more than it should.  So these do the work themselves, with a
+ * barrier before each step.  What they are given wrongly they leave to the original.
+ */
+#include "stm.h"
+
+/* ---- Heaps ------------------------------------------------------------------------------
+ * The order of comparisons and the list that results are those of heapq. */
+
+typedef struct { Tx *tx; PyObject *list; Py_ssize_t n; bool max; } Heap;
+
+static PyObject *
+item(Heap *h, Py_ssize_t i)
+{
+    return PyList_GET_ITEM(h->list, i);
+}
+
+/* Is a to come before b? -1 on error. */
+static int
+before(Heap *h, PyObject *a, PyObject *b)
+{
+    Py_INCREF(a);
+    Py_INCREF(b);
+    int r = -1;
+    if (h->tx == NULL || (open_deep_read(h->tx, a) == 0 && open_deep_read(h->tx, b) == 0))
+        r = h->max ? PyObject_RichCompareBool(b, a, Py_LT) : PyObject_RichCompareBool(a, b, Py_LT);
+    Py_DECREF(a);
+    Py_DECREF(b);
+    if (r >= 0 && PyList_GET_SIZE(h->list) != h->n) {
+        PyErr_SetString(PyExc_RuntimeError, "list changed size during iteration");
+        return -1;
+    }
+    return r;
+}
+
+static int
+put(Heap *h, Py_ssize_t i, PyObject *value)
+{
+    if (h->tx != NULL) {
+        PyObject *index = PyLong_FromSsize_t(i);
+        int r = index == NULL ? -1 : open_key_write(h->tx, h->list, index, false);
+        Py_XDECREF(index);
+        if (r < 0)
+            return -1;
+    }
+    return PyList_SetItem(h->list, i, Py_NewRef(value));
+}
+
+static int
+exchange(Heap *h, Py_ssize_t i, Py_ssize_t j)
+{
+    PyObject *a = Py_NewRef(item(h, i)), *b = Py_NewRef(item(h, j));
+    int r = put(h, i, b) < 0 || put(h, j, a) < 0 ? -1 : 0;
+    Py_DECREF(a);
+    Py_DECREF(b);
+    return r;
+}
+
+/* Move the item at i towards the root, `top` at the farthest. */
+static int
+rise(Heap *h, Py_ssize_t top, Py_ssize_t i)
+{
+    while (i > top) {
+        Py_ssize_t parent = (i - 1) / 2;
+        int r = before(h, item(h, i), item(h, parent));
+        if (r <= 0)
+            return r;
+        if (exchange(h, i, parent) < 0)
+            return -1;
+        i = parent;
+    }
+    return 0;
+}
+
+/* The item at i may be too large: let the smaller children rise into its place down to
+ * a leaf, and then the item from there. */
+static int
+sink(Heap *h, Py_ssize_t i)
+{
+    Py_ssize_t top = i;
+    for (Py_ssize_t child; (child = 2 * i + 1) < h->n; i = child) {
+        if (child + 1 < h->n) {
+            int r = before(h, item(h, child), item(h, child + 1));
+            if (r < 0)
+                return -1;
+            child += !r;
+        }
+        if (exchange(h, i, child) < 0)
+            return -1;
+    }
+    return rise(h, top, i);
+}
+
+/* The heap of the first argument, opened to be changed; false if the original shall
+ * deal with it. */
+static bool
+heap_of(Heap *h, PyObject *const *args, Py_ssize_t n, Py_ssize_t wanted, bool max)
+{
+    if (n != wanted || !PyList_Check(args[0]))
+        return false;
+    Tx *tx = stm_self;
+    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], PyList_GET_SIZE(args[0]), max};
+    return true;
+}
+
+static PyObject *
+heap_push(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
+{
+    Heap h;
+    if (!heap_of(&h, args, n, 2, max))
+        return PyObject_Vectorcall(original, args, n, NULL);
+    if ((h.tx != NULL && open_list_append(h.tx, h.list) < 0) || PyList_Append(h.list, args[1]) < 0)
+        return NULL;
+    h.n++;
+    return rise(&h, 0, h.n - 1) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+heap_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
+{
+    Heap h;
+    if (!heap_of(&h, args, n, 1, max) || h.n == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
+    if (h.tx != NULL && open_list_pop(h.tx, h.list, -1) < 0)
+        return NULL;
+    PyObject *last = Py_NewRef(item(&h, --h.n));
+    PyObject *result = NULL;
+    if (PyList_SetSlice(h.list, h.n, h.n + 1, NULL) == 0) {
+        if (h.n == 0)
+            result = Py_NewRef(last);
+        else {
+            result = Py_NewRef(item(&h, 0));
+            if (put(&h, 0, last) < 0 || sink(&h, 0) < 0)
+                Py_CLEAR(result);
+        }
+    }
+    Py_DECREF(last);
+    return result;
+}
+
+static PyObject *
+heap_replace(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
+{
+    Heap h;
+    if (!heap_of(&h, args, n, 2, max) || h.n == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
+    if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
+        return NULL;
+    PyObject *result = Py_NewRef(item(&h, 0));
+    if (put(&h, 0, args[1]) < 0 || sink(&h, 0) < 0)
+        Py_CLEAR(result);
+    return result;
+}
+
+static PyObject *
+heap_push_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
+{
+    Heap h;
+    if (!heap_of(&h, args, n, 2, max))
+        return PyObject_Vectorcall(original, args, n, NULL);
+    if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
+        return NULL;
+    h.n = PyList_GET_SIZE(h.list);
+    int r = h.n == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    if (r <= 0)
+        return r < 0 ? NULL : Py_NewRef(args[1]);
+    return heap_replace(original, args, n, max);
+}
+
+static PyObject *
+heap_make(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
+{
+    Heap h;
+    if (!heap_of(&h, args, n, 1, max))
+        return PyObject_Vectorcall(original, args, n, NULL);
+    if (h.tx != NULL && open_whole_write(h.tx, h.list) < 0)
+        return NULL;
+    h.n = PyList_GET_SIZE(h.list);
+    for (Py_ssize_t i = h.n / 2; --i >= 0;) {
+        if (sink(&h, i) < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+#define HEAP_TWIN(function, max) \
+    static PyObject *function##_##max(PyObject *original, PyObject *const *args, Py_ssize_t n) \
+    { \
+        return function(original, args, n, max); \
+    }
+HEAP_TWIN(heap_push, false)
+HEAP_TWIN(heap_push, true)
+HEAP_TWIN(heap_pop, false)
+HEAP_TWIN(heap_pop, true)
+HEAP_TWIN(heap_replace, false)
+HEAP_TWIN(heap_replace, true)
+HEAP_TWIN(heap_push_pop, false)
+HEAP_TWIN(heap_push_pop, true)
+HEAP_TWIN(heap_make, false)
+HEAP_TWIN(heap_make, true)
+
+/* ---- Counting ------------------------------------------------------------------------------ */
+
+static bool
+has_method(PyObject *obj, const char *name, PyObject *wanted)
+{
+    PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(obj), name);
+    PyErr_Clear();
+    bool same = found == wanted;
+    Py_XDECREF(found);
+    return same;
+}
+
+/* Count the elements in a dict whose methods are those of dict. */
+static PyObject *
+count_elements(PyObject *original, PyObject *const *args, Py_ssize_t n)
+{
+    static PyObject *get, *setitem, *one;
+    if (get == NULL) {
+        setitem = PyObject_GetAttrString((PyObject *)&PyDict_Type, "__setitem__");
+        one = PyLong_FromLong(1);
+        get = PyObject_GetAttrString((PyObject *)&PyDict_Type, "get");
+    }
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(original, args, n, NULL);
+    if (n != 2 || !PyDict_Check(args[0]) || !has_method(args[0], "get", get)
+        || !has_method(args[0], "__setitem__", setitem)) {
+        if (exclusive_for(tx, "counting in", n ? args[0] : NULL) < 0)
+            return NULL;
+        return PyObject_Vectorcall(original, args, n, NULL);
+    }
+    PyObject *counts = args[0];
+    PyObject *it = open_iter(tx, args[1]) < 0 ? NULL : PyObject_GetIter(args[1]);
+    if (it == NULL || (tx->open && open_iter(tx, it) < 0)) {
+        Py_XDECREF(it);
+        return NULL;
+    }
+    PyObject *element;
+    while ((element = PyIter_Next(it)) != NULL) {
+        PyObject *old = NULL, *sum = NULL;
+        int r = tx->open ? open_key_write(tx, counts, element, false) : 0;
+        if (r == 0)
+            r = PyDict_GetItemRef(counts, element, &old);
+        if (r >= 0) {
+            sum = old == NULL ? Py_NewRef(one) : PyNumber_Add(old, one);
+            r = sum == NULL ? -1 : PyDict_SetItem(counts, element, sum);
+        }
+        Py_XDECREF(old);
+        Py_XDECREF(sum);
+        Py_DECREF(element);
+        if (r < 0)
+            break;
+    }
+    Py_DECREF(it);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- The table -------------------------------------------------------------------------------- */
+
+#define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL, NULL}
+static PyMethodDef twins[] = {
+    TWIN("heappush", heap_push_false),
+    TWIN("heappop", heap_pop_false),
+    TWIN("heapreplace", heap_replace_false),
+    TWIN("heappushpop", heap_push_pop_false),
+    TWIN("heapify", heap_make_false),
+    TWIN("heappush_max", heap_push_true),
+    TWIN("heappop_max", heap_pop_true),
+    TWIN("heapreplace_max", heap_replace_true),
+    TWIN("heappushpop_max", heap_push_pop_true),
+    TWIN("heapify_max", heap_make_true),
+    TWIN("_count_elements", count_elements),
+    TWIN("cache_info", lru_info),
+    TWIN("cache_clear", lru_clear),
+    {NULL, NULL, 0, NULL},
+};
+
+/* The twin of that C function or method, or NULL with an exception. */
+PyObject *
+c_twin(PyObject *original)
+{
+    const char *name = PyCFunction_Check(original) ? ((PyCFunctionObject *)original)->m_ml->ml_name
+        : Py_IS_TYPE(original, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)original)->d_method->ml_name : "";
+    for (PyMethodDef *d = twins; d->ml_name != NULL; d++) {
+        if (strcmp(d->ml_name, name) == 0)
+            return PyCFunction_New(d, original);
+    }
+    return PyErr_Format(PyExc_ValueError, "no function in C stands in for %R", original);
+}
