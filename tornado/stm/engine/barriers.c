@@ -679,8 +679,8 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         receiver = PyCFunction_GET_SELF(callable);
     else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && !PyStackRef_IsNull(at[1]))
         receiver = PyStackRef_AsPyObjectBorrow(at[1]);
-    if (receiver == NULL)
-        return 1;
+    if (receiver == NULL || PyType_Check(receiver))
+        return 1;       /* C.__new__(...) makes an object */
     switch (plain_effect(callable, receiver)) {
     case EFFECT_PURE:
         return check_doomed(tx);

@@ -245,18 +245,29 @@ key_at(Table *t, Py_ssize_t i)
     return e->me_value ? e->me_key : NULL;
 }
 
-/* Are the last keys those of these entries, in their order? The usual case. */
+/* An entry of the undo log that is of an inserted key, and where that went. */
+typedef struct { const void *place; Undo *entry; } Insertion;
+
+/* Those into one place together, in the order of the log. */
+static int
+by_place(const void *a, const void *b)
+{
+    const Insertion *x = a, *y = b;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* Are the last keys those of these insertions, in their order? The usual case. */
 static bool
-are_last(Table *t, Undo *u, Py_ssize_t n_undo)
+are_last(Table *t, const Insertion *in, Py_ssize_t n)
 {
     Py_ssize_t at = count_places(t);
-    for (Py_ssize_t i = n_undo; --i >= 0;) {
-        if (u[i].mem != place_of(t))
-            continue;
+    for (Py_ssize_t i = n; --i >= 0;) {
         PyObject *last = NULL;
         while (at > 0 && (last = key_at(t, --at)) == NULL)
             ;
-        if (last != u[i].key)
+        if (last != in[i].entry->key)
             return false;
     }
     return true;
@@ -282,17 +293,15 @@ move_to_end(Table *t, PyObject *key)
     return r;
 }
 
-/* The keys of these entries (the first of the table's, and later ones), in the order in
- * which they are in the table: that is right among them. NULL with an exception set. */
+/* The keys of these insertions, in the order in which they are in the table: that is
+ * right among them. NULL with an exception set. */
 static PyObject *
-inserted_in_order(Table *t, Undo *u, Py_ssize_t n_undo)
+inserted_in_order(Table *t, const Insertion *in, Py_ssize_t n)
 {
     PyObject *inserted = PySet_New(NULL), *keys = PyList_New(0);
     int r = inserted == NULL || keys == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; r == 0 && i < n_undo; i++) {
-        if (u[i].mem == u[0].mem)
-            r = PySet_Add(inserted, u[i].key);
-    }
+    for (Py_ssize_t i = 0; r == 0 && i < n; i++)
+        r = PySet_Add(inserted, in[i].entry->key);
     for (Py_ssize_t i = 0; r == 0 && i < count_places(t); i++) {
         PyObject *key = key_at(t, i);
         r = key == NULL ? 0 : PySet_Contains(inserted, key);
@@ -305,58 +314,63 @@ inserted_in_order(Table *t, Undo *u, Py_ssize_t n_undo)
     return keys;
 }
 
+/* Put these keys, which went into one table, behind those that are there already. */
+static void
+order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
+{
+    Table t;
+    if (!inserted_into(in->entry, &t))
+        return;
+    wait_for_earlier_inserters(tx, cell_of(place_of(&t), WHOLE));
+    if (t.instance != NULL && t.values == NULL && Py_TYPE(t.instance)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
+        wait_for_earlier_inserters(tx, cell_of(_PyObject_InlineValues(t.instance), WHOLE));
+    /* Who inserts an attribute locks the dict of the instance, if it has one. */
+    PyObject *view = t.dict ? t.dict : (PyObject *)_PyObject_GetManagedDict(t.instance);
+    PyObject *owner = view ? view : t.instance, *moving = NULL;
+    bool ok;
+    Py_BEGIN_CRITICAL_SECTION(owner);
+    inserted_into(in->entry, &t);       /* it may have grown meanwhile */
+    ok = are_last(&t, in, n);
+    if (!ok)
+        moving = inserted_in_order(&t, in, n);
+    Py_END_CRITICAL_SECTION();
+    for (Py_ssize_t i = 0; moving != NULL && i < PyList_GET_SIZE(moving); i++)
+        ok = move_to_end(&t, PyList_GET_ITEM(moving, i)) == 0;
+    Py_XDECREF(moving);
+    if (!ok && PyErr_Occurred())
+        PyErr_FormatUnraisable("tornado.stm: while ordering the keys of %R", owner);
+    for (Py_ssize_t i = 0; i < n; i++)
+        in[i].entry->n = 1;             /* in order */
+}
+
 /* Put the keys that this transaction has inserted in the order of commits: behind
  * those that are there already. For the table at `place`, or for all if that is NULL.
  * To be called when nobody else can insert into them, or while this one commits. */
 void
 order_inserted_keys(Tx *tx, const void *place)
 {
-    Undo *u = tx->undo;
-    Py_ssize_t n = tx->n_undo;
-    Table t;
-    bool any = false;
     if (tx->unordered == 0)
         return;
+    Insertion *in = PyMem_RawMalloc(tx->unordered * sizeof(*in));
+    if (in == NULL)
+        Py_FatalError("tornado.stm: out of memory at a commit");
+    Py_ssize_t n = 0;
+    Table t;
+    for (Py_ssize_t i = 0; i < tx->n_undo && n < tx->unordered; i++) {
+        if (inserted_into(&tx->undo[i], &t) && (place == NULL || place_of(&t) == place))
+            in[n++] = (Insertion){place_of(&t), &tx->undo[i]};
+    }
     if (place == NULL)
         tx->unordered = 0;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (inserted_into(&u[i], &t) && (place == NULL || place_of(&t) == place)) {
-            u[i].mem = (void *)place_of(&t);
-            any = true;
+    if (n > 0) {
+        tx_pause(tx);
+        qsort(in, n, sizeof(*in), by_place);
+        for (Py_ssize_t from = 0, to; from < n; from = to) {
+            for (to = from + 1; to < n && in[to].place == in[from].place; to++)
+                ;
+            order_insertions(tx, in + from, to - from);
         }
+        tx_resume(tx);
     }
-    if (!any)
-        return;
-    tx_pause(tx);
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (!inserted_into(&u[i], &t) || u[i].mem == NULL)
-            continue;
-        wait_for_earlier_inserters(tx, cell_of(place_of(&t), WHOLE));
-        if (t.instance != NULL && t.values == NULL
-            && Py_TYPE(t.instance)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
-            wait_for_earlier_inserters(tx, cell_of(_PyObject_InlineValues(t.instance), WHOLE));
-        /* Who inserts an attribute locks the dict of the instance, if it has one. */
-        PyObject *view = t.dict ? t.dict : (PyObject *)_PyObject_GetManagedDict(t.instance);
-        PyObject *owner = view ? view : t.instance, *moving = NULL;
-        bool ok;
-        Py_BEGIN_CRITICAL_SECTION(owner);
-        inserted_into(&u[i], &t);       /* it may have grown meanwhile */
-        ok = are_last(&t, u + i, n - i);
-        if (!ok)
-            moving = inserted_in_order(&t, u + i, n - i);
-        Py_END_CRITICAL_SECTION();
-        for (Py_ssize_t j = 0; moving != NULL && j < PyList_GET_SIZE(moving); j++)
-            ok = move_to_end(&t, PyList_GET_ITEM(moving, j)) == 0;
-        Py_XDECREF(moving);
-        if (!ok && PyErr_Occurred())
-            PyErr_FormatUnraisable("tornado.stm: while ordering the keys of %R", owner);
-        const void *at = u[i].mem;
-        for (Py_ssize_t j = i; j < n; j++) {
-            if (u[j].mem == at && inserted_into(&u[j], &t)) {
-                u[j].n = 1;     /* in order */
-                u[j].mem = NULL;
-            }
-        }
-    }
-    tx_resume(tx);
+    PyMem_RawFree(in);
 }
