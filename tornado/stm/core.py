@@ -16,7 +16,8 @@ try:
     from ._engine import (
         Abort, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
         in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open,
-        on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers, unstarted_function,
+        on_abort, open_all, own, receive, record_history, recorded_history, serve_main, share, stats,
+        switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -24,7 +25,8 @@ except ImportError:
     from .serial import (
         Abort, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive, fresh,
         in_transaction, inject_aborts, irrevocable, is_exclusive, is_fresh, is_unwinding, log_close, log_open,
-        on_abort, open_all, own, receive, serve_main, share, stats, switch_barriers,
+        on_abort, open_all, own, receive, record_history, recorded_history, serve_main, share, stats,
+        switch_barriers,
     )
 
     COMPILED = False

@@ -149,6 +149,15 @@ def inject_aborts(rate, seed):
     """There is nothing to abort."""
 
 
+def record_history(on):
+    """Nothing is decided: one after the other."""
+
+
+def recorded_history():
+    """Nothing was decided."""
+    return []
+
+
 def switch_barriers(on):
     """There are no barriers."""
 

@@ -230,7 +230,7 @@ is_unwinding(PyObject *self, PyObject *unused)
     (void)unused;
     Tx *tx = stm_self;
     return PyBool_FromLong(tx != NULL && (tx->releasing == AFTER_ABORT
-                                          || atomic_load(&tx->status) == TX_DOOMED || tx->aborting));
+                                          || state_of(tx) == TX_DOOMED || tx->aborting));
 }
 
 static PyObject *
@@ -353,16 +353,12 @@ atomic_enter(PyObject *self, PyObject *unused)
     Tx *tx = stm_thread_tx();
     if (tx == NULL)
         return NULL;
-    if (atomic_load(&tx->status) != TX_IDLE)
+    if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
-    for (;;) {
-        tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
-        log_if(tx, LOG_START);
-        if (become_inevitable(tx, GRADE_EXCLUSIVE, "atomic in a thread of its own") == 0)
-            Py_RETURN_TRUE;
-        PyErr_Clear();
-        tx_abort(tx);
-    }
+    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
+    log_if(tx, LOG_START);
+    history(tx, DID_BEGIN, 0, 0);
+    Py_RETURN_TRUE;
 }
 
 static PyObject *
@@ -416,6 +412,25 @@ inject_aborts(PyObject *self, PyObject *args)
             tx->inject_state = (seed + i) * 0x9E3779B97F4A7C15ull | 1;
     }
     Py_RETURN_NONE;
+}
+
+static PyObject *
+record_history(PyObject *self, PyObject *on)
+{
+    (void)self;
+    int yes = PyObject_IsTrue(on);
+    if (yes < 0)
+        return NULL;
+    history_switch(yes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorded_history(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return history_list();
 }
 
 static PyObject *
@@ -495,6 +510,10 @@ static PyMethodDef methods[] = {
      DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability")},
+    {"record_history", record_history, METH_O,
+     DOC("record_history(on): begin an empty history, or end it; while no transactions run")},
+    {"recorded_history", recorded_history, METH_NOARGS,
+     DOC("a list of (number, slot, age, event, other, detail), see history.c")},
     {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},
     {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path): write the conflict log there")},
     {"log_close", engine_log_close, METH_NOARGS, DOC("end the conflict log")},
