@@ -305,8 +305,12 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
     log_if(tx, LOG_WAIT_CONTENTION);
     for (int i = 0; i < SPINS && !atomic_load(&o->parked) && !conflict_over(tx, (void *)c); i++)
         __builtin_ia32_pause();
-    if (first && in_the_way(tx, c) && doom(tx, o, c->serial) && stm_log_on)
-        log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
+    if (first && in_the_way(tx, c) && doom(tx, o, c->serial)) {
+        /* Let it not run into the same again before this one has woken up. */
+        atomic_store(&tx->patience, 0);
+        if (stm_log_on)
+            log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
+    }
     int result = 0;
     for (int naps = 1; in_the_way(tx, c); naps++) {
         if (is_doomed(tx)) {

@@ -139,7 +139,7 @@ enum {
 enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
 
 /* Why an attempt is aborted, for the history. */
-enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED };
+enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_RAISED };
 
 typedef struct Transaction Transaction;
 

@@ -371,7 +371,8 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         if (!aborted)
             break;
         PyErr_Clear();
-        change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED);
+        if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
+            tx->cause = CAUSE_RAISED;
         Py_CLEAR(result);
         Py_CLEAR(exception);
         tx_abort(tx);
