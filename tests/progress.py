@@ -9,6 +9,8 @@ What every history must satisfy, whatever the transactions do:
   that asks to be exclusive itself;
 * the token of inevitability goes round in the order of asking;
 * nobody begins, commits or aborts while another one is exclusive;
+* whoever begins by waiting to be exclusive (atomic blocks outside transactions, and transactions that have been aborted
+  when they wanted to be) waits for those before it in that queue, each with one commit of each thread in between;
 * whoever waits at the gate waits for two exclusive ones at most: the one that is, and one that it came too late for;
 * a transaction is aborted `MAX_ABORTS` times at most, then it is exclusive.
 """
@@ -80,14 +82,14 @@ class History:
             if event.age != NO_AGE:
                 self.by_age[event.age].append(event)
 
-    def check(self, exclusives_by_finalizers=False):
-        """All promises.  Finalizers that go exclusive are not part of any transaction, so they hide who excluded whom."""
+    def check(self):
+        """All promises.  No finalizer may have run: one that goes exclusive is not part of any transaction."""
         self.check_attempts()
         self.check_dooms()
         self.check_token()
-        if not exclusives_by_finalizers:
-            self.check_exclusive()
+        self.check_exclusive()
         self.check_gate()
+        self.check_fairness()
 
     def check_attempts(self):
         for age, events in self.by_age.items():
@@ -110,19 +112,20 @@ class History:
         assert doomed == aborted
 
     def check_token(self):
-        queue = set()
+        queue, leaving = set(), set()
         for event in self.events:
             if event.what == "ask":
                 queue.add(event.other)
             elif event.what == "leave":
-                queue.remove(event.other)
+                leaving.add(event.other)
             elif event.what == "turn":
-                assert event.other == min(queue), f"turn {event.other} came before {min(queue)}"
+                assert event.other == min(queue - leaving | {event.other}), f"turn {event.other} was not the first of {queue}"
                 queue.remove(event.other)
-        assert not queue
+        assert not queue - leaving
 
     def check_exclusive(self):
         alone = None
+        self.exclusive_ends = set()
         for event in self.events:
             if alone is not None and event.slot != alone:
                 assert event.what not in ("begin", "commit", "abort", "get"), f"{event} while another one was exclusive"
@@ -130,6 +133,7 @@ class History:
                 alone = event.slot
             elif event.what == "commit" and event.slot == alone:
                 alone = None
+                self.exclusive_ends.add(event.number)
 
     def check_gate(self):
         waiting = {}  # slot -> how many have become exclusive meanwhile
@@ -142,6 +146,37 @@ class History:
                 for slot in waiting:
                     waiting[slot] += 1
                     assert waiting[slot] <= 2, f"the thread {slot} waited while three others were exclusive"
+
+    def check_fairness(self):
+        """Whoever begins by waiting to be exclusive waits for those before it in the queue, and for one commit a thread each."""
+        active = set()  # slots
+        asked = {}  # turn -> (slot, number of the event), of those that hold nothing
+        next_one = None  # (slot, since when nobody can begin)
+        last_end = last_turn = 0
+        committed = []  # since the last exclusive one
+        for event in self.events:
+            if event.what == "begin":
+                active.add(event.slot)
+            elif event.what == "abort":
+                active.discard(event.slot)
+            elif event.what == "ask" and event.slot not in active and event.age != NO_AGE:
+                asked[event.other] = event.slot, event.number
+            elif event.what == "turn":
+                if event.other in asked:
+                    slot, when = asked.pop(event.other)
+                    # From one exclusive one to the next, the gate opens for those that wait there, and only for them.
+                    next_one = slot, last_end if max(when, last_turn) < last_end else event.number
+                last_turn = event.number
+            elif event.what == "get" and next_one and next_one[0] == event.slot:
+                times = Counter(e.slot for e in committed if e.number > next_one[1])
+                assert all(n == 1 for n in times.values()), f"{event} had to wait for {times}"
+                next_one = None
+            elif event.what == "commit":
+                active.discard(event.slot)
+                committed.append(event)
+                if event.number in self.exclusive_ends:
+                    last_end = event.number
+                    committed.clear()
 
     def bypasses(self):
         """For each transaction that waited in its last attempt: how many younger ones committed since then before it."""

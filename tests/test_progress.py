@@ -678,6 +678,9 @@ def prepared(victim):
         victim.box.value
 
 
+core.instrument(prepared)
+
+
 PLACES = [
     in_a_loop_without_barriers, in_a_loop_with_barriers, in_arithmetic, in_c_calls, in_a_long_c_call, in_finally,
     in_finally_after_its_abort, in_a_handler_of_everything, in_a_bare_handler, in_a_block_that_swallows, in_exit, in_suppress,
@@ -695,8 +698,7 @@ def test_doom_reaches_it(place):
     doomed = core.Transaction(victim.run, ())
     history = recorded(lambda: in_threads([doomed.run, elder.run]))
     assert victim.box.value == 11
-    # Twice if it had read before it wrote: once as a writer, once as a reader.
-    assert {e.age for e in history.aborts} == {doomed.age} and len(history.aborts) <= 2
+    assert {e.age for e in history.aborts} == {doomed.age}
     history.check()
 
 
@@ -706,7 +708,7 @@ def test_doom_reaches_it_at_its_commit_behind_a_predecessor():
     doomed = core.Transaction(victim.run, (), elder)
     history = recorded(lambda: in_threads([doomed.run, elder.run]))
     assert victim.box.value == 11
-    assert {e.age for e in history.aborts} == {doomed.age} and len(history.aborts) <= 2
+    assert {e.age for e in history.aborts} == {doomed.age}
     assert any(e.what == "wait" and e.detail == FOR_ORDER for e in history.events)
     history.check()
 
@@ -730,7 +732,7 @@ def test_doom_reaches_it_while_it_waits_for_the_token(grade):
     transactions = [core.Transaction(holder, ()), elder, core.Transaction(victim.run, ())]
     history = recorded(lambda: in_threads([t.run for t in transactions]))
     assert victim.box.value == 11
-    assert {e.age for e in history.aborts} == {transactions[2].age} and len(history.aborts) <= 2
+    assert {e.age for e in history.aborts} == {transactions[2].age}
     history.check()
 
 

@@ -54,7 +54,7 @@
 
 _Atomic int stm_exclusive_slot;
 _Atomic int stm_reservations;           /* how many cells are reserved */
-static _Atomic int token_slot;          /* who holds the token of inevitability */
+static _Atomic int token_slot;          /* who holds the token of inevitability; 0: nobody */
 static _Atomic uint64_t next_turn = 1;
 static _Atomic uint64_t exclusives_over;        /* counted when those at the gate have been let in */
 static _Atomic int sleepers;
@@ -62,6 +62,8 @@ static _Atomic int sleepers;
 /* One lock around "is it still doomed?" and the asynchronous exception, so
  * that the exception never reaches a later transaction of that thread. */
 static PyMutex async_lock;
+
+#define DISPATCHING (-1)    /* as token_slot: somebody is looking for the next */
 
 #define SPINS 100
 #define PATIENT 16
@@ -470,8 +472,8 @@ await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
 static bool
 gate_open(Tx *tx, void *arg)
 {
-    /* Admitted, or here too late to be seen by the exclusive one that has gone. */
-    return state_of(tx) == TX_ADMITTED || atomic_load(&exclusives_over) != *(uint64_t *)arg;
+    return state_of(tx) == TX_ADMITTED || atomic_load(&stm_exclusive_slot) == 0
+        || atomic_load(&exclusives_over) != *(uint64_t *)arg;   /* it came too late for that one */
 }
 
 /* Become active, while no other one is exclusive. */
@@ -494,7 +496,8 @@ pass_gate(Tx *tx)
     }
 }
 
-/* By the exclusive one, at its end, before it gives the token back. */
+/* By the exclusive one, at its end, before it gives the token on: so they are in, even if
+ * the next one is exclusive too and has closed the gate before they have woken up. */
 static void
 admit_waiting(void)
 {
@@ -506,7 +509,6 @@ admit_waiting(void)
             unpark(o);
     }
     atomic_fetch_add(&exclusives_over, 1);
-    wake(0, PARK_GATE);
 }
 
 /* ---- Inevitability -------------------------------------------------------------- */
@@ -551,97 +553,122 @@ older_over_or_abort(Tx *tx, void *arg)
     return older_over(tx) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
 }
 
-/* The token is free, and nobody asked for it before? */
-static bool
-my_turn(Tx *tx, void *arg)
+/* ---- The token ------------------------------------------------------------------ */
+
+/* By whoever has the right to (DISPATCHING): give the token to the one that asked first.
+ * If that one waits to be alone nobody can begin from here on, not even before it has
+ * woken up. */
+static void
+dispatch_token(Tx *tx)
 {
-    (void)arg;
-    if (atomic_load(&token_slot) != 0)
-        return false;
-    uint64_t mine = atomic_load(&tx->turn);
-    int limit = atomic_load(&stm_thread_limit);
-    for (int i = 1; i < limit; i++) {
-        Tx *o = atomic_load(&stm_threads[i]);
-        uint64_t theirs = o != NULL ? atomic_load(&o->turn) : 0;
-        while (theirs == CHOOSING)
-            theirs = atomic_load(&o->turn);
-        if (theirs != 0 && theirs < mine)
-            return false;
+    for (;;) {
+        int limit = atomic_load(&stm_thread_limit);
+        Tx *next = NULL;
+        uint64_t first = CHOOSING;
+        for (int i = 1; i < limit; i++) {
+            Tx *o = atomic_load(&stm_threads[i]);
+            uint64_t theirs = o != NULL ? atomic_load(&o->turn) : 0;
+            while (theirs == CHOOSING)
+                theirs = atomic_load(&o->turn);
+            if (theirs != 0 && theirs < first) {
+                first = theirs;
+                next = o;
+            }
+        }
+        if (next == NULL) {
+            atomic_store(&stm_exclusive_slot, 0);
+            atomic_store(&token_slot, 0);
+            atomic_thread_fence(memory_order_seq_cst);
+            bool asked = false;
+            for (int i = 1; i < limit && !asked; i++) {
+                Tx *o = atomic_load(&stm_threads[i]);
+                asked = o != NULL && atomic_load(&o->turn) != 0;
+            }
+            int nobody = 0;
+            if (!asked || !atomic_compare_exchange_strong(&token_slot, &nobody, DISPATCHING))
+                return;
+        }
+        else if (atomic_compare_exchange_strong(&next->turn, &first, 0)) {
+            atomic_store(&stm_exclusive_slot, atomic_load(&next->alone) ? next->slot : 0);
+            history(tx, DID_TURN, first, 0);
+            atomic_store(&token_slot, next->slot);
+            unpark(next);
+            return;
+        }
     }
-    return true;
 }
 
 static bool
-my_turn_or_abort(Tx *tx, void *arg)
+has_token(Tx *tx, void *arg)
 {
-    return my_turn(tx, arg) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+    (void)arg;
+    return atomic_load(&token_slot) == tx->slot;
+}
+
+static bool
+has_token_or_abort(Tx *tx, void *arg)
+{
+    return has_token(tx, arg) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
 }
 
 static void
-ask_for_token(Tx *tx)
+ask_for_token(Tx *tx, bool alone)
 {
-    if (atomic_load(&tx->turn) != 0)
+    atomic_store(&tx->alone, alone);
+    if (tx->asked)
         return;
+    tx->asked = true;
     atomic_store(&tx->turn, CHOOSING);
-    atomic_store(&tx->turn, atomic_fetch_add(&next_turn, 1));
-    history(tx, DID_ASK, atomic_load(&tx->turn), 0);
+    uint64_t turn = atomic_fetch_add(&next_turn, 1);
+    history(tx, DID_ASK, turn, 0);
+    atomic_store(&tx->turn, turn);
+    int nobody = 0;
+    if (atomic_compare_exchange_strong(&token_slot, &nobody, DISPATCHING))
+        dispatch_token(tx);
+}
+
+static void
+give_token(Tx *tx)
+{
+    atomic_store(&token_slot, DISPATCHING);
+    dispatch_token(tx);
+    wake(0, PARK_GATE);
 }
 
 static void
 leave_queue(Tx *tx)
 {
-    history(tx, DID_LEAVE, atomic_load(&tx->turn), 0);
-    atomic_store(&tx->turn, 0);
-    wake(0, PARK_TOKEN);
-}
-
-static bool
-try_token(Tx *tx)
-{
-    int nobody = 0;
-    if (!my_turn(tx, NULL) || !atomic_compare_exchange_strong(&token_slot, &nobody, tx->slot))
-        return false;
-    history(tx, DID_TURN, atomic_load(&tx->turn), 0);
-    atomic_store(&tx->turn, 0);
-    return true;
-}
-
-static void
-give_token(void)
-{
-    atomic_store(&token_slot, 0);
-    wake(0, PARK_TOKEN);
+    tx->asked = false;
+    uint64_t turn = atomic_load(&tx->turn);
+    history(tx, DID_LEAVE, turn, 0);
+    if (turn != 0 && atomic_compare_exchange_strong(&tx->turn, &turn, 0))
+        return;
+    await(tx, PARK_TOKEN, has_token, NULL);     /* it is on its way */
+    give_token(tx);
 }
 
 /* In an attempt: -1 when it must abort, which it is to the last. */
 static int
 take_token(Tx *tx, int grade)
 {
-    ask_for_token(tx);
-    while (!try_token(tx)) {
-        if (is_doomed(tx)) {
-            raise_abort();
-        }
-        else if (atomic_load(&stm_exclusive_slot) != 0) {
-            if (tx->want_grade < grade)
-                tx->want_grade = grade;
-            abort_self(tx, CAUSE_EXCLUSIVE);
-        }
-        else {
-            await(tx, PARK_TOKEN, my_turn_or_abort, NULL);
-            continue;
-        }
-        /* Its next attempt keeps the place if it needs it from the beginning. */
-        if (tx->want_grade == GRADE_NONE)
-            leave_queue(tx);
-        return -1;
+    ask_for_token(tx, false);
+    await(tx, PARK_TOKEN, has_token_or_abort, NULL);
+    if (has_token(tx, NULL) && change_state(tx, serial_of(tx), TX_ACTIVE, TX_INEVITABLE)) {
+        tx->asked = false;
+        return 0;
     }
-    if (!change_state(tx, serial_of(tx), TX_ACTIVE, TX_INEVITABLE)) {
-        give_token();
+    if (is_doomed(tx)) {
         raise_abort();
-        return -1;
     }
-    return 0;
+    else {
+        if (tx->want_grade < grade)
+            tx->want_grade = grade;
+        abort_self(tx, CAUSE_EXCLUSIVE);
+    }
+    /* Its next attempt keeps the place, or the token, if it needs it from the beginning. */
+    if (tx->want_grade == GRADE_NONE)
+        leave_queue(tx);
+    return -1;
 }
 
 /* Let nobody begin, and wait until the active ones have ended. */
@@ -672,14 +699,11 @@ begin_inevitable(Tx *tx, int grade)
     history(tx, DID_WANT, 0, grade);
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
     Transaction *p = pending_predecessor(tx);
-    if (p != NULL) {
-        if (atomic_load(&tx->turn) != 0)
-            leave_queue(tx);
+    if (p != NULL)
         await_idle(tx, PARK_ORDER, predecessor_done, p);
-    }
-    ask_for_token(tx);
-    while (!try_token(tx))
-        await_idle(tx, PARK_TOKEN, my_turn, NULL);
+    ask_for_token(tx, grade == GRADE_EXCLUSIVE);
+    await_idle(tx, PARK_TOKEN, has_token, NULL);
+    tx->asked = false;
     log_if(tx, LOG_WAIT_DONE);
     set_state(tx, TX_INEVITABLE);
     tx->grade = grade;
@@ -739,12 +763,10 @@ inevitable_end(Tx *tx)
 {
     if (tx->grade == GRADE_NONE)
         return;
-    if (tx->grade == GRADE_EXCLUSIVE) {
-        atomic_store(&stm_exclusive_slot, 0);
+    if (tx->grade == GRADE_EXCLUSIVE)
         admit_waiting();
-    }
     tx->grade = GRADE_NONE;
-    give_token();
+    give_token(tx);
 }
 
 /* In the child of a fork this thread is the only one. */

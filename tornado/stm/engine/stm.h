@@ -162,6 +162,7 @@ typedef struct Tx {
     _Atomic uint64_t age;           /* smaller is older; fixed at the enqueueing */
     _Atomic uint64_t ticket;        /* place among those that commit; 0: not committing */
     _Atomic uint64_t turn;          /* place in the queue for the token of inevitability, or 0 */
+    _Atomic int alone;              /* with that turn: holds nothing and waits to be exclusive */
     _Atomic uint64_t reserved;      /* the cell that it waits for, or 0 */
     _Atomic uint32_t reserved_mode;
     _Atomic int patience;           /* so many younger ones may still have that cell before it */
@@ -176,6 +177,7 @@ typedef struct Tx {
     bool aborting;                  /* rolling back */
     bool async_sent;                /* an asynchronous exception is on its way */
     int want_grade;                 /* the next attempt begins in this grade */
+    bool asked;                     /* for the token, and has it not taken yet */
     int cause;                      /* of the abort, CAUSE_... */
     uint64_t inject_state;
     PyThreadState *tstate;
@@ -506,8 +508,8 @@ enum {
     DID_DOOM,       /* other: the age of the one that it dooms; detail: its own grade */
     DID_WANT,       /* detail: the grade of inevitability that it wants */
     DID_ASK,        /* other: its turn in the queue for the token */
-    DID_LEAVE,      /* that queue; other: its turn */
-    DID_TURN,       /* it has the token; other: its turn */
+    DID_LEAVE,      /* it is about to leave that queue; other: its turn */
+    DID_TURN,       /* it gave the token on; other: the turn of the one that has it now */
     DID_GET,        /* detail: the grade that it has now */
 };
 extern int stm_history_on;
