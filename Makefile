@@ -1,7 +1,7 @@
-.PHONY: help setup build test primes clean
+.PHONY: help setup build test primes bench-engine clean
 
 help:                 ## print this list
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup:                ## get the interpreters, .venv, .venv-gil and siege (PGO=1: a profile-guided interpreter)
 	@scripts/setup.sh
@@ -14,6 +14,9 @@ test: setup           ## run the tests, but for the long ones
 
 primes: setup         ## run the primes benchmark on every interpreter there is
 	@.venv/bin/python -m stm_bench primes
+
+bench-engine: setup   ## measure what transactions cost and how they scale, without a server
+	@.venv/bin/python -m stm_bench engine
 
 clean:                ## remove what was made here; the cached interpreter stays
 	@rm -rf .venv .venv-gil .venv-pypy build dist *.egg-info tornado/stm/*.so

@@ -1,4 +1,4 @@
-"""Benchmarks of tornado.stm: ``python -m stm_bench primes``.
+"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``python -m stm_bench engine``.
 
 One module holds each concern:
 
@@ -9,6 +9,16 @@ One module holds each concern:
     calibrate.py    how large a request takes so many milliseconds here
     report.py       from runs to figures, and figures as a table or as JSON
     plot.py         figures as a picture
+
+    engine_load.py  the benchmark of the engine without a server
+    engine_sections.py    what it measures, and how rounds are interleaved
+    engine_report.py      its tables
+    engine_worker.py, workers.py    the processes that it measures in, from inside and from outside
+    programs/       pure-Python programs, run plain and in a transaction
+    workloads.py    small transactions, run on one and more threads
+    bank.py         transfers in transactions, with a lock, and with atomix-stm
+    memory.py       what a process takes
+
     progress.py     what a user sees while it runs
     errors.py       what goes wrong with one line
 """

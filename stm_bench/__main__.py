@@ -1,10 +1,9 @@
 """The command line: ``python -m stm_bench BENCHMARK [options]``."""
 
-import argparse
 import signal
 import sys
 
-from stm_bench.errors import BenchmarkError
+from stm_bench.errors import BenchmarkError, OneLineParser
 
 
 def command_line(arguments=None):
@@ -13,14 +12,13 @@ def command_line(arguments=None):
     0: measured; 1: measured, but a request failed or was answered wrongly; 2: could not be run; 130: interrupted.
     """
     try:
-        from stm_bench import primes_load
+        from stm_bench import engine_load, primes_load
     except ModuleNotFoundError as error:
         return fail("%s is not installed: run make setup" % error.name)
     parser = OneLineParser(prog="stm_bench", description="Benchmarks of tornado.stm.")
     benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
-    primes_load.add_arguments(
-        benchmarks.add_parser("primes", help=primes_load.SUMMARY, description=primes_load.SUMMARY)
-    )
+    for name, module in ("primes", primes_load), ("engine", engine_load):
+        module.add_arguments(benchmarks.add_parser(name, help=module.SUMMARY, description=module.SUMMARY))
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwinds, which stops the servers
     try:
@@ -29,13 +27,6 @@ def command_line(arguments=None):
         return fail(str(error), error.status)
     except KeyboardInterrupt:
         return fail("interrupted", 130)
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, without the usage."""
-
-    def error(self, message):
-        self.exit(fail(message))
 
 
 def fail(message, status=2):

@@ -64,7 +64,7 @@ def benchmark(options):
     """Runs the whole benchmark and prints its table; returns the exit status, 1 where a request failed."""
     if options.plot:
         plot.check()
-    environment = describe_machine(siege.version())
+    environment = {**describe_machine(), "siege": siege.version()}
     servers, notes = servers_to_measure(options.threads or default_threads(usable_cpus()))
     request_size = options.size or calibrated_size()
     turns = options.repeats * len(servers)
@@ -222,7 +222,7 @@ def usable_cpus():
     return len(os.sched_getaffinity(0))
 
 
-def describe_machine(siege_version):
+def describe_machine():
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "python": sys.version,
@@ -230,7 +230,6 @@ def describe_machine(siege_version):
         "processor": processor(),
         "system": platform.platform(),
         "cpus": usable_cpus(),
-        "siege": siege_version,
     }
 
 

@@ -51,11 +51,13 @@ class Latch:
     def __init__(self):
         self._lock = threading.Lock()
         self._lock.acquire()
+        self._open = False
 
     @trusted
     def open(self):
-        """Let those who wait go on; a second time it does nothing."""
-        if self._lock.locked():
+        """Let those who wait go on; a second time, by the same thread, it does nothing."""
+        if not self._open:
+            self._open = True
             self._lock.release()
 
     @trusted

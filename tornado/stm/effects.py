@@ -335,6 +335,7 @@ CALLS = """
     builtins.divmod PURE
     builtins.format DEEP
     builtins.getattr GETS_ATTR
+    builtins.globals PURE
     builtins.hasattr GETS_ATTR
     builtins.hash PURE
     builtins.hex PURE
@@ -616,7 +617,7 @@ CALLS = """
     sys.exc_info PURE
     sys.exception PURE
     sys.intern PURE
-    sys.getrefcount PURE
+    sys.getrefcount EXCLUSIVE
     sys.getsizeof PURE
     sys.getrecursionlimit PURE
     sys.getdefaultencoding PURE

@@ -40,11 +40,11 @@ def quiet_future(finalizer):
 def install():
     """Keep quiet about coroutines never awaited and finalizers stopped at a barrier, if an abort is the reason."""
     warnings._warn_unawaited_coroutine = quiet(warnings._warn_unawaited_coroutine)
-    previous = sys.unraisablehook
+    previous, abort = sys.unraisablehook, core.Abort  # found now: the hook may outlive this module
 
     @trusted
     def hook(unraisable):
-        if unraisable.exc_type is not core.Abort:
+        if unraisable.exc_type is not abort:
             previous(unraisable)
 
     sys.unraisablehook = hook

@@ -1,8 +1,8 @@
 """Puts barriers into the bytecode of functions, as transactions come to call them.
 
-A *barrier* is a call of a C function without arguments, right before the instruction that it opens objects for (see
-``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`; an instruction that is neither
-there nor in `NO_BARRIER` makes the transaction exclusive.
+A *barrier* is the negation of an object of ours, right before the instruction that it opens objects for (see
+``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`, which ones need none, and why, is
+`NO_BARRIER`; an instruction in neither, of a later interpreter, makes the transaction exclusive.
 
 Barriers are left out where they can do nothing:
 
@@ -30,19 +30,22 @@ BARRIERS = {
     "CALL": ("call", None),
     "CALL_FUNCTION_EX": ("call_ex", None),
     "CALL_KW": ("call_kw", None),
+    "CHECK_EG_MATCH": ("group", None),
     "COMPARE_OP": ("compare", None),
     "CONTAINS_OP": ("contains", None),
     "CONVERT_VALUE": ("deep", None),
     "DELETE_ATTR": ("attr_delete", "name"),
     "DELETE_DEREF": ("cell_write", None),
-    "DELETE_GLOBAL": ("unknown", "opcode"),
+    "DELETE_GLOBAL": ("global_delete", "name"),
+    "DELETE_NAME": ("name_delete", "name"),
     "DELETE_SUBSCR": ("item_delete", None),
-    "DICT_MERGE": ("iterate", None),
-    "DICT_UPDATE": ("iterate", None),
+    "DICT_MERGE": ("mapping", None),
+    "DICT_UPDATE": ("mapping", None),
     "FORMAT_SIMPLE": ("deep", None),
     "FORMAT_WITH_SPEC": ("deep_second", None),
     "GET_AITER": ("iterate", None),
     "GET_ANEXT": ("iterate", None),
+    "GET_AWAITABLE": ("iterate", None),
     "GET_ITER": ("iterate", None),
     "GET_LEN": ("truth", None),
     "GET_YIELD_FROM_ITER": ("iterate", None),
@@ -51,14 +54,20 @@ BARRIERS = {
     "LIST_EXTEND": ("iterate", None),
     "LOAD_ATTR": ("attr_read", "name"),
     "LOAD_DEREF": ("cell_read", None),
+    "LOAD_FROM_DICT_OR_DEREF": ("name_or_cell", None),
+    "LOAD_FROM_DICT_OR_GLOBALS": ("name_or_global", "name"),
+    "LOAD_NAME": ("name_read", "name"),
     "LOAD_SUPER_ATTR": ("super_attr", "name"),
+    "MATCH_CLASS": ("match_class", None),
+    "MATCH_KEYS": ("match_keys", None),
     "RAISE_VARARGS": ("raising", None),
-    "MATCH_KEYS": ("deep_second", None),
     "SEND": ("send", None),
+    "SETUP_ANNOTATIONS": ("name_write", None),
     "SET_UPDATE": ("iterate", None),
     "STORE_ATTR": ("attr_write", "name"),
     "STORE_DEREF": ("cell_write", None),
     "STORE_GLOBAL": ("global_write", "name"),
+    "STORE_NAME": ("name_write", "name"),
     "STORE_SLICE": ("slice_write", None),
     "STORE_SUBSCR": ("item_write", None),
     "TO_BOOL": ("truth", None),
@@ -69,43 +78,111 @@ BARRIERS = {
     "WITH_EXCEPT_START": ("with_except", None),
 }
 
-#: barriers that only code which can suspend needs
-SUSPENDABLE_BARRIERS = {
-    "DICT_MERGE": ("comprehension_update", None),
-    "DICT_UPDATE": ("comprehension_update", None),
-    "FOR_ITER": ("iterate", None),
-    "LIST_APPEND": ("comprehension_append", None),
-    "LIST_EXTEND": ("comprehension_extend", None),
-    "SET_ADD": ("comprehension_add", None),
-    "SET_UPDATE": ("comprehension_update", None),
-    "MAP_ADD": ("comprehension_put", None),
+#: what depends on more than the instruction's name: `_Rewriter.choose` decides whether, and which
+BARRIERS_BY_ARGUMENT = {
+    "BINARY_OP": ("binary", None),  # or "item_read" where it subscripts
+    "CALL_INTRINSIC_1": (None, None),  # `INTRINSICS`
+    "CALL_INTRINSIC_2": (None, None),
+    "LOAD_GLOBAL": ("global_read", "name"),  # names that functions of the module rebind
 }
 
-#: instructions that touch nothing shared: the frame's own variables and stack, constants, control flow
-NO_BARRIER = set("""
-    ANNOTATIONS_PLACEHOLDER BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TEMPLATE
-    BUILD_TUPLE CACHE CALL_INTRINSIC_2 CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COPY COPY_FREE_VARS DELETE_FAST
-    DELETE_NAME END_ASYNC_FOR END_FOR END_SEND EXIT_INIT_CHECK EXTENDED_ARG FOR_ITER GET_AWAITABLE INTERPRETER_EXIT IS_OP
-    JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD LIST_APPEND LOAD_BUILD_CLASS LOAD_COMMON_CONSTANT LOAD_CONST
-    LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK
-    LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_LOCALS LOAD_NAME LOAD_SMALL_INT LOAD_SPECIAL MAKE_CELL MAKE_FUNCTION MAP_ADD
-    MATCH_MAPPING MATCH_SEQUENCE NOP NOT_TAKEN POP_EXCEPT POP_ITER POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
-    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PUSH_EXC_INFO PUSH_NULL RERAISE RESUME RETURN_GENERATOR
-    RETURN_VALUE SETUP_ANNOTATIONS SET_ADD SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_MAYBE_NULL
-    STORE_FAST_STORE_FAST STORE_NAME SWAP UNARY_NOT YIELD_VALUE
-""".split())
+#: Barriers that only code which can suspend needs.  What these instructions work on was made in the same activation, and
+#: lies on its stack: a list under construction, the iterator of a loop, an exception that was caught.  Where that
+#: survives a transaction on the stack of a suspended frame, a rollback has to put it back.
+SUSPENDABLE_BARRIERS = {
+    "DICT_MERGE": ("comprehension_merge", None),
+    "DICT_UPDATE": ("comprehension_merge", None),
+    "FOR_ITER": ("iterate", None),
+    "GET_ITER": ("get_iterator", None),
+    "LIST_APPEND": ("comprehension_append", None),
+    "LIST_EXTEND": ("comprehension_extend", None),
+    "MAP_ADD": ("comprehension_put", None),
+    "RERAISE": ("reraising", None),
+    "SET_ADD": ("comprehension_add", None),
+    "SET_UPDATE": ("comprehension_update", None),
+}
 
-#: CALL_INTRINSIC_1 functions that touch nothing shared; printing and `import *` are not among them
-INTRINSICS = set("""
-    INTRINSIC_STOPITERATION_ERROR INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_LIST_TO_TUPLE INTRINSIC_UNARY_POSITIVE
-    INTRINSIC_TYPEVAR INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS
-""".split())
+#: why an instruction needs no barrier -> the instructions
+NO_BARRIER = {
+    "moves within the frame: its variables, its stack, the cells themselves but not what is in them": """
+        COPY COPY_FREE_VARS DELETE_FAST LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW
+        LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST MAKE_CELL POP_ITER POP_TOP PUSH_NULL STORE_FAST STORE_FAST_LOAD_FAST
+        STORE_FAST_STORE_FAST SWAP""",
+    "reads a constant": "LOAD_COMMON_CONSTANT LOAD_CONST LOAD_SMALL_INT",
+    "pushes the namespace of a class body; what is read from it has barriers": "LOAD_LOCALS",
+    "reads the builtins, which are only changed exclusively": "LOAD_BUILD_CLASS",
+    "looks a method up in a class, and classes are only changed exclusively": "LOAD_SPECIAL",
+    "looks at the type's flags": "MATCH_MAPPING MATCH_SEQUENCE",
+    "looks at what is immutable: identities, bools, the classes of an exception": """
+        CHECK_EXC_MATCH IS_OP POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE UNARY_NOT""",
+    "jumps": """
+        CACHE EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD NOP NOT_TAKEN RESUME""",
+    "makes an object; hashing and comparing keys is Python code with barriers of its own, or C code on immutable objects": """
+        BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TEMPLATE BUILD_TUPLE
+        MAKE_FUNCTION RETURN_GENERATOR""",
+    "completes an object that this activation has just made, or (FOR_ITER) steps an iterator that GET_ITER has opened": """
+        FOR_ITER LIST_APPEND MAP_ADD SET_ADD SET_FUNCTION_ATTRIBUTE""",
+    "leaves the frame, or a loop": "END_FOR END_SEND RETURN_VALUE YIELD_VALUE",
+    "passes on the exception that is being handled; the way into a handler has a barrier (`_Rewriter.result`)": """
+        CLEANUP_THROW END_ASYNC_FOR POP_EXCEPT PUSH_EXC_INFO RERAISE""",
+}
+
+#: instructions that are never in the code that a transaction calls, and why
+NEVER_IN_CODE = {
+    "the compiler replaces it before there is a code object": """
+        ANNOTATIONS_PLACEHOLDER JUMP JUMP_IF_FALSE JUMP_IF_TRUE JUMP_NO_INTERRUPT LOAD_CLOSURE POP_BLOCK SETUP_CLEANUP
+        SETUP_FINALLY SETUP_WITH STORE_FAST_MAYBE_NULL""",
+    "only in frames of the interpreter itself": "EXIT_INIT_CHECK INTERPRETER_EXIT",
+    "the interpreter puts it into its own copy of the code; co_code has the original": "ENTER_EXECUTOR",
+    "unassigned": "RESERVED",
+}
+
+#: function of CALL_INTRINSIC_1 or CALL_INTRINSIC_2 -> its barrier
+INTRINSIC_BARRIERS = {
+    "INTRINSIC_UNARY_POSITIVE": ("truth", None),
+    "INTRINSIC_PREP_RERAISE_STAR": ("group", None),
+    "INTRINSIC_IMPORT_STAR": ("unknown", "import of all names of a module"),
+    "INTRINSIC_PRINT": ("unknown", "printing of an expression statement"),
+}
+
+#: why such a function needs no barrier -> the functions
+INTRINSICS_WITHOUT_BARRIER = {
+    "makes an object": """
+        INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_PARAMSPEC INTRINSIC_STOPITERATION_ERROR INTRINSIC_SUBSCRIPT_GENERIC
+        INTRINSIC_TYPEALIAS INTRINSIC_TYPEVAR INTRINSIC_TYPEVARTUPLE INTRINSIC_TYPEVAR_WITH_BOUND
+        INTRINSIC_TYPEVAR_WITH_CONSTRAINTS""",
+    "works on an object that this activation has just made": """
+        INTRINSIC_LIST_TO_TUPLE INTRINSIC_SET_FUNCTION_TYPE_PARAMS INTRINSIC_SET_TYPEPARAM_DEFAULT""",
+    "only says that there is no such function": "INTRINSIC_1_INVALID INTRINSIC_2_INVALID",
+}
+
+
+#: Methods that C code calls, name -> barrier before they return: what they return is looked into by that code.
+RETURN_BARRIERS = {
+    "__iter__": ("iterable_returned", None),
+    "keys": ("iterable_returned", None),
+    **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"), ("truth", None)),
+}
+
+
+def words(groups):
+    """The words of all groups of such a table."""
+    return frozenset(name for group in groups.values() for name in group.split())
+
+
+WITHOUT_BARRIER = words(NO_BARRIER)
+INTRINSICS = words(INTRINSICS_WITHOUT_BARRIER)
 
 #: functions whose result is a number whatever they are given
 NUMERIC_BUILTINS = {name: getattr(builtins, name) for name in ("len", "int", "float", "ord", "hash", "id")}
 
 #: builtins for which barriers are left out, or chosen, by name
 ASSUMED_BUILTINS = ("range", *NUMERIC_BUILTINS)
+
+#: attributes that stand for all others
+SPECIAL_ATTRIBUTES = dict.fromkeys(
+    ("__dict__", "__class__"), {"attr_read": "special_read", "attr_write": "special_write"}
+)
 
 NUMBER, INERT = "number", "inert"
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
@@ -165,7 +242,8 @@ def _instrumented(code, namespace):
     shadowed = frozenset(name for name in ASSUMED_BUILTINS if name in namespace)
     key = id(code)
     if key not in _done:
-        _done[key] = weakref.ref(code, lambda _: _done.pop(key, None)), {}
+        forget = _done.pop  # found now: the code may outlive this module when the interpreter ends
+        _done[key] = weakref.ref(code, lambda _: forget(key, None)), {}
     variants = _done[key][1]
     if (rebound, shadowed) not in variants:
         variants[rebound, shadowed] = instrument_code(code, shadowed, rebound, frozenset())
@@ -224,7 +302,10 @@ def _instructions(code, *names):
 
 
 def _collect_stored_globals(code, names):
-    names.update(instruction.argval for instruction in _instructions(code, "STORE_GLOBAL"))
+    names.update(instruction.argval for instruction in _instructions(code, "STORE_GLOBAL", "DELETE_GLOBAL"))
+    if "globals" in code.co_names:
+        # globals()["name"] = ...: any constant may be such a name.
+        names.update(const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             _collect_stored_globals(const, names)
@@ -283,24 +364,14 @@ class _Rewriter:
     # -- What is known ---------------------------------------------------------------------------------------------
 
     def find_variables(self):
-        """Sort local variables: never stored after entry, always stored from a ``range``, others."""
+        """Find the variables that are always stored from a ``range``."""
         code = self.code
         stores = {}
-        items = self.bytecode
-        for i, item in enumerate(items):
-            if not isinstance(item, Instr):
-                continue
-            name = item.name
-            if name in ("STORE_FAST", "STORE_FAST_MAYBE_NULL", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
-                names = [item.arg]
-            elif name in ("STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"):
-                names = [item.arg[0]] if name == "STORE_FAST_LOAD_FAST" else list(item.arg)
-            else:
-                continue
-            for each in names:
-                stores.setdefault(_variable(each), []).append(i)
+        for i, item in enumerate(self.bytecode):
+            if isinstance(item, Instr):
+                for name in _stored(item):
+                    stores.setdefault(name, []).append(i)
         arguments = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-        self.constant = {name for name in code.co_varnames[:arguments] if name not in stores}
         self.numbers = set()
         for name, places in stores.items():
             if name not in code.co_varnames[:arguments] and not self.suspends:
@@ -350,11 +421,13 @@ class _Rewriter:
         return getattr(builtins, name, None)
 
     def find_blocks(self):
-        """Cut the code into basic blocks, and find out what has certainly run when each is entered.
+        """Cut the code into basic blocks, and find out what is certain when each is entered.
 
-        A fact of a block is a barrier on a variable that is never rebound; it holds from there on, because locks are
-        held.  What holds at a block's entry is what holds at the end of every block that may come before it; an
-        exception may come from any place of a block, so its handler is only sure of what held at the block's entry.
+        A fact is (what, variable, attribute): a barrier has run for the object that the variable has now, and as locks
+        are held to the end of the transaction, it need not run again until the variable is stored or the activation
+        suspends; or the variable is a number, or inert.  What holds at a block's entry is what holds at the end of
+        every block that may come before it; an exception may come from any place of a block, so its handler is only
+        sure of what held throughout.
         """
         items = self.bytecode
         starts = {0}
@@ -384,13 +457,13 @@ class _Rewriter:
             handlers[n] = [where[region.target] for region in active]
             if falls and n + 1 < len(self.blocks):
                 after[n].append(n + 1)
-        gained = [self.facts_of_block(start, end) for start, end in self.blocks]
         entry = [None] * len(self.blocks)  # None: not reached yet, so everything holds
         entry[0] = frozenset()
         todo = [0]
         while todo:
             n = todo.pop()
-            for successors, facts in ((after[n], entry[n] | gained[n]), (handlers[n], entry[n])):
+            at_end, throughout = self.facts_of_block(*self.blocks[n], entry[n])
+            for successors, facts in ((after[n], at_end), (handlers[n], throughout)):
                 for successor in successors:
                     new = facts if entry[successor] is None else entry[successor] & facts
                     if new != entry[successor]:
@@ -398,16 +471,30 @@ class _Rewriter:
                         todo.append(successor)
         self.entry = {start: entry[n] or frozenset() for n, (start, _) in enumerate(self.blocks)}
 
-    def facts_of_block(self, start, end):
-        """The facts that hold after the block whatever held before."""
-        self.done = set()
+    def facts_of_block(self, start, end, facts):
+        """What holds at the end of the block, and what does all the time, if these facts hold at its entry."""
+        self.done = set(facts)
         self.stack.clear()
+        throughout = facts
         for i in range(start, end):
             item = self.bytecode[i]
             if isinstance(item, Instr):
                 self.choose(i, item)
                 self.track(i, item)
-        return frozenset(self.done)
+                if item.name in FORGETTING:
+                    throughout &= self.done
+        return frozenset(self.done), throughout
+
+    def forget(self, names):
+        """These variables are stored: nothing is known of them any more."""
+        if self.done:
+            self.done = {fact for fact in self.done if fact[1] not in names}
+        self.stack[:] = [None if isinstance(k, tuple) and k[1] in names else k for k in self.stack]
+
+    def store(self, name, known):
+        self.forget((name,))
+        if known in (NUMBER, INERT):
+            self.done.add((known, name, None))
 
     def known(self, depth):
         """What is known of the stack item that many below the top (1 is the top)."""
@@ -416,7 +503,7 @@ class _Rewriter:
     def variable_fact(self, name):
         if name in self.numbers or (NUMBER, name, None) in self.done:
             return NUMBER
-        return ("variable", name) if name in self.constant else None
+        return INERT if (INERT, name, None) in self.done else ("variable", name)
 
     def track(self, i, item):
         """Update what is known of the stack by one instruction."""
@@ -435,6 +522,22 @@ class _Rewriter:
         if name in ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"):
             stack.extend(self.variable_fact(_variable(v)) for v in item.arg)
             return
+        if name in ("STORE_FAST", "STORE_FAST_MAYBE_NULL"):
+            self.store(_variable(item.arg), stack.pop() if stack else None)
+            return
+        if name == "STORE_FAST_STORE_FAST":
+            for variable in item.arg:
+                self.store(_variable(variable), stack.pop() if stack else None)
+            return
+        if name == "STORE_FAST_LOAD_FAST":
+            self.store(_variable(item.arg[0]), stack.pop() if stack else None)
+            stack.append(self.variable_fact(_variable(item.arg[1])))
+            return
+        if name in FORGETTING:
+            if name == "YIELD_VALUE":
+                self.done.clear()
+            else:
+                self.forget(_stored(item))
         result = None
         if name == "BINARY_OP" and self.known(1) == self.known(2) == NUMBER and int(item.arg) != SUBSCRIPT:
             result = NUMBER
@@ -493,43 +596,58 @@ class _Rewriter:
             return None if _variable(item.arg) in self.stable else BARRIERS[name]
         if name == "LOAD_GLOBAL":
             return ("global_read", item.arg[1]) if item.arg[1] in self.rebound else None
-        if name == "LOAD_NAME":
-            return ("global_read", item.arg) if item.arg in self.rebound else None
-        if name == "CALL_INTRINSIC_1":
-            return None if item.arg.name in INTRINSICS else ("unknown", item.arg.name)
+        if name in ("CALL_INTRINSIC_1", "CALL_INTRINSIC_2"):
+            function = item.arg.name
+            return None if function in INTRINSICS else INTRINSIC_BARRIERS.get(function, ("unknown", function))
         if name in ("LOAD_ATTR", "STORE_ATTR"):
             attribute = item.arg[1] if name == "LOAD_ATTR" else item.arg
             kind = BARRIERS[name][0]
             fact = self.known(1)
             if isinstance(fact, tuple):
                 key = kind, fact[1], attribute
-                if not self.suspends and key in self.done:
+                if key in self.done or ("attr_write", *key[1:]) in self.done:
                     return None
                 self.done.add(key)
+            if attribute in SPECIAL_ATTRIBUTES:
+                kind = SPECIAL_ATTRIBUTES[attribute][kind]
             return kind, attribute
         if self.suspends and name in SUSPENDABLE_BARRIERS:
             return SUSPENDABLE_BARRIERS[name]
         if name == "RAISE_VARARGS" and not item.arg:
-            return None
+            return "raising_again", None
+        if name == "RETURN_VALUE" and not self.suspends and self.code.co_name in RETURN_BARRIERS:
+            return None if self.known(1) in (NUMBER, INERT) else RETURN_BARRIERS[self.code.co_name]
+        if name == "SETUP_ANNOTATIONS":
+            return "name_write", "__annotations__"
         if name in BARRIERS:
             kind, source = BARRIERS[name]
-            if source == "name":
-                arg = item.arg
-                return kind, arg[-1] if isinstance(arg, tuple) else arg
-            return kind, name if source == "opcode" else None
-        if name in NO_BARRIER:
+            arg = item.arg
+            return kind, (arg[-1] if isinstance(arg, tuple) else arg) if source == "name" else None
+        if name in WITHOUT_BARRIER:
             return None
         return "unknown", name
 
     def emit_barrier(self, kind, operand, location):
         self.out += (
             Instr("LOAD_CONST", barrier(kind, operand), location=location),
-            Instr("PUSH_NULL", location=location),
-            Instr("CALL", 0, location=location),
+            Instr("UNARY_NEGATIVE", location=location),
             Instr("POP_TOP", location=location),
         )
 
+    def handles_exceptions(self):
+        """Has this generator handlers besides the one around all of it, which turns StopIteration into an error?"""
+        return sum(isinstance(item, TryBegin) for item in self.bytecode) > 1
+
+    def makes_objects(self):
+        """Is this an ``__init__`` whose first argument is an ordinary variable?"""
+        code = self.code
+        return (
+            code.co_name == "__init__" and code.co_argcount > 0 and not self.suspends
+            and code.co_varnames[0] not in code.co_cellvars
+        )
+
     def result(self):
+        started = False
         for i, item in enumerate(self.bytecode):
             if i in self.entry:
                 self.done = set(self.entry[i])
@@ -542,6 +660,8 @@ class _Rewriter:
                 self.out.append(Instr("LOAD_CONST", nested, location=item.location))
                 self.stack.append(None)
                 continue
+            if item.name == "RETURN_GENERATOR":
+                self.emit_barrier("born", self.handles_exceptions(), item.location)
             chosen = self.choose(i, item)
             if chosen is not None:
                 self.emit_barrier(*chosen, item.location)
@@ -550,14 +670,22 @@ class _Rewriter:
             if item.name == "PUSH_EXC_INFO":
                 # A doomed transaction gets past no handler.
                 self.emit_barrier("handler", None, item.location)
+            elif item.name == "GET_ITER" and self.suspends:
+                self.emit_barrier("got_iterator", None, item.location)
+            elif item.name in DISPLAYS:
+                self.emit_barrier("made", None, item.location)
+            elif item.name == "RESUME" and self.makes_objects() and not started:
+                started = True
+                self.emit_barrier("constructed", None, item.location)
         bytecode = self.bytecode
         bytecode[:] = self.out
         code = bytecode.to_code(
-            stacksize=self.code.co_stacksize + 4, compute_exception_stack_depths=False
+            stacksize=self.code.co_stacksize + 2, compute_exception_stack_depths=False
         )
         return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
 
 
+DISPLAYS = {"BUILD_LIST", "BUILD_MAP", "BUILD_SET"}
 SUBSCRIPT = next((i for i, (name, _) in enumerate(opcode._nb_ops) if name == "NB_SUBSCR"), -1)
 JUMP_NAMES = {opcode.opname[op] for op in JUMPS}
 #: instructions after which the next one does not come
@@ -566,8 +694,25 @@ LEAVES = {
 }
 
 
+#: instructions that end what is known of variables
+STORES = {
+    "STORE_FAST", "STORE_FAST_MAYBE_NULL", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST",
+    "LOAD_FAST_AND_CLEAR",
+}
+FORGETTING = STORES | {"YIELD_VALUE"}
+
+
 def _variable(arg):
     return arg if isinstance(arg, str) else arg.name
+
+
+def _stored(item):
+    """The local variables that the instruction stores or clears."""
+    if item.name not in STORES:
+        return ()
+    if item.name == "STORE_FAST_LOAD_FAST":
+        return (_variable(item.arg[0]),)
+    return tuple(map(_variable, item.arg)) if isinstance(item.arg, tuple) else (_variable(item.arg),)
 
 
 def _stack_effect(item):
@@ -612,16 +757,17 @@ def activate():
 
 
 def _trust_module(module):
-    """What the instrumenter itself runs must not be instrumented, nor be looked at each time it starts."""
+    """What the instrumenter itself runs must not be instrumented, nor be looked at each time it starts.
+
+    Only the module's own functions: what it imports from elsewhere, such as `enum.IntFlag`, is the program's too.
+    """
     for value in list(vars(module).values()):
-        if isinstance(value, types.FunctionType):
-            _trust_code(value)
-        elif isinstance(value, type):
-            for member in list(vars(value).values()):
-                member = getattr(member, "__func__", member)
-                for function in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
-                    if isinstance(function, types.FunctionType):
-                        _trust_code(function)
+        members = vars(value).values() if isinstance(value, type) else [value]
+        for member in list(members):
+            member = getattr(member, "__func__", member)
+            for function in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
+                if isinstance(function, types.FunctionType) and function.__globals__ is vars(module):
+                    _trust_code(function)
 
 
 def _trust_code(function):

@@ -20,12 +20,13 @@ class Abort(BaseException):
 class Transaction:
     """``function(*args)`` as one transaction; it commits after its predecessor."""
 
-    __slots__ = ("function", "args", "age", "done")
+    __slots__ = ("function", "args", "age", "commit_number", "done")
 
     def __init__(self, function, args, predecessor=None):
         self.function = function
         self.args = args
         self.age = next(_ages)
+        self.commit_number = 0
         self.done = False
 
     def run(self):
@@ -45,6 +46,7 @@ class Transaction:
                     action(*args)
                 self.done = True
                 _counts["commits"] += 1
+                self.commit_number = _counts["commits"]
 
 
 def current():
@@ -156,6 +158,10 @@ def record_history(on):
 def recorded_history():
     """Nothing was decided."""
     return []
+
+
+def inject_delays(rate, seconds):
+    """Nobody can come in between."""
 
 
 def switch_barriers(on):

@@ -18,6 +18,9 @@ import types
 from . import core, sockets
 from .core import trusted
 
+# A program may replace builtins; what stands in for them must not call the replacements.
+__builtins__ = dict(vars(builtins))
+
 # ---- Output: written at commit, in order ---------------------------------------------------------------------------
 
 
@@ -83,8 +86,16 @@ def sorted_(iterable, /, *, key=None, reverse=False):
 
 
 def list_sort(self, /, *, key=None, reverse=False):
-    """Twin of ``list.sort``."""
-    self[:] = sorted_(self, key=key, reverse=reverse)
+    """Twin of ``list.sort``.  The list is empty meanwhile, so that a change shows."""
+    items = list.copy(self)
+    list.clear(self)
+    try:
+        items = sorted_(items, key=key, reverse=reverse)
+    finally:
+        changed = list.__len__(self)
+        list.__setitem__(self, slice(None), items)
+    if changed:
+        raise ValueError("list modified during sort")
 
 
 @trusted
@@ -188,7 +199,7 @@ def dict_update(self, /, *others, **kwargs):
                 dict.__setitem__(self, key, other[key])
         else:
             for i, row in enumerate(other):
-                pair = tuple(row)
+                pair = _row(i, row)
                 if len(pair) != 2:
                     raise ValueError(
                         f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required"
@@ -198,6 +209,18 @@ def dict_update(self, /, *others, **kwargs):
         dict.__setitem__(self, key, value)
 
 
+def _row(i, row):
+    try:
+        try:
+            items = iter(row)
+        except TypeError:
+            raise TypeError("object is not iterable") from None
+        return tuple(items)
+    except TypeError as error:
+        error.add_note(f"Cannot convert dictionary update sequence element #{i} to a sequence")
+        raise
+
+
 def dict_subclass(cls, rows, /):
     """Twin of the call of a subclass of dict that has no constructor of its own, with an iterator of rows."""
     self = cls.__new__(cls)
@@ -205,7 +228,7 @@ def dict_subclass(cls, rows, /):
     return self
 
 
-def exec_(source, globals=None, locals=None, /, *, closure=None):
+def exec_(source, /, globals=None, locals=None, *, closure=None):
     """Twin of ``exec``: compiled code that runs in a namespace of its own runs instrumented."""
     return _exec(source, globals, locals, closure)
 

@@ -20,6 +20,9 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_setobject.h"
 
+/* Containers are followed that deep into one another. */
+#define MAX_DEPTH 100
+
 /* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
 #define SNAPSHOT_TAKEN 1ull
 
@@ -229,9 +232,28 @@ dict_of_instance(PyObject *obj)
     return dict;
 }
 
+/* What raising an exception sets is locked with the exception as a whole. */
+static bool
+set_by_raising(PyObject *obj, PyObject *name)
+{
+    static PyObject *names[4];
+    if (!PyExceptionInstance_Check(obj))
+        return false;
+    static const char *const texts[4] = {"__traceback__", "__context__", "__cause__", "__suppress_context__"};
+    for (int i = 0; i < 4; i++) {
+        if (names[i] == NULL)
+            names[i] = PyUnicode_InternFromString(texts[i]);
+        if (name == names[i] || (names[i] != NULL && PyUnicode_Equal(name, names[i])))
+            return true;
+    }
+    return false;
+}
+
 static int
 lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
 {
+    if (UNLIKELY(set_by_raising(obj, name)))
+        return lock_shared(tx, cell_of(obj, WHOLE));
     PyDictValues *v = inline_values(obj);
     if (v != NULL && lock_shared(tx, attr_cell(v, name)) < 0)
         return -1;
@@ -264,6 +286,15 @@ lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
 /* What the type says of the name: nothing but code, or state of the C object? */
 enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
 
+/* A data descriptor in C that nobody has declared, like a field of a ctypes structure. */
+static bool
+is_unknown_descriptor(PyObject *d)
+{
+    PyTypeObject *t = Py_TYPE(d);
+    return t->tp_descr_set != NULL && t != &PyProperty_Type && !is_python_class(t)
+        && classify(t) == KIND_UNKNOWN;
+}
+
 static int
 name_in_type(PyTypeObject *type, PyObject *name, PyObject **descr)
 {
@@ -275,7 +306,7 @@ name_in_type(PyTypeObject *type, PyObject *name, PyObject **descr)
     }
     if (Py_IS_TYPE(d, &PyMemberDescr_Type) || Py_IS_TYPE(d, &PyGetSetDescr_Type))
         return is_python_class(PyDescr_TYPE(d)) ? NAME_SLOT : NAME_C_STATE;
-    return NAME_CODE;
+    return is_unknown_descriptor(d) ? NAME_C_STATE : NAME_CODE;
 }
 
 static bool
@@ -328,20 +359,50 @@ log_exception_field(Tx *tx, PyObject *exception, const char *field)
     return u == NULL ? -1 : 0;
 }
 
-/* The exception is about to be raised, which sets its traceback and context. */
+/* The exception is about to be raised, which sets its traceback, context and cause. */
 int
 open_exception(Tx *tx, PyObject *exception)
 {
     bool first;
+    if (captured(tx, exception, OPENED_WRITE))
+        return check_doomed(tx);
     if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
+    /* Undone backwards: setting the cause sets __suppress_context__ as well. */
     if (log_exception_field(tx, exception, "__traceback__") < 0
         || log_exception_field(tx, exception, "__suppress_context__") < 0
-        || log_exception_field(tx, exception, "__context__") < 0)
+        || log_exception_field(tx, exception, "__context__") < 0
+        || log_exception_field(tx, exception, "__cause__") < 0)
         return -1;
     return 0;
+}
+
+/* Splitting a group copies what its parts say to new groups, their notes among it. */
+int
+open_exception_group(Tx *tx, PyObject *exception, int depth)
+{
+    if (!PyExceptionInstance_Check(exception))
+        return check_doomed(tx);
+    if (open_exception(tx, exception) < 0)
+        return -1;
+    if (!PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup))
+        return 0;
+    if (depth > MAX_DEPTH)
+        return exclusive_for(tx, "deeply nested", exception);
+    static PyObject *notes_name;
+    if (notes_name == NULL)
+        notes_name = PyUnicode_InternFromString("__notes__");
+    if (open_attr_read(tx, exception, notes_name) < 0)
+        return -1;
+    PyObject *notes = _PyObject_GenericGetAttrWithDict(exception, notes_name, NULL, 1);
+    int r = notes == NULL ? 0 : open_iter(tx, notes);
+    Py_XDECREF(notes);
+    PyObject *parts = ((PyBaseExceptionGroupObject *)exception)->excs;
+    for (Py_ssize_t i = 0; r == 0 && parts != NULL && i < PyTuple_GET_SIZE(parts); i++)
+        r = open_exception_group(tx, PyTuple_GET_ITEM(parts, i), depth + 1);
+    return r;
 }
 
 int
@@ -406,7 +467,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         Py_DECREF(setattr_name);
         bool python = descr != NULL && PyFunction_Check(descr);
         Py_XDECREF(descr);
-        return python ? 0 : exclusive_for(tx, "attribute assignment to", obj);
+        /* The instrumenter takes an attribute that is open for writing as open for reading too. */
+        return python ? open_attr_read(tx, obj, name) : exclusive_for(tx, "attribute assignment to", obj);
     }
     PyObject *descr;
     int where = name_in_type(type, name, &descr);
@@ -417,10 +479,15 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         return 0;       /* a property or a descriptor in Python: its own barriers */
     }
     if (where == NAME_C_STATE) {
-        raw = PyExceptionInstance_Check(obj);
+        raw = PyExceptionInstance_Check(obj) && Py_TYPE(descr)->tp_descr_set != NULL
+            && !is_unknown_descriptor(descr);
         if (!raw) {
             Py_DECREF(descr);
             return exclusive_for(tx, "assignment to an attribute of", obj);
+        }
+        if (set_by_raising(obj, name)) {
+            Py_DECREF(descr);
+            return open_exception(tx, obj);
         }
     }
     if (where == NAME_SLOT) {
@@ -445,9 +512,6 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         PyErr_Clear();
     PyDictValues *v = inline_values(obj);
     if (old == NULL && v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
-        return -1;
-    if (raw && is_name(name, "__cause__") && PyExceptionInstance_Check(obj)
-        && log_exception_field(tx, obj, "__suppress_context__") < 0)
         return -1;
     Undo *u = undo_push(tx, UNDO_ATTR, obj, name, old);
     Py_XDECREF(old);
@@ -483,7 +547,8 @@ int
 open_global_write(Tx *tx, PyObject *globals, PyObject *name)
 {
     PyObject *rebound = globals_rebound(globals);
-    bool barriers = rebound != Py_None && PySequence_Contains(rebound, name) == 1;
+    bool barriers = rebound != Py_None && PyUnicode_CheckExact(name)
+        && PySequence_Contains(rebound, name) == 1;
     Py_DECREF(rebound);
     if (!barriers)
         return exclusive_for(tx, "assignment to the module global", name);
@@ -502,6 +567,30 @@ open_global_write(Tx *tx, PyObject *globals, PyObject *name)
     return u == NULL ? -1 : 0;
 }
 
+/* All of a container of keys, at `place`: now it can be seen in which order they are. */
+static int
+lock_whole_shared(Tx *tx, const void *place)
+{
+    Cell whole = cell_of(place, WHOLE);
+    if (lock_shared_container(tx, whole) < 0)
+        return -1;
+    if (has_inserted(tx, whole))
+        order_inserted_keys(tx, place);
+    return 0;
+}
+
+static int
+lock_whole_owned(Tx *tx, const void *place)
+{
+    bool first;
+    Cell whole = cell_of(place, WHOLE);
+    if (lock_exclusive(tx, whole, &first) < 0)
+        return -1;
+    if (has_inserted(tx, whole))
+        order_inserted_keys(tx, place);
+    return 0;
+}
+
 /* ---- Whole objects ---------------------------------------------------------------------- */
 
 /* All attributes of an instance through its dict: each of them, and, against new
@@ -510,7 +599,7 @@ static int
 open_all_attributes(Tx *tx, PyObject *dict)
 {
     PyDictValues *v = embedding_values(dict);
-    if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
+    if (lock_whole_shared(tx, v) < 0)
         return -1;
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
@@ -531,22 +620,31 @@ proxied(PyObject *proxy)
 int
 open_whole_read(Tx *tx, PyObject *obj)
 {
+    if (opened(tx, obj, OPENED_READ))
+        return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
+    int result;
     switch (kind) {
     case KIND_LIST:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
     case KIND_ODICT:
     case KIND_CONTEXT:
-        return lock_shared(tx, cell_of(obj, WHOLE));
+        if (captured(tx, obj, OPENED_READ))
+            return check_doomed(tx);
+        result = lock_shared(tx, cell_of(obj, WHOLE));
+        break;
     case KIND_DICT:
         if (is_module_dict(obj))
             return exclusive_for(tx, "all globals at once through", obj);
         if (embedding_values(obj) != NULL)
             return open_all_attributes(tx, obj);
-        return lock_shared_container(tx, cell_of(obj, WHOLE));
+        /* fall through */
     case KIND_SET:
-        return lock_shared_container(tx, cell_of(obj, WHOLE));
+        if (captured(tx, obj, OPENED_READ))
+            return check_doomed(tx);
+        result = lock_whole_shared(tx, obj);
+        break;
     case KIND_ITERATOR:
         return open_iter(tx, obj);
     case KIND_PROXY:
@@ -563,9 +661,10 @@ open_whole_read(Tx *tx, PyObject *obj)
     default:
         return check_doomed(tx);
     }
+    if (result == 0)
+        note_opened(tx, obj, OPENED_READ);
+    return result;
 }
-
-#define MAX_DEPTH 100
 
 /* Everything that C code may come to read from here: comparing, printing,
  * encoding. It does not look into instances: their methods are Python. */
@@ -724,8 +823,10 @@ open_referent(PyObject *o, void *arg)
 static int
 open_c_iterator(Tx *tx, PyObject *obj, int depth)
 {
-    bool first;
-    if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+    if (opened(tx, obj, OPENED_READ))
+        return check_doomed(tx);
+    bool first = false, mine = opened(tx, obj, OPENED_CAPTURED);
+    if (!mine && lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
         return -1;
     PyTypeObject *type = Py_TYPE(obj);
     bool plain = type == &PyRangeIter_Type;     /* three numbers, no references */
@@ -748,10 +849,12 @@ open_c_iterator(Tx *tx, PyObject *obj, int depth)
         u->mem = copy + sizeof(PyObject);
         u->n = type->tp_basicsize - (Py_ssize_t)sizeof(PyObject);
     }
-    if (!first || plain)
+    if (plain || !(first || mine))
         return 0;
     Visit v = {tx, 0, depth, type};
     type->tp_traverse(obj, open_referent, &v);
+    if (v.result == 0 && mine)
+        note(tx, obj, OPENED_READ, 1);
     return v.result;
 }
 
@@ -762,13 +865,46 @@ open_struct(Tx *tx, PyObject *obj)
     return open_c_iterator(tx, obj, 0);
 }
 
+/* C code will call this method, if there is one, and go on with what it returns: what
+ * nobody has opened, unless the method does before it returns. The instrumenter has those
+ * do so that were defined under that name. */
+static int
+open_through_method(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
+    bool known = method == NULL || method == Py_None;
+    if (!known && PyFunction_Check(method)) {
+        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
+        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
+    }
+    Py_XDECREF(method);
+    return known ? check_doomed(tx) : exclusive_for(tx, "iteration by another method of", obj);
+}
+
+/* An object that C code takes for a mapping: it asks for its keys. */
+int
+open_mapping(Tx *tx, PyObject *obj)
+{
+    static PyObject *keys_name;
+    if (kind_of(tx, obj) != KIND_INSTANCE)
+        return open_iter(tx, obj);
+    if (keys_name == NULL)
+        keys_name = PyUnicode_InternFromString("keys");
+    return open_through_method(tx, obj, keys_name);
+}
+
 static int
 open_iter_depth(Tx *tx, PyObject *obj, int depth)
 {
+    static PyObject *iter_name;
     if (depth > MAX_DEPTH)
         return exclusive_for(tx, "deeply nested", obj);
     Kind kind = kind_of(tx, obj);
     switch (kind) {
+    case KIND_INSTANCE:
+        if (iter_name == NULL)
+            iter_name = PyUnicode_InternFromString("__iter__");
+        return open_through_method(tx, obj, iter_name);
     case KIND_GENERATOR:
         return open_generator(tx, obj);
     case KIND_ITERATOR:
@@ -879,6 +1015,9 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
             return check_doomed(tx);
         return open_whole_read(tx, obj);
     }
+    bool exact = PyDict_CheckExact(obj) || PySet_CheckExact(obj);
+    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)))
+        return check_doomed(tx);
     uint64_t bits;
     int h = hash_of(key, &bits);
     if (h == 0 && kind == KIND_SET && PyAnySet_Check(key))
@@ -925,8 +1064,12 @@ snapshot_taken(Tx *tx, PyObject *obj)
 static int
 log_all(Tx *tx, PyObject *obj, Kind kind)
 {
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
+    if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
+    if (snapshot_taken(tx, obj)) {
+        note_opened(tx, obj, OPENED_WRITE);
+        return 0;
+    }
     UndoKind undo;
     PyObject *copy;
     switch (kind) {
@@ -963,16 +1106,18 @@ log_all(Tx *tx, PyObject *obj, Kind kind)
         return -1;
     Undo *u = undo_push(tx, undo, obj, NULL, copy);
     Py_DECREF(copy);
-    if (u == NULL)
+    if (u == NULL || lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0)
         return -1;
-    return lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
+    note_opened(tx, obj, OPENED_WRITE);
+    return 0;
 }
 
 int
 open_whole_write(Tx *tx, PyObject *obj)
 {
+    if (opened(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
-    bool first;
     switch (kind) {
     case KIND_DICT:
         if (is_module_dict(obj) || embedding_values(obj) != NULL)
@@ -983,7 +1128,9 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_SET:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
-        if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+        if (captured(tx, obj, OPENED_WRITE))
+            return check_doomed(tx);
+        if (lock_whole_owned(tx, obj) < 0)
             return -1;
         return log_all(tx, obj, kind);
     case KIND_ITERATOR:
@@ -1030,8 +1177,7 @@ position_of(PyObject *dict, PyObject *key, PyObject **actual)
 static int
 open_dict_delete(Tx *tx, PyObject *dict, PyObject *key)
 {
-    bool first;
-    if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0)
+    if (lock_whole_owned(tx, dict) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
@@ -1066,8 +1212,7 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     if (h <= 0)
         return h;
     if (is_module_dict(dict))
-        return PyUnicode_CheckExact(key) && !del ? open_global_write(tx, dict, key)
-                                                 : exclusive_for(tx, "change of globals()", NULL);
+        return open_global_write(tx, dict, key);
     bool first;
     PyDictValues *v = embedding_values(dict);
     if (v != NULL) {
@@ -1130,7 +1275,12 @@ open_list_item(Tx *tx, PyObject *list, PyObject *key, bool del)
 int
 open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
 {
+    if (opened(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
+    if ((PyDict_CheckExact(obj) || kind == KIND_LIST || PySet_CheckExact(obj))
+        && captured(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
     switch (kind) {
     case KIND_DICT:
         return open_dict_write(tx, obj, key, del);
@@ -1166,8 +1316,12 @@ int
 open_set_change(Tx *tx, PyObject *set, PyObject *key)
 {
     uint64_t bits;
+    if (opened(tx, set, OPENED_WRITE))
+        return check_doomed(tx);
     if (kind_of(tx, set) != KIND_SET)
         return open_whole_write(tx, set);
+    if (captured(tx, set, OPENED_WRITE))
+        return check_doomed(tx);
     int h = hash_of(key, &bits);
     if (h == 0 && PyAnySet_Check(key))
         return open_whole_write(tx, set);   /* taken for a frozenset */
@@ -1200,20 +1354,24 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
 int
 open_list_append(Tx *tx, PyObject *list)
 {
+    if (opened(tx, list, OPENED_APPEND))
+        return check_doomed(tx);
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
+    if (captured(tx, list, OPENED_APPEND))
+        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
+    if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
-    Undo *last = tx->n_undo ? &tx->undo[tx->n_undo - 1] : NULL;
-    if (last != NULL && last->kind == UNDO_LIST_LEN && last->obj == list)
-        return 0;
-    Undo *u = undo_push(tx, UNDO_LIST_LEN, list, NULL, NULL);
-    if (u == NULL)
-        return -1;
-    u->n = PyList_GET_SIZE(list);
+    if (!snapshot_taken(tx, list)) {
+        Undo *u = undo_push(tx, UNDO_LIST_LEN, list, NULL, NULL);
+        if (u == NULL)
+            return -1;
+        u->n = PyList_GET_SIZE(list);
+    }
+    note_opened(tx, list, OPENED_APPEND);
     return 0;
 }
 
@@ -1245,8 +1403,12 @@ push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
 int
 open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 {
+    if (opened(tx, list, OPENED_WRITE))
+        return check_doomed(tx);
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
+    if (captured(tx, list, OPENED_WRITE))
+        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
@@ -1255,6 +1417,8 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
     Py_ssize_t n = PyList_GET_SIZE(list);
     if (index != -1 || n <= SMALL_LIST)
         return log_all(tx, list, KIND_LIST);
+    /* The length that was logged may lie above what is left now. */
+    forget_opened(tx, list, OPENED_APPEND);
     PyObject *last = PyList_GetItemRef(list, n - 1);
     if (last == NULL)
         return -1;
@@ -1266,8 +1430,12 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 int
 open_deque_op(Tx *tx, PyObject *deque, int op)
 {
+    if (opened(tx, deque, OPENED_WRITE))
+        return check_doomed(tx);
     if (kind_of(tx, deque) != KIND_DEQUE)
         return open_whole_write(tx, deque);
+    if (captured(tx, deque, OPENED_WRITE))
+        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(deque, WHOLE), &first) < 0)
         return -1;

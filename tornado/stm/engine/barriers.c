@@ -2,11 +2,12 @@
  *
  * A barrier stands right before the instruction that it is for:
  *
- *      LOAD_CONST barrier; PUSH_NULL; CALL 0; POP_TOP; <the instruction>
+ *      LOAD_CONST barrier; UNARY_NEGATIVE; POP_TOP; <the instruction>
  *
- * and takes no arguments.  It looks at the instruction's operands where they
+ * It is an object whose negation does the work: no instruction takes a shorter
+ * way from bytecode to C.  It looks at the instruction's operands where they
  * lie, on the caller's value stack below itself, and at the instruction's own
- * argument behind the call.  So nothing is copied, no reference is counted, and
+ * argument behind it.  So nothing is copied, no reference is counted, and
  * the instruction runs as it would without the barrier.
  */
 #include "stm.h"
@@ -19,6 +20,13 @@ int stm_barriers_off;
 PyObject *stm_disable;
 
 typedef struct {
+    PyObject_HEAD
+    const char *name;
+    PyObject *operand;      /* interned name of an attribute or global, or another object, or None */
+    uint32_t what;          /* number of this barrier in the table of what is opened */
+} Barrier;
+
+typedef struct {
     _PyInterpreterFrame *frame;
     _PyStackRef *top;       /* top[-1] is the instruction's topmost operand */
 } Site;
@@ -27,7 +35,7 @@ static inline Site
 site(Tx *tx)
 {
     _PyInterpreterFrame *f = tx->tstate->current_frame;
-    return (Site){f, f->stackpointer - 2};      /* the barrier itself and its NULL */
+    return (Site){f, f->stackpointer - 1};      /* below the barrier itself */
 }
 
 static inline PyObject *
@@ -40,7 +48,7 @@ operand(Site s, int i)
 static inline int
 instruction_arg(Site s)
 {
-    _Py_CODEUNIT *p = s.frame->instr_ptr + 1 + INLINE_CACHE_ENTRIES_CALL + 1;
+    _Py_CODEUNIT *p = s.frame->instr_ptr + 2;      /* past UNARY_NEGATIVE and POP_TOP */
     int arg = 0;
     while (p->op.code == EXTENDED_ARG) {
         arg = (arg | p->op.arg) << 8;
@@ -50,34 +58,193 @@ instruction_arg(Site s)
 }
 
 #define BARRIER(name) \
-    static int name##_work(Tx *tx, Site s, PyObject *name_operand); \
-    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    static __attribute__((noinline)) int name##_work(Tx *tx, Site s, PyObject *name_operand); \
+    static PyObject *name(PyObject *self) \
     { \
-        (void)args; \
-        (void)nargs; \
         Tx *tx = stm_self; \
-        if (tx == NULL || !tx->live || tx->grade == GRADE_EXCLUSIVE || UNLIKELY(stm_barriers_off)) \
-            Py_RETURN_NONE; \
-        if (name##_work(tx, site(tx), self) < 0) \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        if (UNLIKELY(name##_work(tx, site(tx), ((Barrier *)self)->operand) < 0)) \
             return NULL; \
-        Py_RETURN_NONE; \
+        return Py_None; \
     } \
     static int name##_work(Tx *tx, Site s, PyObject *name_operand)
 
 #define UNUSED_NAME (void)name_operand
 #define UNUSED_SITE (void)s
 
-BARRIER(attr_read) { return open_attr_read(tx, operand(s, 1), name_operand); }
-BARRIER(attr_write) { return open_attr_write(tx, operand(s, 1), name_operand, false); }
+/* The short way through a barrier calls nothing; the rest is kept apart, so that
+ * the compiler saves no registers for it there. */
+#define NOTHING_LEFT(tx) LIKELY(!atomic_load_explicit(&(tx)->attention, memory_order_relaxed))
+
+static __attribute__((noinline)) PyObject *
+open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj, PyObject *name))
+{
+    if (check_doomed(tx) < 0)
+        return NULL;
+    if (opened(tx, obj, b->what))
+        return Py_None;
+    Kind kind = kind_of(tx, obj);
+    bool attributes = (kind != KIND_INERT && kind != KIND_TUPLE) || is_python_class(Py_TYPE(obj));
+    if (attributes && captured(tx, obj, b->what))
+        return Py_None;
+    if (opener(tx, obj, b->operand) < 0)
+        return NULL;
+    if (attributes)
+        note_opened(tx, obj, b->what);
+    return Py_None;
+}
+
+static int
+open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
+{
+    return open_attr_write(tx, obj, name, false);
+}
+
+#define ATTR_BARRIER(name, opener) \
+    static PyObject *name(PyObject *self) \
+    { \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        PyObject *obj = operand(site(tx), 1); \
+        if (LIKELY(opened(tx, obj, ((Barrier *)self)->what)) && NOTHING_LEFT(tx)) \
+            return Py_None; \
+        return open_attr(tx, obj, (Barrier *)self, opener); \
+    }
+
+ATTR_BARRIER(attr_read, open_attr_read)
+ATTR_BARRIER(attr_write, open_own_attr_write)
+/* __dict__ and __class__: what assigning to them does is not done once for all. */
+BARRIER(special_read) { return open_attr_read(tx, operand(s, 1), name_operand); }
+BARRIER(special_write) { return open_attr_write(tx, operand(s, 1), name_operand, false); }
+
+/* At the beginning of an __init__: its first argument is a new object, if the call
+ * of its class was what came last. */
+BARRIER(constructed)
+{
+    UNUSED_NAME;
+    PyTypeObject *type = tx->constructing;
+    tx->constructing = NULL;
+    _PyStackRef first = s.frame->localsplus[0];
+    PyObject *self = PyStackRef_IsNull(first) ? NULL : PyStackRef_AsPyObjectBorrow(first);
+    if (self != NULL && type != NULL && Py_IS_TYPE(self, type) && self->ob_tid == tx->tid
+        && self->ob_ref_shared == 0) {
+        if (type->tp_finalize != NULL && undo_push(tx, UNDO_BIRTH, self, NULL, NULL) == NULL)
+            return -1;
+        note_captured(tx, self);
+    }
+    return check_doomed(tx);
+}
+
+/* Before RETURN_GENERATOR: tells the generator that this will make from older ones. The
+ * frame of a function has no use of its f_locals. The operand: can it handle exceptions? */
+static PyObject *
+born(PyObject *self)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return Py_None;
+    PyObject **birth = &tx->births[((Barrier *)self)->operand == Py_True];
+    if (*birth == NULL && (*birth = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) == NULL)
+        return NULL;
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    if (f->f_locals == NULL)
+        f->f_locals = Py_NewRef(*birth);
+    return Py_None;
+}
+
+/* After the display of a list, dict or set. */
+BARRIER(made)
+{
+    UNUSED_NAME;
+    note_captured(tx, operand(s, 1));
+    return 0;
+}
+
 BARRIER(attr_delete) { return open_attr_delete(tx, operand(s, 1), name_operand, false); }
+
+/* ---- Exceptions: raising one sets its traceback, its context and its cause ------------- */
+
+/* The exception that is being handled in this frame or below, or NULL. */
+static PyObject *
+handled_exception(Tx *tx)
+{
+    _PyErr_StackItem *item = tx->tstate->exc_info;
+    while ((item->exc_value == NULL || item->exc_value == Py_None) && item->previous_item != NULL)
+        item = item->previous_item;
+    return item->exc_value == Py_None ? NULL : item->exc_value;
+}
+
 BARRIER(raising)
 {
     UNUSED_NAME;
     PyObject *exception = operand(s, instruction_arg(s) == 2 ? 2 : 1);
+    if (!PyExceptionInstance_Check(exception))
+        return check_doomed(tx);
+    if (_PyObject_IsUniquelyReferenced(exception)) {
+        /* Only this stack knows it: what undo entries refer to has more references. */
+        note_captured(tx, exception);
+        return check_doomed(tx);
+    }
+    /* The interpreter cuts it out of the chain of contexts that becomes its own. */
+    PyObject *o = handled_exception(tx), *context;
+    for (int depth = 0; o != NULL && o != exception && depth < 1000; o = context, depth++) {
+        context = PyException_GetContext(o);
+        Py_XDECREF(context);
+        if (context == exception && open_exception(tx, o) < 0)
+            return -1;
+    }
+    return open_exception(tx, exception);
+}
+
+/* raise without an operand */
+BARRIER(raising_again)
+{
+    UNUSED_NAME;
+    UNUSED_SITE;
+    PyObject *exception = handled_exception(tx);
+    return exception == NULL ? check_doomed(tx) : open_exception(tx, exception);
+}
+
+/* What was caught before a suspension leaves its handler, or `finally`, after it. */
+BARRIER(reraising)
+{
+    UNUSED_NAME;
+    PyObject *exception = operand(s, 1);
     return PyExceptionInstance_Check(exception) ? open_exception(tx, exception) : check_doomed(tx);
 }
+
+/* except*: a group is split, and with it what its parts say. */
+BARRIER(group) { UNUSED_NAME; return open_exception_group(tx, operand(s, 2), 0); }
+
+/* ---- Names: globals, class bodies, what exec runs -------------------------------------- */
+
 BARRIER(global_read) { return open_global_read(tx, s.frame->f_globals, name_operand); }
 BARRIER(global_write) { return open_global_write(tx, s.frame->f_globals, name_operand); }
+BARRIER(global_delete) { return open_key_write(tx, s.frame->f_globals, name_operand, true); }
+
+static int
+open_name(Tx *tx, PyObject *namespace, PyObject *globals, PyObject *name)
+{
+    if (namespace != NULL && namespace != globals && open_key_read(tx, namespace, name) < 0)
+        return -1;
+    return open_global_read(tx, globals, name);
+}
+
+BARRIER(name_read) { return open_name(tx, s.frame->f_locals, s.frame->f_globals, name_operand); }
+BARRIER(name_or_global) { return open_name(tx, operand(s, 1), s.frame->f_globals, name_operand); }
+BARRIER(name_write)
+{
+    PyObject *namespace = s.frame->f_locals;
+    return namespace == NULL ? check_doomed(tx) : open_key_write(tx, namespace, name_operand, false);
+}
+BARRIER(name_delete)
+{
+    PyObject *namespace = s.frame->f_locals;
+    return namespace == NULL ? check_doomed(tx) : open_key_write(tx, namespace, name_operand, true);
+}
+
 BARRIER(unknown) { UNUSED_SITE; return exclusive_for(tx, "the instruction", name_operand); }
 BARRIER(handler) { UNUSED_SITE; UNUSED_NAME; return check_doomed(tx); }
 
@@ -99,6 +266,42 @@ BARRIER(slice_write)
     return open_iter(tx, operand(s, 4)) < 0 ? -1 : open_whole_write(tx, operand(s, 3));
 }
 
+/* Does looking for an item take what the container makes then, which nobody has opened? */
+static bool
+makes_items(Tx *tx, PyObject *container, Kind kind)
+{
+    (void)tx;
+    if (kind == KIND_GENERATOR)
+        return true;
+    if (kind == KIND_ITERATOR)
+        return !PyDictViewSet_Check(container) && !PyDictValues_Check(container);
+    if (kind != KIND_INSTANCE)
+        return false;
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__contains__");
+    PyObject *method = _PyType_LookupRef(Py_TYPE(container), name);
+    bool python = method != NULL && PyFunction_Check(method);
+    Py_XDECREF(method);
+    return !python;
+}
+
+/* Something whose comparison never looks into containers. */
+static bool
+is_deep_inert(Tx *tx, PyObject *o, int depth)
+{
+    Kind kind = kind_of(tx, o);
+    if (kind != KIND_TUPLE || !PyTuple_Check(o) || depth > 4)
+        return kind != KIND_TUPLE && kind != KIND_LIST && kind != KIND_DICT && kind != KIND_ODICT
+            && kind != KIND_SET && kind != KIND_DEQUE && kind != KIND_BYTEARRAY && kind != KIND_BUFFER
+            && kind != KIND_PROXY && kind != KIND_ITERATOR && kind != KIND_UNKNOWN;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+        if (!is_deep_inert(tx, PyTuple_GET_ITEM(o, i), depth + 1))
+            return false;
+    }
+    return true;
+}
+
 BARRIER(contains)
 {
     UNUSED_NAME;
@@ -108,13 +311,64 @@ BARRIER(contains)
         return open_key_read(tx, container, item);
     if (kind_of(tx, item) == KIND_INERT)
         return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
+    if (makes_items(tx, container, kind) && !is_deep_inert(tx, item, 0))
+        return exclusive_for(tx, "a look for a container in the items of", container);
     return open_deep_read(tx, item, 0) < 0 || open_deep_read(tx, container, 0) < 0
         || open_iter(tx, container) < 0 ? -1 : 0;
 }
 
 BARRIER(iterate) { UNUSED_NAME; return open_iter(tx, operand(s, 1)); }
+BARRIER(mapping) { UNUSED_NAME; return open_mapping(tx, operand(s, 1)); }
+
+/* Before the return of an __iter__ or keys, which C code may call and go on with what it
+ * gets. What nothing else refers to has just been made. */
+BARRIER(iterable_returned)
+{
+    UNUSED_NAME;
+    PyObject *o = operand(s, 1);
+    bool view = PyDictViewSet_Check(o) || PyDictValues_Check(o);
+    return _PyObject_IsUniquelyReferenced(o) && !view ? check_doomed(tx) : open_iter(tx, o);
+}
+
+/* GET_ITER in code that can suspend: there the iterator will be opened at each step. */
+BARRIER(get_iterator)
+{
+    UNUSED_NAME;
+    PyObject *iterable = operand(s, 1);
+    PyTypeObject *t = Py_TYPE(iterable);
+    tx->new_iterator = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type || t == &PySet_Type
+        || t == &PyRange_Type || t == &PyUnicode_Type;
+    return open_iter(tx, iterable);
+}
+
+BARRIER(got_iterator)
+{
+    UNUSED_NAME;
+    if (tx->new_iterator)
+        note_captured(tx, operand(s, 1));
+    tx->new_iterator = false;
+    return 0;
+}
+
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
-BARRIER(truth) { UNUSED_NAME; return open_whole_read(tx, operand(s, 1)); }
+static __attribute__((noinline)) PyObject *
+open_truth(Tx *tx, PyObject *obj)
+{
+    return open_whole_read(tx, obj) < 0 ? NULL : Py_None;
+}
+
+static PyObject *
+truth(PyObject *Py_UNUSED(self))
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return Py_None;
+    PyObject *obj = operand(site(tx), 1);
+    if ((PyBool_Check(obj) || obj == Py_None || opened(tx, obj, OPENED_READ)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_truth(tx, obj);
+}
+
 BARRIER(deep) { UNUSED_NAME; return open_deep_read(tx, operand(s, 1), 0); }
 BARRIER(deep_second) { UNUSED_NAME; return open_deep_read(tx, operand(s, 2), 0); }
 
@@ -139,6 +393,13 @@ BARRIER(comprehension_update)
         return -1;
     return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
 }
+BARRIER(comprehension_merge)
+{
+    UNUSED_NAME;
+    if (open_mapping(tx, operand(s, 1)) < 0)
+        return -1;
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
+}
 BARRIER(comprehension_add)
 {
     UNUSED_NAME;
@@ -150,6 +411,56 @@ BARRIER(comprehension_put)
     return open_whole_write(tx, operand(s, 2 + instruction_arg(s)));
 }
 
+/* ---- match --------------------------------------------------------------------------- */
+
+/* case Class(...): gets attributes of the subject, those in the pattern and those that
+ * __match_args__ names for its positional parts. */
+BARRIER(match_class)
+{
+    UNUSED_NAME;
+    PyObject *subject = operand(s, 3), *type = operand(s, 2), *names = operand(s, 1);
+    int positional = instruction_arg(s);
+    if (!PyType_Check(type) || !PyTuple_Check(names))
+        return check_doomed(tx);
+    if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
+        return exclusive_for(tx, "a pattern of the class", type);
+    if (positional > 0) {
+        PyObject *key = PyUnicode_InternFromString("__match_args__");
+        PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
+        Py_XDECREF(key);
+        int r = 0;
+        for (int i = 0; args != NULL && PyTuple_Check(args) && r == 0 && i < positional
+             && i < PyTuple_GET_SIZE(args); i++) {
+            PyObject *name = PyTuple_GET_ITEM(args, i);
+            r = PyUnicode_Check(name) ? open_attr_read(tx, subject, name) : 0;
+        }
+        if (r == 0 && args != NULL && !PyTuple_Check(args) && Py_TYPE(args)->tp_descr_get != NULL)
+            r = exclusive_for(tx, "a pattern of the class", type);
+        Py_XDECREF(args);
+        if (r < 0)
+            return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        if (open_attr_read(tx, subject, PyTuple_GET_ITEM(names, i)) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
+}
+
+/* case {key: ...}: by subject.get() */
+BARRIER(match_keys)
+{
+    UNUSED_NAME;
+    PyObject *subject = operand(s, 2), *keys = operand(s, 1);
+    if (!PyTuple_Check(keys))
+        return check_doomed(tx);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
+        if (open_key_read(tx, subject, PyTuple_GET_ITEM(keys, i)) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
+}
+
 static int
 open_operand(Tx *tx, PyObject *o, Kind kind)
 {
@@ -157,10 +468,31 @@ open_operand(Tx *tx, PyObject *o, Kind kind)
         ? 0 : open_whole_read(tx, o);
 }
 
-BARRIER(binary)
+static inline bool
+is_value(PyObject *o)
 {
-    UNUSED_NAME;
-    PyObject *a = operand(s, 2), *b = operand(s, 1);
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type;
+}
+
+/* A barrier on two operands, which mostly are numbers or strings. */
+#define OPERATOR_BARRIER(name) \
+    static __attribute__((noinline)) int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s); \
+    static PyObject *name(PyObject *Py_UNUSED(self)) \
+    { \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        Site s = site(tx); \
+        PyObject *a = operand(s, 2), *b = operand(s, 1); \
+        if (LIKELY(is_value(a) && is_value(b)) && NOTHING_LEFT(tx)) \
+            return Py_None; \
+        return UNLIKELY(name##_work(tx, a, b, s) < 0) ? NULL : Py_None; \
+    } \
+    static int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s)
+
+OPERATOR_BARRIER(binary)
+{
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -170,7 +502,7 @@ BARRIER(binary)
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
         && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
             || ka == KIND_BYTEARRAY || ka == KIND_ODICT)) {
-        if (open_iter(tx, b) < 0)
+        if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, b) : open_iter(tx, b)) < 0)
             return -1;
         return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, a)
                                                        : open_whole_write(tx, a);
@@ -178,10 +510,9 @@ BARRIER(binary)
     return open_operand(tx, a, ka) < 0 ? -1 : open_operand(tx, b, kb);
 }
 
-BARRIER(compare)
+OPERATOR_BARRIER(compare)
 {
-    UNUSED_NAME;
-    PyObject *a = operand(s, 2), *b = operand(s, 1);
+    UNUSED_SITE;
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -189,18 +520,24 @@ BARRIER(compare)
         /* Something inert never looks into a container. */
         PyObject *o = ka == KIND_INERT ? b : a;
         Kind k = ka == KIND_INERT ? kb : ka;
-        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY ? open_whole_read(tx, o)
-                                                                            : check_doomed(tx);
+        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY || k == KIND_BUFFER
+            ? open_whole_read(tx, o) : check_doomed(tx);
     }
     return open_deep_read(tx, a, 0) < 0 ? -1 : open_deep_read(tx, b, 0);
 }
 
-/* super().name: only the C state of an undeclared type could be read here. */
+/* super().name: a slot, or the state of a C type, that a base class gives access to; with
+ * the object's own class and name it has the same lock. Methods that only classes have, by
+ * their names, need none. */
 BARRIER(super_attr)
 {
-    UNUSED_NAME;
     PyObject *self = operand(s, 1);
-    return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name_operand) : check_doomed(tx);
+    bool method = instruction_arg(s) & 1;
+    Py_ssize_t n = PyUnicode_GET_LENGTH(name_operand);
+    if (method && n > 4 && PyUnicode_READ_CHAR(name_operand, 0) == '_'
+        && PyUnicode_READ_CHAR(name_operand, 1) == '_' && PyUnicode_READ_CHAR(name_operand, n - 1) == '_')
+        return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name_operand) : check_doomed(tx);
+    return open_attr_read(tx, self, name_operand);
 }
 
 static PyObject *
@@ -210,6 +547,14 @@ cell_at(Site s)
 }
 
 BARRIER(cell_read) { UNUSED_NAME; return open_cell_read(tx, cell_at(s)); }
+BARRIER(name_or_cell)
+{
+    UNUSED_NAME;
+    PyObject *names = _PyFrame_GetCode(s.frame)->co_localsplusnames;
+    if (open_key_read(tx, operand(s, 1), PyTuple_GET_ITEM(names, instruction_arg(s))) < 0)
+        return -1;
+    return open_cell_read(tx, cell_at(s));
+}
 BARRIER(cell_write) { UNUSED_NAME; return open_cell_write(tx, cell_at(s)); }
 
 /* import name: free of effects once the module is there. */
@@ -251,19 +596,24 @@ BARRIER(import_name)
 
 /* Unlike the others these act in an exclusive transaction too: functions get
  * instrumented there as well, and effects are deferred in their order. */
+static inline Tx *
+entering_call(void)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
+        return NULL;
+    tx->constructing = NULL;
+    return tx;
+}
+
 #define CALL_BARRIER(name) \
-    static int name##_work(Tx *tx, Site s); \
-    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
+    static PyObject *name(PyObject *Py_UNUSED(self)) \
     { \
-        (void)self; \
-        (void)args; \
-        (void)nargs; \
-        Tx *tx = stm_self; \
-        if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off)) \
-            Py_RETURN_NONE; \
-        if (name##_work(tx, site(tx)) < 0) \
-            return NULL; \
-        Py_RETURN_NONE; \
+        Tx *tx = entering_call(); \
+        if (tx == NULL) \
+            return Py_None; \
+        return UNLIKELY(name##_work(tx, site(tx)) < 0) ? NULL : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
 
@@ -276,6 +626,10 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
     if (LIKELY(PyFunction_Check(callable)))
         return ensure_instrumented(tx, callable);
+    if (PyType_Check(callable) && type_entry(tx, (PyTypeObject *)callable)->simple_call) {
+        tx->constructing = (PyTypeObject *)callable;
+        return check_doomed(tx);
+    }
     if (n >= MAX_STACK_ARGS)
         return exclusive_for(tx, "call with many arguments of", callable);
     PyObject *args[MAX_STACK_ARGS + 1];
@@ -288,32 +642,46 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     return before_call(tx, &at[0], args, count - nkw, args + count - nkw, nkw);
 }
 
-CALL_BARRIER(call)
+static __attribute__((noinline)) PyObject *
+open_call(Tx *tx, _PyStackRef *at, int n)
 {
+    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
+}
+
+static PyObject *
+call(PyObject *Py_UNUSED(self))
+{
+    Tx *tx = entering_call();
+    if (tx == NULL)
+        return Py_None;
+    Site s = site(tx);
     int n = instruction_arg(s);
-    return before_stack_call(tx, s.top - n - 2, n, NULL);
+    _PyStackRef *at = s.top - n - 2;
+    PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
+    if (LIKELY(PyFunction_Check(callable))
+        && LIKELY(((PyCodeObject *)PyFunction_GET_CODE(callable))->co_flags & CO_STM_ANY)
+        && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_call(tx, at, n);
 }
 
 /* The instrumenter takes this call for one of a certain builtin and has left
  * out barriers for what follows; should it be another, all others stand still. */
 static PyObject *
-call_builtin(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+call_builtin(PyObject *self)
 {
-    (void)args;
-    (void)nargs;
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
-        Py_RETURN_NONE;
+    Tx *tx = entering_call();
+    if (tx == NULL)
+        return Py_None;
     Site s = site(tx);
     int n = instruction_arg(s);
     _PyStackRef *at = s.top - n - 2;
-    if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != self)) {
-        if (exclusive_for(tx, "another function under the name of the builtin", self) < 0)
+    PyObject *builtin = ((Barrier *)self)->operand;
+    if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != builtin)) {
+        if (exclusive_for(tx, "another function under the name of the builtin", builtin) < 0)
             return NULL;
     }
-    if (before_stack_call(tx, at, n, NULL) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
 }
 
 CALL_BARRIER(call_kw)
@@ -373,14 +741,25 @@ CALL_BARRIER(with_except)
 
 /* ---- The table of barriers ------------------------------------------------------------------ */
 
-#define ENTRY(name) {#name, _PyCFunction_CAST(name), METH_FASTCALL, NULL}
-static PyMethodDef barriers[] = {
+#define ENTRY(name) {#name, name}
+static const struct { const char *name; PyObject *(*enter)(PyObject *self); } barriers[] = {
     ENTRY(attr_read),
     ENTRY(attr_write),
     ENTRY(attr_delete),
+    ENTRY(special_read),
+    ENTRY(special_write),
+    ENTRY(constructed),
+    ENTRY(made),
+    ENTRY(born),
     ENTRY(super_attr),
     ENTRY(global_read),
     ENTRY(global_write),
+    ENTRY(global_delete),
+    ENTRY(name_read),
+    ENTRY(name_write),
+    ENTRY(name_delete),
+    ENTRY(name_or_global),
+    ENTRY(name_or_cell),
     ENTRY(cell_read),
     ENTRY(cell_write),
     ENTRY(item_read),
@@ -390,6 +769,10 @@ static PyMethodDef barriers[] = {
     ENTRY(slice_write),
     ENTRY(contains),
     ENTRY(iterate),
+    ENTRY(get_iterator),
+    ENTRY(got_iterator),
+    ENTRY(mapping),
+    ENTRY(iterable_returned),
     ENTRY(send),
     ENTRY(truth),
     ENTRY(deep),
@@ -399,6 +782,7 @@ static PyMethodDef barriers[] = {
     ENTRY(comprehension_append),
     ENTRY(comprehension_extend),
     ENTRY(comprehension_update),
+    ENTRY(comprehension_merge),
     ENTRY(comprehension_add),
     ENTRY(comprehension_put),
     ENTRY(import_name),
@@ -408,27 +792,72 @@ static PyMethodDef barriers[] = {
     ENTRY(call_ex),
     ENTRY(with_except),
     ENTRY(raising),
+    ENTRY(raising_again),
+    ENTRY(reraising),
+    ENTRY(group),
+    ENTRY(match_class),
+    ENTRY(match_keys),
     ENTRY(handler),
     ENTRY(unknown),
-    {NULL, NULL, 0, NULL},
+    {NULL, NULL},
 };
 
-/* A barrier with its operand (an attribute's or global's name, or None).
- * Immortal, so that threads which load it share no reference count. */
-PyObject *
-barrier_make(const char *name, PyObject *name_operand)
+static PyObject *
+barrier_repr(PyObject *self)
 {
-    for (PyMethodDef *d = barriers; d->ml_name != NULL; d++) {
-        if (strcmp(d->ml_name, name) == 0) {
-            if (PyUnicode_Check(name_operand)) {
-                Py_INCREF(name_operand);
-                PyUnicode_InternInPlace(&name_operand);
-            }
-            PyObject *f = PyCFunction_New(d, name_operand);
-            if (f != NULL)
-                _Py_SetImmortal(f);
-            return f;
-        }
+    Barrier *b = (Barrier *)self;
+    return PyUnicode_FromFormat("<barrier %s(%R)>", b->name, b->operand);
+}
+
+static PyMemberDef barrier_members[] = {
+    {"__name__", Py_T_STRING, offsetof(Barrier, name), Py_READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+/* One type a barrier, so that the negation jumps right to its function. */
+static struct { PyTypeObject type; PyNumberMethods as_number; } barrier_types[Py_ARRAY_LENGTH(barriers)];
+
+static PyTypeObject *
+barrier_type(int i)
+{
+    PyTypeObject *type = &barrier_types[i].type;
+    if (type->tp_flags & Py_TPFLAGS_READY)
+        return type;
+    barrier_types[i].as_number.nb_negative = barriers[i].enter;
+    *type = (PyTypeObject){
+        PyVarObject_HEAD_INIT(NULL, 0)
+        .tp_name = "tornado.stm._engine.Barrier",
+        .tp_doc = PyDoc_STR("What instrumented bytecode negates before an instruction: opens what that will touch."),
+        .tp_basicsize = sizeof(Barrier),
+        .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        .tp_as_number = &barrier_types[i].as_number,
+        .tp_repr = barrier_repr,
+        .tp_members = barrier_members,
+    };
+    return PyType_Ready(type) < 0 ? NULL : type;
+}
+
+/* A barrier with its operand (an attribute's or global's name, or None), under the
+ * instrumenter's lock. Immortal, so that threads which load it share no reference count. */
+PyObject *
+barrier_make(const char *name, PyObject *operand)
+{
+    static _Atomic uint32_t made;
+    for (int i = 0; barriers[i].name != NULL; i++) {
+        if (strcmp(barriers[i].name, name) != 0)
+            continue;
+        PyTypeObject *type = barrier_type(i);
+        Barrier *b = type ? PyObject_New(Barrier, type) : NULL;
+        if (b == NULL)
+            return NULL;
+        Py_INCREF(operand);
+        if (PyUnicode_Check(operand))
+            PyUnicode_InternInPlace(&operand);
+        b->operand = operand;
+        b->name = barriers[i].name;
+        b->what = OPENED_NAMES + atomic_fetch_add(&made, 1);
+        _Py_SetImmortal((PyObject *)b);
+        return (PyObject *)b;
     }
     return PyErr_Format(PyExc_ValueError, "no barrier is called %s", name);
 }

@@ -8,7 +8,12 @@
  */
 #include "stm.h"
 
-typedef struct { const void *key; int effect; PyObject *twin; } EffectEntry;
+typedef struct {
+    const void *key;
+    int effect;
+    PyObject *twin;
+    PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
+} EffectEntry;
 
 #define TABLE 8192
 static EffectEntry table[TABLE];
@@ -25,7 +30,7 @@ place(const void *key)
 static const EffectEntry *
 lookup(const void *key)
 {
-    static const EffectEntry nothing = {NULL, EFFECT_NONE, NULL};
+    static const EffectEntry nothing = {NULL, EFFECT_NONE, NULL, NULL};
     for (size_t i = place(key);; i = (i + 1) % TABLE) {
         if (table[i].key == key)
             return &table[i];
@@ -82,6 +87,37 @@ call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     return result;
 }
 
+/* Stands in for the type of a container or iterator: what it makes is captured. */
+static PyObject *
+call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *result = PyObject_Vectorcall(self, args, nargs, kwnames);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->live && (PyTypeObject *)self == Py_TYPE(result))
+        note_captured(tx, result);
+    return result;
+}
+
+static PyMethodDef call_captured_def = {"call_captured", _PyCFunction_CAST(call_captured),
+                                        METH_FASTCALL | METH_KEYWORDS, NULL};
+
+static bool
+makes_containers(PyObject *type)
+{
+    switch (classify((PyTypeObject *)type)) {
+    case KIND_LIST:
+    case KIND_DICT:
+    case KIND_SET:
+    case KIND_ODICT:
+    case KIND_DEQUE:
+    case KIND_BYTEARRAY:
+    case KIND_ITERATOR:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static PyMethodDef call_fresh_def = {"call_fresh", _PyCFunction_CAST(call_fresh),
                                      METH_FASTCALL | METH_KEYWORDS, NULL};
 
@@ -94,12 +130,18 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
         if (twin == NULL)
             return -1;
     }
+    else if (twin == NULL && PyType_Check(callable) && makes_containers(callable)) {
+        twin = PyCFunction_New(&call_captured_def, callable);
+        if (twin == NULL)
+            return -1;
+    }
     for (size_t i = place(key), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
         if (table[i].key != NULL && table[i].key != key)
             continue;
         if (table[i].key == NULL)
             Py_INCREF(callable);    /* the key lives as long as the table */
-        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin)};
+        PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
+        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner};
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -112,7 +154,7 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
 {
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
-            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin)};
+            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL};
             Py_INCREF(type);
             return 0;
         }
@@ -349,6 +391,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RESUMES:
+        /* throw(exception): it gets a traceback. */
+        for (Py_ssize_t i = 1; i < a.n; i++) {
+            if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
+                return -1;
+        }
         return open_generator(tx, receiver);
     case EFFECT_ADVANCES:
         return open_iter(tx, receiver);
@@ -399,8 +446,11 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         if (r < 0)
             return -1;
     }
-    if (python_init)
+    if (python_init) {
+        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new)
+            type_entry(tx, type)->simple_call = true;
         return 0;
+    }
     if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == KIND_DICT) {
         Kind kind = kind_of(tx, a.args[0]);
         if (kind == KIND_GENERATOR || kind == KIND_ITERATOR) {
@@ -529,14 +579,19 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
                    : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
     }
+    /* The call of a C function (gc.collect, a weak reference) could tell that
+     * something lives which nobody but the undo log refers to. */
+    if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
+        forget_past(tx);
     if (e == NULL || e->twin == NULL)
         return 0;
+    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;
+    PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
+    if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
+        return exclusive_for(tx, "call of", c);
     PyObject *twin;
-    if (e->effect == EFFECT_TWIN
-        && ((PyCFunction_Check(c) && PyCFunction_GET_SELF(c) != NULL
-             && !PyModule_Check(PyCFunction_GET_SELF(c))))) {
-        twin = PyMethod_New(e->twin, PyCFunction_GET_SELF(c));
-    }
+    if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
+        twin = PyMethod_New(e->twin, self);
     else if (e->effect == EFFECT_TWIN && e->key == &Py_TYPE(c)->tp_call) {
         twin = PyMethod_New(e->twin, c);
     }

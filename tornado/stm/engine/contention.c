@@ -48,6 +48,7 @@
 #include "internal/pycore_pystate.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -180,6 +181,30 @@ next_random(Tx *tx)
     return (uint32_t)(x >> 16);
 }
 
+/* A test hook: let the others go on for a while, or only take their turn. */
+void
+stm_delay(Tx *tx)
+{
+    if (next_random(tx) >= stm_delay_rate)
+        return;
+    uint32_t limit = stm_delay_limit, chosen = next_random(tx);
+    PyThreadState *ts = PyEval_SaveThread();
+    if (limit == 0 || chosen & 1)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, (long)(chosen % limit) * 1000L}, NULL);
+    PyEval_RestoreThread(ts);
+}
+
+/* A test hook. The chance halves with each attempt, so that long transactions are
+ * aborted at all of their places, the later ones too, and come to their end. */
+static bool
+abort_injected(Tx *tx)
+{
+    int attempts = tx->txn != NULL ? tx->txn->attempts : 0;
+    return next_random(tx) < (attempts < 32 ? stm_inject_rate >> attempts : 0);
+}
+
 /* The slow side of check_doomed(). */
 int
 stm_attention(Tx *tx)
@@ -193,8 +218,8 @@ stm_attention(Tx *tx)
         return abort_self(tx, CAUSE_DROPPED);
     if (tx->releasing && tx->grade == GRADE_NONE)
         return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
-    if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing
-        && next_random(tx) < stm_inject_rate)
+    interruptible(tx);
+    if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
         return abort_self(tx, CAUSE_INJECTED);
     return 0;
 }
@@ -307,12 +332,6 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
     log_if(tx, LOG_WAIT_CONTENTION);
     for (int i = 0; i < SPINS && !atomic_load(&o->parked) && !conflict_over(tx, (void *)c); i++)
         __builtin_ia32_pause();
-    if (first && in_the_way(tx, c) && doom(tx, o, c->serial)) {
-        /* Let it not run into the same again before this one has woken up. */
-        atomic_store(&tx->patience, 0);
-        if (stm_log_on)
-            log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
-    }
     int result = 0;
     for (int naps = 1; in_the_way(tx, c); naps++) {
         if (is_doomed(tx)) {
@@ -323,6 +342,13 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
         if (atomic_load(&stm_exclusive_slot) == c->slot) {
             result = abort_self(tx, CAUSE_EXCLUSIVE);
             break;
+        }
+        /* Each time: what was in the way may have gone and come back in one attempt. */
+        if (first && doom(tx, o, c->serial)) {
+            /* Let it not run into the same again before this one has woken up. */
+            atomic_store(&tx->patience, 0);
+            if (stm_log_on)
+                log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
         }
         park(tx, (uint32_t)c->slot << 8, first ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c);
         if (first && naps % PATIENCE == 0 && is_doomed(o))
@@ -681,7 +707,7 @@ exclude_others(Tx *tx)
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
     await(tx, PARK_OTHERS, others_over, NULL);
     log_if(tx, LOG_WAIT_DONE);
-    tx->exclusives++;
+    count_one(&tx->exclusives);
 }
 
 static bool
@@ -720,6 +746,8 @@ become_inevitable(Tx *tx, int grade, const char *why)
 {
     if (tx->grade >= grade)
         return 0;
+    if (tx->releasing == AFTER_ABORT)
+        return abort_self(tx, CAUSE_DROPPED);   /* a finalizer of what never was */
     if (stm_log_on)
         log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
     if (tx->grade == GRADE_NONE && tx->releasing) {
@@ -728,32 +756,38 @@ become_inevitable(Tx *tx, int grade, const char *why)
         set_state(tx, TX_IDLE);
         wake(0, PARK_OTHERS);
         begin_inevitable(tx, grade);
-        return 0;
     }
-    history(tx, DID_WANT, 0, grade);
-    if (grade == GRADE_EXCLUSIVE)
-        tx->want_grade = grade;
-    if (tx->grade == GRADE_NONE) {
-        if (wait_for_predecessor(tx) < 0)
-            return -1;
-        log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    else {
+        history(tx, DID_WANT, 0, grade);
         if (grade == GRADE_EXCLUSIVE)
-            await(tx, PARK_OTHERS, older_over_or_abort, NULL);
-        int got = take_token(tx, grade);
-        log_if(tx, LOG_WAIT_DONE);
-        if (got < 0)
-            return -1;
+            tx->want_grade = grade;
+        if (tx->grade == GRADE_NONE) {
+            if (wait_for_predecessor(tx) < 0)
+                return -1;
+            log_if(tx, LOG_WAIT_SYNC_PAUSE);
+            if (grade == GRADE_EXCLUSIVE)
+                await(tx, PARK_OTHERS, older_over_or_abort, NULL);
+            int got = take_token(tx, grade);
+            log_if(tx, LOG_WAIT_DONE);
+            if (got < 0)
+                return -1;
+        }
+        tx->grade = grade;
+        if (grade == GRADE_EXCLUSIVE)
+            exclude_others(tx);
+        history(tx, DID_GET, 0, grade);
     }
-    tx->grade = grade;
+    if (tx->paused == 0)
+        tx_set_live(tx);
     if (grade == GRADE_EXCLUSIVE) {
-        exclude_others(tx);
+        if (!tx->releasing)
+            order_inserted_keys(tx, NULL);
         /* It will commit: what it has put off can happen now, before what it
          * is about to do at once. */
         run_prepared(tx);
         run_deferred(tx);
         Py_CLEAR(tx->deferred);
     }
-    history(tx, DID_GET, 0, grade);
     return 0;
 }
 

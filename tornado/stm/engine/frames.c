@@ -7,6 +7,9 @@
  * that lies on the frame's stack: the instrumenter puts a barrier before each
  * step of a loop that can suspend, and that barrier saves the iterator.
  *
+ * A generator made in the same transaction is captured memory (stm.h): an abort drops
+ * it.  It must not be finalized then, if it would handle that.
+ *
  * A generator that completed keeps its executable and drops the rest, so it
  * can be refilled in place; nothing of the frame moves, since the generator
  * object owns its memory.
@@ -25,7 +28,7 @@ typedef struct {
     PyObject *f_locals;
     PyObject *f_globals, *f_builtins;
     _PyStackRef funcobj;
-    _PyStackRef slots[];
+    _PyStackRef *slots;     /* locals and stack, stack_size of them */
 } Snapshot;
 
 static _PyStackRef
@@ -42,11 +45,15 @@ snapshot(PyGenObject *g)
     _PyInterpreterFrame *f = &g->gi_iframe;
     bool done = g->gi_frame_state >= FRAME_COMPLETED;
     int n = done ? 0 : (int)(f->stackpointer - f->localsplus);
-    Snapshot *s = PyMem_RawMalloc(sizeof(Snapshot) + n * sizeof(_PyStackRef));
-    if (s == NULL) {
+    Snapshot *s = PyMem_RawMalloc(sizeof(Snapshot));
+    _PyStackRef *slots = PyMem_RawMalloc(n * sizeof(_PyStackRef));
+    if (s == NULL || slots == NULL) {
+        PyMem_RawFree(s);
+        PyMem_RawFree(slots);
         PyErr_NoMemory();
         return NULL;
     }
+    s->slots = slots;
     s->frame_state = g->gi_frame_state;
     s->closed = g->gi_closed;
     s->running_async = g->gi_running_async;
@@ -70,6 +77,21 @@ snapshot(PyGenObject *g)
     return s;
 }
 
+/* 1: made in this transaction, nothing to save; -1: error. */
+static int
+generator_captured(Tx *tx, PyGenObject *g)
+{
+    PyObject *birth = g->gi_iframe.f_locals;
+    if (birth == NULL || (birth != tx->births[0] && birth != tx->births[1]))
+        return 0;
+    if (birth == tx->births[1] && !opened(tx, (PyObject *)g, OPENED_WRITE)) {
+        if (undo_push(tx, UNDO_BIRTH, (PyObject *)g, NULL, NULL) == NULL)
+            return -1;
+        note_opened(tx, (PyObject *)g, OPENED_WRITE);
+    }
+    return check_doomed(tx) < 0 ? -1 : 1;
+}
+
 /* Save the generator, and those that it delegates to, before they are resumed. */
 int
 open_generator(Tx *tx, PyObject *gen)
@@ -78,8 +100,9 @@ open_generator(Tx *tx, PyObject *gen)
         if (!PyGen_CheckExact(gen) && !PyCoro_CheckExact(gen) && !PyAsyncGen_CheckExact(gen))
             return depth == 0 ? 0 : open_iter(tx, gen);
         PyGenObject *g = (PyGenObject *)gen;
-        bool first;
-        if (lock_exclusive(tx, cell_of(gen, WHOLE), &first) < 0)
+        bool first = false;
+        int captured = g->gi_frame_state < FRAME_COMPLETED ? generator_captured(tx, g) : 0;
+        if (captured < 0 || (!captured && lock_exclusive(tx, cell_of(gen, WHOLE), &first) < 0))
             return -1;
         if (g->gi_frame_state == FRAME_EXECUTING)
             return 0;   /* by this very transaction: the interpreter complains */
@@ -106,6 +129,8 @@ open_generator(Tx *tx, PyObject *gen)
     return 0;
 }
 
+/* Exchange the frame with the snapshot, so that what the frame refers to now goes
+ * when the entry is forgotten: no finalizer may run in the middle of a rollback. */
 void
 generator_restore(Undo *u)
 {
@@ -114,26 +139,19 @@ generator_restore(Undo *u)
     _PyInterpreterFrame *f = &g->gi_iframe;
     if (s == NULL || s->frame_state >= FRAME_COMPLETED)
         return;
-    _PyStackRef stale[1];
-    int n_now = 0;
-    _PyStackRef *old = stale;
-    PyObject *old_locals = NULL;
-    _PyStackRef old_func = PyStackRef_NULL;
+    Snapshot now = {.exc_value = g->gi_exc_state.exc_value, .funcobj = PyStackRef_NULL};
     if (g->gi_frame_state < FRAME_COMPLETED) {
-        n_now = (int)(f->stackpointer - f->localsplus);
-        if (n_now > 0) {
-            old = PyMem_RawMalloc(n_now * sizeof(_PyStackRef));
-            if (old == NULL)
-                Py_FatalError("tornado.stm: out of memory while restoring a coroutine");
-            memcpy(old, f->localsplus, n_now * sizeof(_PyStackRef));
-        }
-        old_locals = f->f_locals;
-        old_func = f->f_funcobj;
+        now.stack_size = (int)(f->stackpointer - f->localsplus);
+        now.slots = PyMem_RawMalloc(now.stack_size * sizeof(_PyStackRef));
+        if (now.slots == NULL)
+            Py_FatalError("tornado.stm: out of memory while restoring a coroutine");
+        memcpy(now.slots, f->localsplus, now.stack_size * sizeof(_PyStackRef));
+        now.f_locals = f->f_locals;
+        now.funcobj = f->f_funcobj;
     }
-    PyObject *old_exc = g->gi_exc_state.exc_value;
     /* A frame object that somebody holds (a traceback, a debugger) has either
      * taken the frame over when it completed, or still points here. */
-    if (g->gi_frame_state >= FRAME_COMPLETED)
+    else
         f->frame_obj = NULL;
     f->previous = NULL;
     f->tlbc_index = s->tlbc_index;
@@ -153,21 +171,8 @@ generator_restore(Undo *u)
     g->gi_running_async = s->running_async;
     g->gi_hooks_inited = s->hooks_inited;
     g->gi_frame_state = s->frame_state;
-    /* The snapshot's references are the frame's now. */
-    s->stack_size = 0;
-    s->exc_value = NULL;
-    s->f_locals = NULL;
-    s->funcobj = PyStackRef_NULL;
-    for (int i = 0; i < n_now; i++) {
-        if (!PyStackRef_IsNullOrInt(old[i]))
-            PyStackRef_CLOSE(old[i]);
-    }
-    if (old != stale)
-        PyMem_RawFree(old);
-    if (!PyStackRef_IsNull(old_func))
-        PyStackRef_CLOSE(old_func);
-    Py_XDECREF(old_locals);
-    Py_XDECREF(old_exc);
+    PyMem_RawFree(s->slots);
+    *s = now;
 }
 
 void
@@ -180,6 +185,7 @@ generator_forget(Undo *u)
         if (!PyStackRef_IsNullOrInt(s->slots[i]))
             PyStackRef_CLOSE(s->slots[i]);
     }
+    PyMem_RawFree(s->slots);
     if (!PyStackRef_IsNull(s->funcobj))
         PyStackRef_CLOSE(s->funcobj);
     Py_XDECREF(s->f_locals);

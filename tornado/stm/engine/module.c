@@ -415,6 +415,22 @@ inject_aborts(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+inject_delays(PyObject *self, PyObject *args)
+{
+    (void)self;
+    double rate, limit;
+    if (!PyArg_ParseTuple(args, "dd", &rate, &limit))
+        return NULL;
+    if (!(rate >= 0 && rate < 1 && limit >= 0 && limit < 1)) {
+        PyErr_SetString(PyExc_ValueError, "the rate and the seconds of injected delays must be in [0, 1)");
+        return NULL;
+    }
+    stm_delay_limit = (uint32_t)(limit * 1e6);
+    stm_delay_rate = (uint32_t)(rate * 4294967296.0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 record_history(PyObject *self, PyObject *on)
 {
     (void)self;
@@ -509,7 +525,9 @@ static PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS,
      DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
-     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability")},
+     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
+    {"inject_delays", inject_delays, METH_VARARGS,
+     DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},
     {"record_history", record_history, METH_O,
      DOC("record_history(on): begin an empty history, or end it; while no transactions run")},
     {"recorded_history", recorded_history, METH_NOARGS,

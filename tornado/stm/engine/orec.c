@@ -103,7 +103,9 @@ owner_before_reader(Cell c, int self)
 
 typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
 
-/* Add the mode to this thread's mark of the cell; remember what stood there. */
+/* Add the mode to this thread's mark of the cell; remember what stood there.
+ * Released: it may take the place of a mark of an earlier transaction, and a writer
+ * that looks for that one then learns only from this one that it is over. */
 static Placed
 mark_place(Tx *tx, Cell c, uint32_t mode)
 {
@@ -114,7 +116,7 @@ mark_place(Tx *tx, Cell c, uint32_t mode)
     for (int i = 0; i < MARK_WAYS; i++) {
         uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
         if ((m & ~MODE_MASK) == want) {
-            atomic_store_explicit(&b[i], m | mode, memory_order_relaxed);
+            atomic_store_explicit(&b[i], m | mode, memory_order_release);
             return (Placed){&b[i], m};
         }
         if (m >> 18 != epoch)
@@ -122,13 +124,13 @@ mark_place(Tx *tx, Cell c, uint32_t mode)
     }
     if (empty >= 0) {
         Placed p = {&b[empty], 0};
-        atomic_store_explicit(&b[empty], want | mode, memory_order_relaxed);
+        atomic_store_explicit(&b[empty], want | mode, memory_order_release);
         return p;
     }
     /* Full: way 0 stands for every cell of the bucket from now on. */
     uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
     atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
-                          memory_order_relaxed);
+                          memory_order_release);
     return (Placed){&b[0], m};
 }
 
@@ -138,7 +140,7 @@ mark_withdraw(Placed p)
     atomic_store_explicit(p.at, p.before, memory_order_release);
 }
 
-/* Does the other thread hold a mark on the cell with one of these modes?
+/* Does the thread hold a mark on the cell with one of these modes?
  * `any` counts a mark of every mode, intent-read too. */
 static bool
 mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
@@ -153,6 +155,13 @@ mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
             return true;
     }
     return false;
+}
+
+/* May this transaction have the intention to write keys of the container? */
+bool
+has_inserted(Tx *tx, Cell container)
+{
+    return mark_of_other(tx, container, MODE_INTENT_WRITE, false);
 }
 
 /* Is there another thread with marks against that lock? Then it is the conflict. */
@@ -308,7 +317,9 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         const char *place = stm_log_on ? log_place(tx) : NULL;
         spin_lock(b);
         for (int i = 0; i < OREC_WAYS; i++) {
-            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_relaxed);
+            /* Acquired: a free way may be that of the last owner, who cleared it without
+             * the spin lock. And whoever reads what we put there sees what that one did. */
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
             if (w == 0)
                 way = i;
             else if (w >> 8 == orec_tag(c))
@@ -339,7 +350,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         if (way < 0) {
             /* More writes meet in this bucket than it has room for. */
             *first = true;
-            return become_inevitable(tx, GRADE_EXCLUSIVE, "the table of ownership records is full");
+            return exclusive_for(tx, "the table of ownership records is full", NULL);
         }
         if (remember_owned(tx, &b->word[way]) < 0) {
             atomic_store_explicit(&b->word[way], 0, memory_order_release);
@@ -398,17 +409,22 @@ wait_for_earlier_inserters(Tx *tx, Cell dict)
 }
 
 /* ---- The places of owners, for the conflict log --------------------------- */
-static const char *_Atomic *owner_places;
+typedef const char *_Atomic OwnerPlace;
+static OwnerPlace *_Atomic owner_places;
 
 void
 log_remember_owner(size_t bucket, int way, const char *place)
 {
-    const char *_Atomic *t = owner_places;
+    OwnerPlace *t = atomic_load(&owner_places);
     if (t == NULL) {
-        t = PyMem_RawCalloc((size_t)OREC_BUCKETS * OREC_WAYS, sizeof(*t));
-        if (t == NULL)
+        OwnerPlace *made = PyMem_RawCalloc((size_t)OREC_BUCKETS * OREC_WAYS, sizeof(*made));
+        if (made == NULL)
             return;
-        owner_places = t;
+        /* Another thread may hold another bucket, and be here too. */
+        if (atomic_compare_exchange_strong(&owner_places, &t, made))
+            t = made;
+        else
+            PyMem_RawFree(made);
     }
     atomic_store_explicit(&t[bucket * OREC_WAYS + way], place, memory_order_release);
 }
@@ -418,13 +434,13 @@ const char *
 log_owner_place(Cell c)
 {
     OrecBucket *b = bucket_of(c);
-    if (owner_places == NULL)
+    OwnerPlace *t = atomic_load(&owner_places);
+    if (t == NULL)
         return NULL;
     for (int i = 0; i < OREC_WAYS; i++) {
         uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
         if (w != 0 && w >> 8 == orec_tag(c))
-            return atomic_load_explicit(&owner_places[(size_t)(b - orecs) * OREC_WAYS + i],
-                                        memory_order_acquire);
+            return atomic_load_explicit(&t[(size_t)(b - orecs) * OREC_WAYS + i], memory_order_acquire);
     }
     return NULL;
 }

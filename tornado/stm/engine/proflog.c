@@ -110,8 +110,10 @@ log_event(Tx *tx, int other, int event, const char *place0, const char *place1)
         record[17] = (unsigned char)len0;
         record[18] = (unsigned char)len1;
         fwrite(record, 1, sizeof record, file);
-        fwrite(place0, 1, len0, file);
-        fwrite(place1, 1, len1, file);
+        if (len0 > 0)
+            fwrite(place0, 1, len0, file);
+        if (len1 > 0)
+            fwrite(place1, 1, len1, file);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -111,6 +111,7 @@ typedef enum {
     UNDO_GENERATOR,     /* suspended frame */
     UNDO_CONTEXT,       /* variables of a contextvars.Context */
     UNDO_CALL,          /* obj(*key) */
+    UNDO_BIRTH,         /* obj was never born: its finalizer must not run */
 } UndoKind;
 
 typedef struct {
@@ -144,7 +145,41 @@ enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_R
 typedef struct Transaction Transaction;
 
 #define TYPE_CACHE 512
-typedef struct { PyTypeObject *type; uint32_t version; int kind; } TypeEntry;
+typedef struct {
+    PyTypeObject *type;
+    uint32_t version;
+    int kind;
+    bool simple_call;   /* calling the class runs an instrumented __init__ and no other Python code */
+} TypeEntry;
+
+/* ---- What this transaction has opened already ---------------------------------
+ * A small direct-mapped table in front of the locks: (object, what for) -> there is
+ * nothing left to do. An entry counts while its stamp is the transaction's. It is a
+ * cache: it may forget.
+ *
+ * Objects made in the transaction are captured memory (Dragojevic, Ni & Adl-Tabatabai,
+ * "Optimizing Transactions for Captured Memory", 2009): nobody else knows them before the
+ * commit, and an abort drops them. Their entries (lowest bit set) count only as long as
+ * what lies at the address was allocated by this thread: should the object have died,
+ * another thread's is told by its ob_tid, and one of this thread is captured as well.
+ *
+ * Other entries are backed by locks, which are known by address, too; the version of
+ * the type tells that the same attributes lie at the same places. */
+#define OPENED_SLOTS 4096
+typedef struct {
+    PyObject *obj;
+    uint32_t what;          /* lowest bit: by capture */
+    uint32_t version;       /* of its type */
+    uint64_t stamp, unused; /* a power of two in size: an index is a shift */
+} Opened;
+
+enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
+    OPENED_CAPTURED = 1,    /* made in this transaction: needs neither locks nor undo */
+    OPENED_READ,            /* all of it may be read */
+    OPENED_WRITE,           /* all of it may be changed, its contents are logged */
+    OPENED_APPEND,          /* items may be appended to the list */
+    OPENED_NAMES,
+};
 
 /* Invariants.  `status` holds how many attempts this thread has ended, and the state of the
  * present one.  Others change it by compare-and-swap only, so never that of a later
@@ -171,6 +206,13 @@ typedef struct Tx {
     unsigned long thread_id;
     /* Private to this thread: */
     int live;                       /* barriers act: in a transaction, not paused */
+    int open;                       /* live, and not exclusive: barriers have to open what they are for */
+    uint64_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
+    uintptr_t tid;                  /* ob_tid of what this thread allocates */
+    PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
+    bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
+    PyObject *births[2];            /* in f_locals of the frames of captured generators; [1]: of those
+                                       that have exception handlers of their own */
     int paused;                     /* depth of engine code inside a transaction */
     int grade;
     enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
@@ -186,12 +228,14 @@ typedef struct Tx {
     Py_ssize_t n_owned, cap_owned;
     Undo *undo;
     Py_ssize_t n_undo, cap_undo;
+    Py_ssize_t unordered;           /* at most so many entries are of inserted keys to be put in order */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
-    uint64_t commits, aborts, exclusives;
+    _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
+    Opened opened[OPENED_SLOTS];
 } Tx;
 
 static inline int
@@ -223,6 +267,68 @@ change_state(Tx *tx, uint64_t serial, int from, int to)
     return atomic_compare_exchange_strong(&tx->status, &expected, serial << STATE_BITS | (unsigned)to);
 }
 
+static inline Opened *
+opened_at(Tx *tx, PyObject *obj, uint32_t what)
+{
+    uintptr_t a = (uintptr_t)obj;
+    return &tx->opened[((a >> 4) ^ (a >> 14) ^ what * 0x4F2B) & (OPENED_SLOTS - 1)];
+}
+
+/* Has this transaction opened the object for that? */
+static inline bool
+opened(Tx *tx, PyObject *obj, uint32_t what)
+{
+    Opened *e = opened_at(tx, obj, what);
+    return e->obj == obj && e->stamp == tx->stamp && e->version == Py_TYPE(obj)->tp_version_tag
+        && (e->what == what << 1 || (e->what == (what << 1 | 1) && obj->ob_tid == tx->tid));
+}
+
+static inline void
+note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
+{
+    uint32_t version = Py_TYPE(obj)->tp_version_tag;
+    if (LIKELY(version != 0))
+        *opened_at(tx, obj, what) = (Opened){obj, what << 1 | by_capture, version, tx->stamp};
+}
+
+static inline void
+note_opened(Tx *tx, PyObject *obj, uint32_t what)
+{
+    note(tx, obj, what, 0);
+}
+
+static inline void
+note_captured(Tx *tx, PyObject *obj)
+{
+    note(tx, obj, OPENED_CAPTURED, 1);
+}
+
+static inline void
+forget_opened(Tx *tx, PyObject *obj, uint32_t what)
+{
+    Opened *e = opened_at(tx, obj, what);
+    if (e->obj == obj)
+        e->obj = NULL;
+}
+
+/* Made in this transaction? Then it is opened for `what` by that alone. */
+static inline bool
+captured(Tx *tx, PyObject *obj, uint32_t what)
+{
+    if (!opened(tx, obj, OPENED_CAPTURED))
+        return false;
+    note(tx, obj, what, 1);
+    return true;
+}
+
+/* Others read these counts at any time and order nothing by them. */
+static inline void
+count_one(_Atomic uint64_t *n)
+{
+    uint64_t now = atomic_load_explicit(n, memory_order_relaxed);
+    atomic_store_explicit(n, now + 1, memory_order_relaxed);
+}
+
 extern _Thread_local Tx *stm_self;
 extern Tx *_Atomic stm_threads[MAX_THREADS];
 extern _Atomic int stm_thread_limit;    /* slots in use are below this */
@@ -230,8 +336,11 @@ extern _Atomic uint64_t stm_next_age;
 extern PyObject *stm_Abort;             /* raised to unwind an aborted attempt */
 extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
 
-/* Injected aborts: a test hook. Chance of one in 2^32 a barrier. */
+/* Injected aborts and delays: test hooks. Chances in 2^32, of an abort at each barrier of
+ * a first attempt, of a delay of at most so many microseconds at each barrier and at each
+ * step of a commit or rollback. */
 extern uint32_t stm_inject_rate;
+extern uint32_t stm_delay_rate, stm_delay_limit;
 extern int stm_barriers_off;            /* another: show what breaks without barriers */
 
 /* descriptor, in transaction.c */
@@ -246,6 +355,7 @@ int lock_intent_read(Tx *tx, Cell c);
 int lock_intent_write(Tx *tx, Cell c);
 int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
+bool has_inserted(Tx *tx, Cell container);
 void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
@@ -288,6 +398,7 @@ typedef struct {
 bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
 
 int stm_attention(Tx *tx);
+void stm_delay(Tx *tx);
 int contend(Tx *tx, const Conflict *c, int event, const char *other_place);
 void reservation_end(Tx *tx);
 bool find_reservation(Tx *tx, Conflict *c);
@@ -321,11 +432,19 @@ check_doomed(Tx *tx)
     return 0;
 }
 
+/* Another thread may come in here; where that would be rare, tests make it likely. */
+static inline void
+interruptible(Tx *tx)
+{
+    if (UNLIKELY(stm_delay_rate != 0))
+        stm_delay(tx);
+}
+
 /* undo.c */
 Undo *undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old);
 void undo_rollback(Tx *tx);
 void undo_forget(Tx *tx, Py_ssize_t from);
-void order_inserted_keys(Tx *tx);
+void order_inserted_keys(Tx *tx, const void *place);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);
@@ -360,20 +479,23 @@ int types_register(PyTypeObject *type, int kind);
 void types_set_probe(PyTypeObject *python_class);
 bool is_python_class(PyTypeObject *type);
 
-static inline Kind
-kind_of(Tx *tx, PyObject *obj)
+static inline TypeEntry *
+type_entry(Tx *tx, PyTypeObject *t)
 {
-    PyTypeObject *t = Py_TYPE(obj);
     TypeEntry *e = &tx->types[((uintptr_t)t >> 5) % TYPE_CACHE];
     if (LIKELY(e->type == t && e->version == t->tp_version_tag && e->version != 0))
-        return e->kind;
+        return e;
     Kind k = classify(t);
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
-    e->type = t;
-    e->version = t->tp_version_tag;
-    e->kind = k;
-    return k;
+    *e = (TypeEntry){t, t->tp_version_tag, k, false};
+    return e;
+}
+
+static inline Kind
+kind_of(Tx *tx, PyObject *obj)
+{
+    return type_entry(tx, Py_TYPE(obj))->kind;
 }
 
 /* access.c */
@@ -383,6 +505,7 @@ int open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw);
 int open_whole_read(Tx *tx, PyObject *obj);
 int open_deep_read(Tx *tx, PyObject *obj, int depth);
 int open_iter(Tx *tx, PyObject *obj);
+int open_mapping(Tx *tx, PyObject *obj);
 int open_struct(Tx *tx, PyObject *obj);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
@@ -396,6 +519,7 @@ int open_cell_read(Tx *tx, PyObject *cell);
 int open_cell_write(Tx *tx, PyObject *cell);
 int open_context(Tx *tx, PyObject *ctx);
 int open_exception(Tx *tx, PyObject *exception);
+int open_exception_group(Tx *tx, PyObject *exception, int depth);
 int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
 int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
 int exclusive_for(Tx *tx, const char *what, PyObject *obj);
@@ -460,6 +584,7 @@ struct Transaction {
     PyObject *function, *args;
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     uint64_t age;
+    uint64_t commit_number;     /* place in the order of commits; 0: not committed */
     _Atomic int done;
     _Atomic int awaited;        /* somebody may be waiting for its commit */
     int attempts;
@@ -471,11 +596,13 @@ int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
 int run_prepared(Tx *tx);
 void tx_abort(Tx *tx);
+void forget_past(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {
     tx->live = state_of(tx) != TX_IDLE && tx->paused == 0;
+    tx->open = tx->live && tx->grade != GRADE_EXCLUSIVE && !stm_barriers_off;
 }
-static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = 0; }
+static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
 
 /* proflog.c */

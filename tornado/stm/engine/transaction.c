@@ -23,22 +23,23 @@ Tx *_Atomic stm_threads[MAX_THREADS];
 _Atomic int stm_thread_limit = 1;
 _Atomic uint64_t stm_next_age = 1;
 PyObject *stm_Abort;
-uint32_t stm_inject_rate;
+uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
 uint64_t stm_inject_seed;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
 
 static PyMutex slots_lock;
-static bool slot_used[MAX_THREADS];
+static _Atomic bool slot_used[MAX_THREADS];
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
 /* A descriptor outlives its thread, since others may be looking at it, and
- * serves the next thread that comes. */
+ * serves the next thread that comes: which sees all that this one wrote there,
+ * because the flag is released here and acquired there. */
 static void
 on_thread_exit(void *p)
 {
-    slot_used[((Tx *)p)->slot] = false;
+    atomic_store_explicit(&slot_used[((Tx *)p)->slot], false, memory_order_release);
 }
 
 /* Only the thread that forked lives on in the child. */
@@ -56,7 +57,7 @@ in_child(void)
         atomic_store(&tx->reserved, 0);
         tx->n_owned = 0;
         memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
-        slot_used[i] = false;
+        atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
     orec_after_fork();
@@ -78,7 +79,7 @@ stm_thread_tx(void)
     pthread_once(&exit_once, make_exit_key);
     PyMutex_Lock(&slots_lock);
     int slot = 1;
-    while (slot < MAX_THREADS && slot_used[slot])
+    while (slot < MAX_THREADS && atomic_load_explicit(&slot_used[slot], memory_order_acquire))
         slot++;
     if (slot == MAX_THREADS) {
         PyMutex_Unlock(&slots_lock);
@@ -103,9 +104,10 @@ stm_thread_tx(void)
         if (atomic_load(&stm_thread_limit) <= slot)
             atomic_store(&stm_thread_limit, slot + 1);
     }
-    slot_used[slot] = true;
+    atomic_store_explicit(&slot_used[slot], true, memory_order_relaxed);
     PyMutex_Unlock(&slots_lock);
     tx->thread_id = PyThread_get_thread_ident();
+    tx->tid = _Py_ThreadId();
     tx->inject_state = (stm_inject_seed + slot) * 0x9E3779B97F4A7C15ull | 1;
     pthread_setspecific(exit_key, tx);
     stm_self = tx;
@@ -120,14 +122,17 @@ tx_begin(Tx *tx, uint64_t age, int grade)
 {
     tx->tstate = PyThreadState_Get();
     atomic_store_explicit(&tx->age, age, memory_order_relaxed);
-    atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || tx->releasing, memory_order_relaxed);
+    atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing,
+                          memory_order_relaxed);
     tx->cause = CAUSE_DOOMED;
+    tx->paused = 0;
+    tx->stamp++;
+    tx->constructing = NULL;
     if (UNLIKELY(grade != GRADE_NONE))
         begin_inevitable(tx, grade);
     else
         pass_gate(tx);
-    tx->live = 1;
-    tx->paused = 0;
+    tx_set_live(tx);
 }
 
 /* Let all locks go. Marks fall with the epoch; waiters watch the serial. */
@@ -139,12 +144,17 @@ tx_end(Tx *tx)
         reservation_end(tx);
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed) + 1;
     if (epoch > EPOCH_MAX) {
-        memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+        /* Others may be reading: to them the transaction is over from here on (as in
+         * mark_place()). */
+        for (size_t i = 0; i < (size_t)MARK_BUCKETS * MARK_WAYS; i++)
+            atomic_store_explicit(&tx->marks[i], 0, memory_order_release);
         epoch = 1;
     }
     atomic_store_explicit(&tx->ticket, 0, memory_order_release);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
-    tx->live = 0;
+    tx->live = tx->open = 0;
+    Py_CLEAR(tx->births[0]);
+    Py_CLEAR(tx->births[1]);
     atomic_store_explicit(&tx->status, (serial_of(tx) + 1) << STATE_BITS | TX_IDLE, memory_order_release);
     inevitable_end(tx);
     wake(tx->slot, PARK_OTHERS);
@@ -219,6 +229,15 @@ release(Tx *tx, int after)
     Py_CLEAR(tx->fresh);
 }
 
+/* An exclusive transaction is never rolled back. What it keeps for that would only
+ * keep objects alive: their finalizers run now, in the transaction. */
+void
+forget_past(Tx *tx)
+{
+    undo_forget(tx, 0);
+    Py_CLEAR(tx->fresh);
+}
+
 int
 tx_commit(Tx *tx)
 {
@@ -233,11 +252,13 @@ tx_commit(Tx *tx)
         }
     }
     take_ticket(tx);
-    tx_pause(tx);
-    order_inserted_keys(tx);
-    tx_resume(tx);
+    if (tx->txn != NULL)
+        tx->txn->commit_number = atomic_load(&tx->ticket);
+    interruptible(tx);
+    order_inserted_keys(tx, NULL);
     run_deferred(tx);
-    tx->commits++;
+    interruptible(tx);
+    count_one(&tx->commits);
     log_if(tx, LOG_COMMIT);
     history(tx, DID_COMMIT, atomic_load(&tx->ticket), 0);
     if (tx->txn != NULL) {
@@ -257,7 +278,7 @@ tx_abort(Tx *tx)
     tx_pause(tx);
     contention_clear_async(tx);
     undo_rollback(tx);
-    tx->aborts++;
+    count_one(&tx->aborts);
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
     tx->paused = 0;
@@ -400,6 +421,13 @@ transaction_get_age(PyObject *self, void *closure)
     return PyLong_FromUnsignedLongLong(((Transaction *)self)->age);
 }
 
+static PyObject *
+transaction_get_commit_number(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(((Transaction *)self)->commit_number);
+}
+
 static PyMethodDef transaction_methods[] = {
     {"run", transaction_run, METH_NOARGS,
      PyDoc_STR("run($self, /)\n--\n\nRun to the commit on this thread; return or raise what the "
@@ -409,6 +437,8 @@ static PyMethodDef transaction_methods[] = {
 
 static PyGetSetDef transaction_getset[] = {
     {"done", transaction_get_done, NULL, PyDoc_STR("has been committed"), NULL},
+    {"commit_number", transaction_get_commit_number, NULL,
+     PyDoc_STR("place in a serial order that explains what it saw; 0 before its commit"), NULL},
     {"age", transaction_get_age, NULL, PyDoc_STR("position in the order of creation; smaller is older"), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

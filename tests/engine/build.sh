@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds the stress program of the engine's algorithms:  build.sh PYTHON OUTPUT [COMPILER FLAG...]
+#
+# PYTHON says where the interpreter's headers are.  What the engine calls of the interpreter and the stand-in does not
+# have becomes a stub that fails.
+
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+engine=$here/../../tornado/stm/engine
+python=$1 output=$2
+shift 2
+CC=${CC:-cc}
+
+headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+flags=(-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-strict-aliasing -pthread -DPy_BUILD_CORE_MODULE=1
+       -I"$engine" -I"$here" -isystem "$headers" -isystem "$headers/internal" "$@")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pids=()
+for file in orec contention transaction undo proflog history; do
+    "$CC" "${flags[@]}" -include "$here/jitter.h" -c "$engine/$file.c" -o "$work/$file.o" &
+    pids+=($!)
+done
+for file in interpreter stress; do
+    "$CC" "${flags[@]}" -c "$here/$file.c" -o "$work/$file.o" &
+    pids+=($!)
+done
+for pid in "${pids[@]}"; do
+    wait "$pid"
+done
+
+nm --defined-only -g "$work"/*.o | awk 'NF == 3 {print $3}' | sort -u >"$work/defined"
+nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|generator_)' | sort -u |
+    comm -23 - "$work/defined" >"$work/missing"
+{
+    echo '#include <stdio.h>'
+    echo '#include <stdlib.h>'
+    while read -r name; do
+        echo "void $name(void) { fprintf(stderr, \"FAILED: the engine calls $name, which the stand-in lacks\\n\"); abort(); }"
+    done <"$work/missing"
+} >"$work/missing.c"
+"$CC" "${flags[@]}" -fno-builtin -w -c "$work/missing.c" -o "$work/missing.o"
+"$CC" "${flags[@]}" "$work"/*.o -o "$output"

@@ -1,0 +1,49 @@
+/* A stand-in for the interpreter: as much of it as the engine's algorithms call (see interpreter.c). */
+#ifndef INTERPRETER_H
+#define INTERPRETER_H
+
+#include "stm.h"
+
+#include "internal/pycore_dict.h"
+#include "internal/pycore_tstate.h"
+
+/* Each thread that runs transactions calls these around its work. */
+void thread_begin(uint64_t seed);
+void thread_end(void);
+
+/* Where the real interpreter would look at its eval breaker: stand still while another
+ * thread has stopped the world; -1 if another thread has sent an exception. */
+int safe_point(void);
+
+/* From here on the thread seems to be in instrumented code that runs no barrier, or not. */
+void enter_plain_loop(void);
+void leave_plain_loop(void);
+
+/* A random number of this thread, apart from those that decide what transactions do. */
+uint32_t thread_random(void);
+
+/* Objects are counted by reference like any other; immortal ones are not. */
+void *object_new(PyTypeObject *type, size_t size);
+void *object_new_immortal(PyTypeObject *type, size_t size);
+extern _Atomic long objects_alive;
+
+/* A callable object: object_new(&Native_Type, sizeof(Native) or more). */
+typedef struct Native {
+    PyObject_HEAD
+    PyObject *(*call)(struct Native *self);
+} Native;
+extern PyTypeObject Native_Type;
+extern PyObject *no_arguments;
+
+/* A dict whose keys are compared by identity; it holds DICT_ROOM entries at most, dead ones too. */
+#define DICT_ROOM 256
+PyObject *dict_new_immortal(void);
+
+/* Pending exception of this thread. */
+bool exception_is(PyTypeObject *type);
+extern PyTypeObject Abort_Type, Failure_Type;
+
+/* Report and end the process with a failure. */
+_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,112 @@
+"""The order of a dict's keys is that of a serial run, for whoever looks: also for the one that has inserted some itself."""
+
+import _thread
+import threading
+
+import pytest
+
+from tornado.stm import core
+
+if not core.PARALLEL:
+    pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
+
+from tornado.stm.instrument import trusted
+
+core.activate()
+
+TIMEOUT = 10
+
+
+def run(function, *args):
+    return core.Transaction(function, args).run()
+
+
+class Overtaking:
+    """Another transaction commits, on a thread of its own, while the first attempt of this one is open.
+
+    In a serial run the other one is the earlier.
+    """
+
+    def __init__(self, other, *args):
+        self.transaction = core.Transaction(other, args)
+        self.over = threading.Lock()
+        self.over.acquire()
+
+    @trusted
+    def run_other(self):
+        self.transaction.run()
+        self.over.release()
+
+    @trusted
+    def happens(self):
+        if not self.transaction.done and not core.is_exclusive():
+            _thread.start_new_thread(self.run_other, ())
+            assert self.over.acquire(timeout=TIMEOUT)
+
+
+def put(table, key):
+    table[key] = key
+
+
+def test_keys_inserted_before_and_after_going_exclusive():
+    def insert(table):
+        table["a"] = 1
+        core.exclusive("a test")
+        table["b"] = 2
+
+    table = {}
+    run(insert, table)
+    assert list(table) == ["a", "b"]
+
+
+def test_keys_inserted_before_going_exclusive_come_after_those_of_earlier_commits():
+    seen = []
+
+    def insert(table, overtaking):
+        table["a"] = 1
+        overtaking.happens()
+        core.exclusive("a test")
+        seen.append(list(table))
+        table["b"] = 2
+
+    table = {}
+    run(insert, table, Overtaking(put, table, "other"))
+    assert list(table) == ["other", "a", "b"]
+    assert seen == [["other", "a"]]
+
+
+
+def test_who_inserted_sees_the_order_of_commits():
+    def insert(table, overtaking):
+        table["a"] = 1
+        overtaking.happens()
+        return [*table]
+
+    table = {}
+    seen = run(insert, table, Overtaking(put, table, "other"))
+    assert seen == list(table) == ["other", "a"]
+
+
+def test_who_inserted_pops_its_own_key():
+    def insert(table, overtaking):
+        table["a"] = 1
+        overtaking.happens()
+        return table.popitem()
+
+    table = {}
+    assert run(insert, table, Overtaking(put, table, "other")) == ("a", 1)
+    assert list(table) == ["other"]
+
+
+def test_a_key_deleted_and_put_back_by_who_inserted_another():
+    def change(table, overtaking):
+        table["a"] = 1
+        overtaking.happens()
+        del table["old"]
+        seen = list(table)
+        table["old"] = 2
+        return seen
+
+    table = {"old": 0}
+    assert run(change, table, Overtaking(put, table, "other")) == ["other", "a"]
+    assert list(table) == ["other", "a", "old"]

@@ -1,0 +1,110 @@
+"""The serializability oracle: what random programs do in parallel is what they do one after the other."""
+
+import importlib.util
+import os
+import random
+from operator import methodcaller
+from pathlib import Path
+from types import CodeType
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as hypothesis_seed
+from hypothesis import strategies as st
+
+from tornado.stm import core, testing
+
+core.activate()
+
+HERE = Path(__file__).resolve().parent
+
+
+def load(name):
+    """A module of operations of its own: the one that transactions run gets barriers, the one for replays none."""
+    spec = importlib.util.spec_from_file_location(name, HERE / "apps" / "operations.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+concurrent, plain = load("operations"), load("plain_operations")
+
+
+def strategy_of(argument):
+    return st.sampled_from(list(concurrent.PURSES)) if argument in PURSE_ARGUMENTS else st.integers(0, 7)
+
+
+PURSE_ARGUMENTS = ("source", "target", "first", "second")
+STEPS = [
+    (name, *map(strategy_of, function.__code__.co_varnames[1 : function.__code__.co_argcount]))
+    for name, function in concurrent.OPERATIONS.items()
+]
+
+
+def check(program, seed, **options):
+    """Raise an AssertionError unless this run of the program is what it would be one after the other."""
+    run = testing.run_concurrently(concurrent.Heap, calls_of(program, concurrent), seed=seed, **options)
+    calls = calls_of(program, plain)
+    testing.judge(run, testing.replay(plain.Heap, calls, run.order), calls, seed, methodcaller("observe"))
+
+
+def calls_of(program, module):
+    return [(getattr(module, way), *steps) for way, *steps in program]
+
+
+def names_in(code):
+    """The names that the code, and code nested in it, refers to."""
+    nested = [names_in(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return set(code.co_names).union(*nested)
+
+
+#: the operations that have to do with each part of the heap: those of a program must meet, or nothing can go wrong
+POOLS = [
+    pool
+    for part in sorted(vars(concurrent.Heap()))
+    if (pool := [step for step in STEPS if part in names_in(concurrent.OPERATIONS[step[0]].__code__)])
+]
+PROGRAMS = st.lists(st.sampled_from(POOLS), min_size=1, max_size=2).flatmap(
+    lambda pools: testing.programs(sum(pools, []), ways=("perform", "perform_all"))
+)
+#: combinations of (threads, aborts, delays); which one a program gets depends on its seed
+SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02), (4, 0.05, 0.01), (6, 0, 0.1)]
+
+
+def run_programs(count, seed, tries):
+    """Let hypothesis make that many programs; the message of a failure shows the smallest one that it found.
+
+    Threads do not do the same again.  So once a program has failed, it and its smaller variants get more `tries`.
+    """
+    failed = False
+
+    @hypothesis_seed(seed)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=(Phase.generate, Phase.shrink), print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(PROGRAMS, st.integers(0, 2**16))
+    def run(program, seed):
+        nonlocal failed
+        threads, aborts, delays = SCHEDULES[seed % len(SCHEDULES)]
+        for attempt in range(tries if failed else 1):
+            try:
+                check(program, seed + attempt, threads=threads, aborts=aborts, delays=delays)
+            except AssertionError:
+                failed = True
+                raise
+
+    run()
+
+
+def test_random_programs_are_serializable():
+    run_programs(200, seed=1, tries=30)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_random_programs_are_serializable():
+    """SERIALIZABILITY_SEED=n and SERIALIZABILITY_PROGRAMS=n run others, or more."""
+    seed = int(os.environ.get("SERIALIZABILITY_SEED", random.randrange(2**32)))
+    print("seed", seed)
+    run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 10000)), seed=seed, tries=100)
