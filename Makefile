@@ -1,4 +1,4 @@
-.PHONY: help setup build test primes bench-engine clean
+.PHONY: help setup build test sanitize primes bench-engine clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -11,6 +11,9 @@ build:                ## compile the engine in place (STM_SANITIZE=address or th
 
 test: setup           ## run the tests, but for the long ones
 	@.venv/bin/python -m pytest -q
+
+sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
+	@scripts/sanitize.sh
 
 primes: setup         ## run the primes benchmark on every interpreter there is
 	@.venv/bin/python -m stm_bench primes

@@ -28,16 +28,21 @@ COMPILE = [
     "-ftls-model=initial-exec",  # a thread's transaction is one load away, without a call
     "-DPy_BUILD_CORE_MODULE=1",  # frames and generators are only in CPython's internal headers
 ]
+SANITIZERS = {  # by the value of STM_SANITIZE
+    "": [],
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"],
+    "thread": ["-fsanitize=thread", "-fno-omit-frame-pointer", "-g"],
+}
 
 
 def engine():
     """The compiled core: only where threads run in parallel, so that other interpreters need no compiler."""
     if not (SOURCES and sysconfig.get_config_var("Py_GIL_DISABLED") and sys.version_info >= (3, 14)):
         return []
-    sanitizer = os.environ.get("STM_SANITIZE")
-    if sanitizer not in (None, "", "address", "thread"):
+    sanitizer = os.environ.get("STM_SANITIZE", "")
+    if sanitizer not in SANITIZERS:
         sys.exit(f"STM_SANITIZE is {sanitizer!r}: it can be 'address' or 'thread'")
-    sanitize = [f"-fsanitize={sanitizer}", "-fno-omit-frame-pointer", "-g"] if sanitizer else []
+    sanitize = SANITIZERS[sanitizer]
     return [
         Extension(
             "tornado.stm._engine",

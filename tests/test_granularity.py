@@ -98,6 +98,13 @@ def put(key, value=1):
     return put
 
 
+def delete(key):
+    def delete(d, *_):
+        del d[key]
+
+    return delete
+
+
 def get(key):
     def get(d, *_):
         return d[key]
@@ -178,6 +185,14 @@ SIDE_BY_SIDE = {
     "different keys of a dict subclass": (lambda: (Counter("ab"),), put("a"), put("b")),
     "different elements added": (numbers, lambda s: s.add("a"), lambda s: s.add("b")),
     "one element added, another looked for": (numbers, lambda s: s.add("a"), lambda s: 2 in s),
+    "different keys deleted": (table, delete(1), delete(2)),
+    "one key deleted, another inserted": (table, delete(1), put("new")),
+    "one key deleted, another overwritten": (table, delete(1), put(2)),
+    "one key deleted, another read": (table, delete(1), get(2)),
+    "one key popped, another looked for": (table, lambda d: d.pop(1), lambda d: "x" in d),
+    "a key popped that is not there, another inserted": (table, lambda d: d.pop("x", None), put("new")),
+    "one key popped, setdefault of another": (table, lambda d: d.pop(1), lambda d: d.setdefault("new", 1)),
+    "different keys of a defaultdict deleted": (lambda: (defaultdict(list, {1: [], 2: []}),), delete(1), delete(2)),
     "different elements discarded": (numbers, lambda s: s.discard(1), lambda s: s.discard(2)),
     "different lists appended to": (make_two_lists, lambda a, b: a.append(1), lambda a, b: b.append(1)),
     "different deques": (lambda: (deque(), deque()), lambda a, b: a.append(1), lambda a, b: b.append(1)),
@@ -214,6 +229,12 @@ CONFLICTING = {
     "the same key, equal but of another type": (table, put(1), put(1.0)),
     "an absent key looked for": (table, lambda d: "new" in d, put("new")),
     "an absent key got": (table, lambda d: d.get("new"), put("new")),
+    "the same key deleted": (table, delete(1), delete(1)),
+    "a key deleted and read": (table, delete(1), lambda d: d.get(1)),
+    "a key deleted and put": (table, delete(1), put(1)),
+    "a key popped that is not there, and put": (table, lambda d: d.pop("x", None), put("x")),
+    "a key deleted, the dict iterated": (table, delete(1), loop),
+    "a key deleted, the length asked for": (table, delete(1), len),
     "a missing key of a defaultdict": (lambda: (defaultdict(list),), lambda d: d["a"], lambda d: d["a"]),
     "the same element": (numbers, lambda s: s.add("a"), lambda s: s.add("a")),
     "an absent element looked for": (numbers, lambda s: "a" in s, lambda s: s.add("a")),

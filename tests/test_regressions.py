@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import types
+import warnings
 import weakref
 
 import pytest
@@ -501,3 +502,66 @@ def test_what_a_rolled_back_generator_had_made_does_not_act_when_it_dies():
         assert alive.value == 0
     next(generator)
     assert alive.value == 1
+
+
+def test_a_function_too_long_to_instrument_runs_alone():
+    """Programs make such functions: namedtuple with thousands of fields."""
+    terms = 30_000
+    function = eval("lambda x: " + " + ".join(["x"] * terms))
+
+    def step():
+        return function(2), core.is_exclusive()
+
+    assert run(step) == (2 * terms, True)
+    assert not function.__code__.co_flags & _engine.CO_INSTRUMENTED
+
+
+def in_a_cycle(obj):
+    """Refer to the object from a cycle of references, so that only the garbage collector finds out that it died."""
+    box = Box(obj)
+    box.cycle = box
+
+
+def test_coroutines_of_an_aborted_attempt_are_not_missed(monkeypatch):
+    missed = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_: missed.append(str(message)))
+
+    async def coroutine():
+        pass
+
+    def step():
+        in_a_cycle(coroutine())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert aborted_once(step)
+        gc.collect()
+        assert missed == []
+        run(step)
+        gc.collect()
+        assert len(missed) == 1 and "was never awaited" in missed[0]
+
+
+def test_objects_of_an_aborted_attempt_are_not_finalized():
+    finalized = []
+
+    class Dies:
+        def __del__(self):
+            finalized.append(self)
+
+    class Initialized(Dies):
+        def __init__(self):
+            self.value = 1
+
+    def step():
+        in_a_cycle(Dies())
+        in_a_cycle(Initialized())
+        in_a_cycle(Dies.__new__(Dies))
+        in_a_cycle(object.__new__(Dies))
+
+    assert aborted_once(step)
+    gc.collect()
+    assert finalized == []
+    run(step)
+    gc.collect()
+    assert len(finalized) == 4

@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pids=()
-for file in orec contention transaction undo proflog history; do
+for file in orec contention transaction undo order proflog history; do
     "$CC" "${flags[@]}" -include "$here/jitter.h" -c "$engine/$file.c" -o "$work/$file.o" &
     pids+=($!)
 done
@@ -31,7 +31,7 @@ for pid in "${pids[@]}"; do
 done
 
 nm --defined-only -g "$work"/*.o | awk 'NF == 3 {print $3}' | sort -u >"$work/defined"
-nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|generator_)' | sort -u |
+nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|dict_|generator_)' | sort -u |
     comm -23 - "$work/defined" >"$work/missing"
 {
     echo '#include <stdio.h>'

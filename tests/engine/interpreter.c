@@ -255,16 +255,25 @@ PyMutex_Unlock(PyMutex *m)
     __atomic_store_n(&m->_bits, 0, __ATOMIC_RELEASE);
 }
 
+/* The section that this thread is in; the same object may be locked again inside. */
+static _Thread_local PyMutex *in_section;
+
 void
 PyCriticalSection_Begin(PyCriticalSection *section, PyObject *object)
 {
-    section->_cs_mutex = &object->ob_mutex;
+    section->_cs_mutex = NULL;
+    if (in_section == &object->ob_mutex)
+        return;
     PyMutex_Lock(&object->ob_mutex);
+    section->_cs_mutex = in_section = &object->ob_mutex;
 }
 
 void
 PyCriticalSection_End(PyCriticalSection *section)
 {
+    if (section->_cs_mutex == NULL)
+        return;
+    in_section = NULL;
     PyMutex_Unlock(section->_cs_mutex);
 }
 
@@ -554,7 +563,7 @@ dict_new_immortal(void)
 }
 
 static PyDictUnicodeEntry *
-dict_find(PyDictObject *d, PyObject *key)
+entry_of(PyDictObject *d, PyObject *key)
 {
     PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(d->ma_keys);
     for (Py_ssize_t i = 0; i < d->ma_keys->dk_nentries; i++) {
@@ -573,11 +582,21 @@ dict_count(PyDictObject *d, int change)
 int
 PyDict_GetItemRef(PyObject *dict, PyObject *key, PyObject **value)
 {
-    PyMutex_Lock(&dict->ob_mutex);
-    PyDictUnicodeEntry *e = dict_find((PyDictObject *)dict, key);
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
+    PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, key);
     *value = e ? Py_NewRef(e->me_value) : NULL;
-    PyMutex_Unlock(&dict->ob_mutex);
+    PyCriticalSection_End(&section);
     return e != NULL;
+}
+
+int
+PyDict_Contains(PyObject *dict, PyObject *key)
+{
+    PyObject *value;
+    int there = PyDict_GetItemRef(dict, key, &value);
+    Py_XDECREF(value);
+    return there;
 }
 
 int
@@ -585,8 +604,9 @@ PyDict_SetItem(PyObject *dict, PyObject *key, PyObject *value)
 {
     PyDictObject *d = (PyDictObject *)dict;
     PyObject *old = NULL;
-    PyMutex_Lock(&dict->ob_mutex);
-    PyDictUnicodeEntry *e = dict_find(d, key), *entries = DK_UNICODE_ENTRIES(d->ma_keys);
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
+    PyDictUnicodeEntry *e = entry_of(d, key), *entries = DK_UNICODE_ENTRIES(d->ma_keys);
     if (e != NULL)
         old = e->me_value;
     else {
@@ -605,7 +625,7 @@ PyDict_SetItem(PyObject *dict, PyObject *key, PyObject *value)
         dict_count(d, 1);
     }
     e->me_value = Py_NewRef(value);
-    PyMutex_Unlock(&dict->ob_mutex);
+    PyCriticalSection_End(&section);
     Py_XDECREF(old);
     return 0;
 }
@@ -614,14 +634,15 @@ int
 PyDict_Pop(PyObject *dict, PyObject *key, PyObject **value)
 {
     PyObject *old = NULL;
-    PyMutex_Lock(&dict->ob_mutex);
-    PyDictUnicodeEntry *e = dict_find((PyDictObject *)dict, key);
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
+    PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, key);
     if (e != NULL) {
         old = e->me_value;
         e->me_value = NULL;
         dict_count((PyDictObject *)dict, -1);
     }
-    PyMutex_Unlock(&dict->ob_mutex);
+    PyCriticalSection_End(&section);
     int found = old != NULL;
     if (value != NULL)
         *value = old;
@@ -643,7 +664,8 @@ PyDict_Items(PyObject *dict)
 {
     PyDictObject *d = (PyDictObject *)dict;
     PyObject *items = PyList_New(0);
-    PyMutex_Lock(&dict->ob_mutex);
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
     PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(d->ma_keys);
     for (Py_ssize_t i = 0; i < d->ma_keys->dk_nentries; i++) {
         if (entries[i].me_value != NULL) {
@@ -652,6 +674,49 @@ PyDict_Items(PyObject *dict)
             Py_DECREF(pair);
         }
     }
-    PyMutex_Unlock(&dict->ob_mutex);
+    PyCriticalSection_End(&section);
     return items;
+}
+
+/* In the engine: dictkeys.c, for the layout with an index. */
+bool
+dict_swap_places(PyObject *dict, PyObject *a, Py_hash_t hash_a, PyObject *b, Py_hash_t hash_b)
+{
+    (void)hash_a;
+    (void)hash_b;
+    PyDictUnicodeEntry *ea = entry_of((PyDictObject *)dict, a), *eb = entry_of((PyDictObject *)dict, b);
+    if (ea == NULL || eb == NULL)
+        return false;
+    PyDictUnicodeEntry t = *ea;
+    *ea = *eb;
+    *eb = t;
+    return true;
+}
+
+Py_hash_t
+PyObject_Hash(PyObject *object)
+{
+    return (Py_hash_t)((uintptr_t)object >> 4);
+}
+
+/* Only placeholders in dicts are made so; they live as long as the thread that uses them. */
+PyObject *
+PyUnicode_FromFormat(const char *format, ...)
+{
+    (void)format;
+    static PyTypeObject text = {.tp_name = "str"};
+    return object_new_immortal(&text, sizeof(PyObject));
+}
+
+/* In the engine: born.c, for objects with finalizers; here there are none. */
+void
+born_never_was(Tx *tx)
+{
+    (void)tx;
+}
+
+void
+born_forget(Tx *tx)
+{
+    (void)tx;
 }

@@ -31,7 +31,7 @@
 
 #define GROUPS 24
 #define GROUP 4
-#define CROWDED_GROUPS 4
+#define CROWDED_GROUPS 5
 #define ACCOUNTS (GROUPS * GROUP)
 #define DICTS 3
 #define KEYS 24
@@ -85,7 +85,7 @@ typedef struct {
     Step steps[MAX_STEPS];
     bool irrevocable;
     int deferred, deferred_run;
-    bool inserted[DICTS];
+    bool inserted[DICTS], deleted[DICTS];
     int finalizers;
     struct { int where; Account was; } found[ACCOUNTS];
     int n_found;
@@ -318,32 +318,23 @@ dict_put(int d, int k)
 }
 
 static int
-dict_position(int d, int k)
-{
-    PyObject *items = PyDict_Items(dicts[d]);
-    int at = 0;
-    while (PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 0) != keys[k])
-        at++;
-    Py_DECREF(items);
-    return at;
-}
-
-static int
 dict_delete(int d, int k)
 {
     bool first;
     Tx *tx = self->tx;
-    if (locks_apply() && lock_exclusive(tx, cell_of(dicts[d], WHOLE), &first) < 0)
+    if (locks_apply() && (lock_intent_write(tx, cell_of(dicts[d], WHOLE)) < 0
+                          || (locks_apply() && lock_exclusive(tx, key_cell(d, k), &first) < 0)))
         return refused();
-    if (locks_apply())
-        order_inserted_keys(tx, dicts[d]);
     PyObject *old;
     if (PyDict_GetItemRef(dicts[d], keys[k], &old) == 0) {
         record(GET, d, k, 0, 0);
         return 0;
     }
-    if (locks_apply())
-        undo_push(tx, UNDO_DICT_DEL, dicts[d], keys[k], old)->n = dict_position(d, k);
+    if (locks_apply()) {
+        if (order_keep_place(tx, dicts[d], keys[k], old) < 0)
+            fail("no place kept");
+        self->deleted[d] = true;
+    }
     Py_DECREF(old);
     record(DELETE, d, k, 0, 0);
     PyDict_DelItem(dicts[d], keys[k]);
@@ -377,7 +368,8 @@ use_dict(void)
     int d = choose(DICTS), k = choose(KEYS);
     switch (choose(12)) {
     case 0:
-        return dict_scan(d);
+        /* What stands for keys that it has deleted is in the way. */
+        return self->deleted[d] ? 0 : dict_scan(d);
     case 1:
         return dict_delete(d, k);
     case 2: case 3: case 4: case 5: case 6:
@@ -586,6 +578,7 @@ begin_attempt(int transaction)
     w->n = w->n_found = w->deferred = w->deferred_run = w->finalizers = 0;
     w->irrevocable = w->tx->grade != GRADE_NONE;
     memset(w->inserted, 0, sizeof w->inserted);
+    memset(w->deleted, 0, sizeof w->deleted);
     if (w->tx->n_undo != 0)
         fail("transaction %d begins with an undo log", transaction);
     if (locks_apply())
@@ -807,6 +800,8 @@ check_rest(void)
         fail("%ld finalizers have run, not %ld", finalizers_run, due);
     for (int d = 0; d < DICTS; d++)
         alive += model_dicts[d].n;
+    for (int i = 1; i < MAX_THREADS; i++)
+        alive += stm_threads[i] != NULL && stm_threads[i]->placeholders != NULL;
     if (atomic_load(&objects_alive) != alive)
         fail("%ld objects are alive, not %ld", objects_alive, alive);
     printf("seed %lu, %d threads: %d commits, %ld aborts (at most %d of one), %ld exclusive, %ld loops stopped\n",
@@ -837,17 +832,22 @@ check_locks(void)
 
 /* ---- The run -------------------------------------------------------------------------------------------------------------- */
 
-/* Cells that meet in the tables: of one bucket more than it has ways, and two that no read mark can tell apart. */
+/* Cells that meet in the tables: of one bucket more than it has ways, and such that no read mark can tell apart. */
 static void
 choose_account_cells(void)
 {
     for (int i = 0; i < ACCOUNTS; i++)
         account_cells[i] = cell_of(accounts[i], WHOLE);
     Cell bucket = account_cells[0] & (OREC_BUCKETS - 1);
-    for (int i = 1; i < (CROWDED_GROUPS - 1) * GROUP; i++)
-        account_cells[i] = bucket | mix(seed + i) << 17;
-    for (int i = (CROWDED_GROUPS - 1) * GROUP; i < CROWDED_GROUPS * GROUP; i++)
-        account_cells[i] = (account_cells[i - GROUP] & 0xFFFFFFFFull) | mix(seed + i) << 32;
+    for (int i = 1; i < CROWDED_GROUPS * GROUP; i++) {
+        Cell random = mix(seed + i);
+        if (i < 3 * GROUP)
+            account_cells[i] = bucket | random << 17;
+        else if (i < 4 * GROUP)
+            account_cells[i] = (account_cells[i - GROUP] & 0xFFFFFFFFull) | random << 32;
+        else    /* the tag that stands for any, and its neighbours */
+            account_cells[i] = (mix(seed) & 0xFFFF) | (0xFFFFull - (i & 3)) << 16 | random << 32;
+    }
 }
 
 static void
@@ -911,6 +911,10 @@ watch(void *unused)
     (void)unused;
     uint64_t before = 0;
     for (int still = 0; !atomic_load(&finished); usleep(100000)) {
+        if (seed % 2 && still % 4 == 0)
+            log_close();
+        else if (seed % 2 && log_open("/dev/null") < 0)
+            fail("no log");
         uint64_t now = progress();
         still = now == before ? still + 1 : 0;
         before = now;
@@ -940,8 +944,6 @@ main(int argc, char **argv)
         fail("at most %d threads", MAX_THREADS / 2 - 1);
     set_up();
     stm_inject_rate = 0x100000000ull / 200;
-    if (seed % 2 && log_open("/dev/null") < 0)
-        fail("no log");
     pthread_t watchdog, threads[MAX_THREADS];
     pthread_create(&watchdog, NULL, watch, NULL);
     for (int i = 0; i < 2 * n_threads; i++)

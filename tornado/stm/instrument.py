@@ -184,6 +184,9 @@ SPECIAL_ATTRIBUTES = dict.fromkeys(
     ("__dict__", "__class__"), {"attr_read": "special_read", "attr_write": "special_write"}
 )
 
+#: bytes of code that a function may have to be instrumented
+LONGEST = 1 << 16
+
 NUMBER, INERT = "number", "inert"
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
@@ -222,13 +225,20 @@ def has_barriers(code):
 
 
 def instrument(function):
-    """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function."""
+    """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function.
+
+    Returns:
+        False if the code is so long that the work would take seconds; nothing is done then.
+    """
     code = function.__code__
     if has_barriers(code):
-        return
+        return True
+    if len(code.co_code) > LONGEST:
+        return False
     namespace = function.__globals__
     with _lock:
         function.__code__ = _instrumented(code, namespace)
+    return True
 
 
 def instrument_module_code(code, namespace):
@@ -358,6 +368,8 @@ class _Rewriter:
         self.out = []
         self.stack = []  # what is known of the topmost stack items, topmost last
         self.done = set()  # (barrier, variable, name) that has certainly run
+        self.opens = {}  # the same for barriers that had to be emitted -> how many
+        self.codes = {}  # id of a nested code object -> its instrumented form
         self.find_variables()
         self.find_blocks()
 
@@ -421,9 +433,9 @@ class _Rewriter:
         return getattr(builtins, name, None)
 
     def find_blocks(self):
-        """Cut the code into basic blocks, and find out what is certain when each is entered.
+        """Cut the code into basic blocks.
 
-        A fact is (what, variable, attribute): a barrier has run for the object that the variable has now, and as locks
+        What is certain at each place of the code is found block by block.  A fact is (what, variable, attribute): a barrier has run for the object that the variable has now, and as locks
         are held to the end of the transaction, it need not run again until the variable is stored or the activation
         suspends; or the variable is a number, or inert.  What holds at a block's entry is what holds at the end of
         every block that may come before it; an exception may come from any place of a block, so its handler is only
@@ -457,13 +469,17 @@ class _Rewriter:
             handlers[n] = [where[region.target] for region in active]
             if falls and n + 1 < len(self.blocks):
                 after[n].append(n + 1)
+        self.after, self.handlers = after, handlers
+
+    def find_facts(self, given):
+        """What is certain when each block is entered, if these facts are when the function is."""
         entry = [None] * len(self.blocks)  # None: not reached yet, so everything holds
-        entry[0] = frozenset()
+        entry[0] = given
         todo = [0]
         while todo:
             n = todo.pop()
             at_end, throughout = self.facts_of_block(*self.blocks[n], entry[n])
-            for successors, facts in ((after[n], at_end), (handlers[n], throughout)):
+            for successors, facts in ((self.after[n], at_end), (self.handlers[n], throughout)):
                 for successor in successors:
                     new = facts if entry[successor] is None else entry[successor] & facts
                     if new != entry[successor]:
@@ -647,26 +663,94 @@ class _Rewriter:
         )
 
     def result(self):
-        started = False
-        for i, item in enumerate(self.bytecode):
+        self.find_facts(frozenset())
+        start = next(i for i, item in enumerate(self.bytecode) if isinstance(item, Instr) and item.name == "RESUME") + 1
+        body = self.body(start, {})
+        given = self.worth_giving()
+        if given:
+            other = self.body_given(start, given)
+            light = Label()
+            location = self.bytecode[start - 1].location
+            self.out = []
+            self.emit_guard(given, light, location)
+            body = [*self.out, *body, light, *other]
+        self.find_facts(frozenset())
+        out = self.body(0, {}, start) + body
+        bytecode = self.bytecode
+        bytecode[:] = out
+        code = bytecode.to_code(
+            stacksize=self.code.co_stacksize + 2, compute_exception_stack_depths=False
+        )
+        return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
+
+    def worth_giving(self):
+        """The facts about arguments that are worth a second body of the function, which takes them for granted.
+
+        A barrier at the beginning (`opened`) tells whether they hold: a method that is called again and again for
+        the same objects, or for objects made in the same transaction, then does without all those barriers.
+        """
+        if self.suspends or len(self.bytecode) > LONGEST_DOUBLED:
+            return frozenset()
+        code = self.code
+        stored = {name for item in self.bytecode if isinstance(item, Instr) for name in _stored(item)}
+        constant = set(code.co_varnames[: code.co_argcount]) - stored
+        spared = {fact: count for fact, count in self.opens.items() if fact[1] in constant}
+        return frozenset(spared) if sum(spared.values()) >= FEWEST_SPARED else frozenset()
+
+    def body_given(self, start, given):
+        """The body where these facts are given, with labels and try blocks of its own."""
+        copies = {item: Label() for item in self.bytecode if isinstance(item, Label)}
+        for item in self.bytecode:
+            if isinstance(item, TryBegin):
+                copies[item] = TryBegin(copies[item.target], item.push_lasti, item.stack_depth)
+        copies.update((item, TryEnd(copies[item.entry])) for item in self.bytecode if isinstance(item, TryEnd))
+        self.find_facts(given)
+        return self.body(start, copies)
+
+    def emit_guard(self, given, light, location):
+        """Go to the light body if the facts hold."""
+        names = self.code.co_varnames
+        places = {}
+        for kind, variable, attribute in sorted(given):
+            places.setdefault(names.index(variable), []).append(barrier(kind, attribute))
+        self.out += (
+            Instr("LOAD_CONST", _guard(places), location=location),
+            Instr("UNARY_NEGATIVE", location=location),
+            Instr("POP_JUMP_IF_TRUE", light, location=location),
+        )
+
+    def body(self, start, copies, end=None):
+        """The instructions with barriers; `copies` stand in for labels and the ends of try blocks."""
+        self.out = []
+        self.opens = {}
+        for i in range(len(self.bytecode) if end is None else end):
+            item = self.bytecode[i]
             if i in self.entry:
                 self.done = set(self.entry[i])
                 self.stack.clear()
+            if i < start:
+                continue
             if not isinstance(item, Instr):
-                self.out.append(item)
+                self.out.append(copies.get(item, item))
                 continue
             if item.name == "LOAD_CONST" and isinstance(item.arg, types.CodeType):
-                nested = instrument_code(item.arg, self.shadowed, self.rebound, self.stable)
-                self.out.append(Instr("LOAD_CONST", nested, location=item.location))
+                self.out.append(Instr("LOAD_CONST", self.nested(item.arg), location=item.location))
                 self.stack.append(None)
                 continue
             if item.name == "RETURN_GENERATOR":
                 self.emit_barrier("born", self.handles_exceptions(), item.location)
+            known = self.known(1)
             chosen = self.choose(i, item)
             if chosen is not None:
                 self.emit_barrier(*chosen, item.location)
+                if chosen[0] in ("attr_read", "attr_write") and isinstance(known, tuple):
+                    fact = chosen[0], known[1], chosen[1]
+                    self.opens[fact] = self.opens.get(fact, 0) + 1
             self.track(i, item)
-            self.out.append(item)
+            if isinstance(item.arg, Label) and copies:
+                self.out.append(Instr(item.name, copies[item.arg], location=item.location))
+            else:
+                self.out.append(item)
             if item.name == "PUSH_EXC_INFO":
                 # A doomed transaction gets past no handler.
                 self.emit_barrier("handler", None, item.location)
@@ -674,17 +758,23 @@ class _Rewriter:
                 self.emit_barrier("got_iterator", None, item.location)
             elif item.name in DISPLAYS:
                 self.emit_barrier("made", None, item.location)
-            elif item.name == "RESUME" and self.makes_objects() and not started:
-                started = True
+            elif item.name == "RESUME" and self.makes_objects() and i + 1 == end:
                 self.emit_barrier("constructed", None, item.location)
-        bytecode = self.bytecode
-        bytecode[:] = self.out
-        code = bytecode.to_code(
-            stacksize=self.code.co_stacksize + 2, compute_exception_stack_depths=False
-        )
-        return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
+        return self.out
+
+    def nested(self, code):
+        if id(code) not in self.codes:
+            self.codes[id(code)] = instrument_code(code, self.shadowed, self.rebound, self.stable)
+        return self.codes[id(code)]
 
 
+def _guard(places):
+    """The barrier that tells whether these have all run for the arguments at these places (none is shared)."""
+    return _engine.make_barrier("opened", tuple((place, tuple(barriers)) for place, barriers in places.items()))
+
+
+#: a function gets a second body if that spares at least so many barriers, and is not longer than this
+FEWEST_SPARED, LONGEST_DOUBLED = 3, 200
 DISPLAYS = {"BUILD_LIST", "BUILD_MAP", "BUILD_SET"}
 SUBSCRIPT = next((i for i, (name, _) in enumerate(opcode._nb_ops) if name == "NB_SUBSCR"), -1)
 JUMP_NAMES = {opcode.opname[op] for op in JUMPS}

@@ -75,6 +75,7 @@ static PyMutex modules_lock;
 static ModuleDict *modules;         /* open addressing; dict == NULL is free */
 static size_t modules_cap, modules_used;
 static int watcher = -1;
+static PyObject *missing_name;      /* "__missing__" */
 
 static size_t
 module_find(PyObject *dict)
@@ -123,7 +124,8 @@ module_dicts_init(void)
     modules = PyMem_RawCalloc(modules_cap, sizeof(ModuleDict));
     watcher = PyDict_AddWatcher(on_dict_event);
     stm_exclusive_reasons = PyDict_New();
-    if (modules == NULL || watcher < 0 || stm_exclusive_reasons == NULL)
+    missing_name = PyUnicode_InternFromString("__missing__");
+    if (modules == NULL || watcher < 0 || stm_exclusive_reasons == NULL || missing_name == NULL)
         return -1;
     return 0;
 }
@@ -567,28 +569,40 @@ open_global_write(Tx *tx, PyObject *globals, PyObject *name)
     return u == NULL ? -1 : 0;
 }
 
-/* All of a container of keys, at `place`: now it can be seen in which order they are. */
-static int
-lock_whole_shared(Tx *tx, const void *place)
+/* A read mark that nobody conflicts with remembers that all of it is logged. */
+static bool
+snapshot_taken(Tx *tx, PyObject *obj)
 {
-    Cell whole = cell_of(place, WHOLE);
-    if (lock_shared_container(tx, whole) < 0)
-        return -1;
-    if (has_inserted(tx, whole))
-        order_inserted_keys(tx, place);
+    return marked(tx, cell_of(obj, SNAPSHOT_TAKEN), MODE_SHARED);
+}
+
+/* The transaction excludes others from changing the container. What stands for keys that
+ * it has deleted (order.c) is taken out before it looks at the whole, and it can be seen in which
+ * order the keys are that it has inserted. */
+static int
+settle_keys(Tx *tx, PyObject *obj)
+{
+    if (tx->n_placeholders > 0 && PyDict_Check(obj) && !snapshot_taken(tx, obj)) {
+        int hidden = order_hide_placeholders(tx, obj);
+        if (hidden < 0 || (hidden && lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0))
+            return -1;
+    }
+    if (has_inserted(tx, cell_of(obj, WHOLE)))
+        order_inserted_keys(tx, obj);
     return 0;
 }
 
 static int
-lock_whole_owned(Tx *tx, const void *place)
+lock_whole_shared(Tx *tx, PyObject *container)
+{
+    return lock_shared_container(tx, cell_of(container, WHOLE)) < 0 ? -1 : settle_keys(tx, container);
+}
+
+static int
+lock_whole_owned(Tx *tx, PyObject *container)
 {
     bool first;
-    Cell whole = cell_of(place, WHOLE);
-    if (lock_exclusive(tx, whole, &first) < 0)
-        return -1;
-    if (has_inserted(tx, whole))
-        order_inserted_keys(tx, place);
-    return 0;
+    return lock_exclusive(tx, cell_of(container, WHOLE), &first) < 0 ? -1 : settle_keys(tx, container);
 }
 
 /* ---- Whole objects ---------------------------------------------------------------------- */
@@ -599,8 +613,10 @@ static int
 open_all_attributes(Tx *tx, PyObject *dict)
 {
     PyDictValues *v = embedding_values(dict);
-    if (lock_whole_shared(tx, v) < 0)
+    if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
         return -1;
+    if (has_inserted(tx, cell_of(v, WHOLE)))
+        order_inserted_keys(tx, v);
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
         PyObject *name = DK_UNICODE_ENTRIES(keys)[i].me_key;
@@ -993,15 +1009,20 @@ key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
 static bool
 inserts_missing_keys(PyObject *dict)
 {
-    static PyObject *name;
     if (PyDict_CheckExact(dict))
         return false;
-    if (name == NULL)
-        name = PyUnicode_InternFromString("__missing__");
-    PyObject *m = _PyType_LookupRef(Py_TYPE(dict), name);
+    PyObject *m = _PyType_LookupRef(Py_TYPE(dict), missing_name);
     bool c_code = m != NULL && Py_IS_TYPE(m, &PyMethodDescr_Type);
     Py_XDECREF(m);
     return c_code;
+}
+
+/* All of it has been opened for reading, and no method makes items that are missed. */
+static void
+note_items(Tx *tx, PyObject *obj)
+{
+    if (opened(tx, obj, OPENED_READ))
+        note(tx, obj, OPENED_ITEMS, opened_at(tx, obj, OPENED_READ)->what & 1);
 }
 
 int
@@ -1013,11 +1034,17 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
     if (kind != KIND_DICT && kind != KIND_SET) {
         if (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_INSTANCE || kind == KIND_CLASS)
             return check_doomed(tx);
-        return open_whole_read(tx, obj);
+        if (open_whole_read(tx, obj) < 0)
+            return -1;
+        if (kind == KIND_LIST)
+            note_items(tx, obj);
+        return 0;
     }
     bool exact = PyDict_CheckExact(obj) || PySet_CheckExact(obj);
-    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)))
+    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ))) {
+        note_items(tx, obj);
         return check_doomed(tx);
+    }
     uint64_t bits;
     int h = hash_of(key, &bits);
     if (h == 0 && kind == KIND_SET && PyAnySet_Check(key))
@@ -1053,23 +1080,12 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
     return 0;
 }
 
-/* A read mark that nobody conflicts with remembers that all of it is logged. */
-static bool
-snapshot_taken(Tx *tx, PyObject *obj)
-{
-    return marked(tx, cell_of(obj, SNAPSHOT_TAKEN), MODE_SHARED);
-}
-
-/* Log a copy of the whole contents, once a transaction. The caller owns it. */
+/* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
 static int
-log_all(Tx *tx, PyObject *obj, Kind kind)
+log_contents(Tx *tx, PyObject *obj, Kind kind)
 {
-    if (tx->grade == GRADE_EXCLUSIVE)
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    if (snapshot_taken(tx, obj)) {
-        note_opened(tx, obj, OPENED_WRITE);
-        return 0;
-    }
     UndoKind undo;
     PyObject *copy;
     switch (kind) {
@@ -1106,9 +1122,17 @@ log_all(Tx *tx, PyObject *obj, Kind kind)
         return -1;
     Undo *u = undo_push(tx, undo, obj, NULL, copy);
     Py_DECREF(copy);
-    if (u == NULL || lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0)
+    return u == NULL ? -1 : lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
+}
+
+/* The same for one that this transaction owns, to do with it what it likes. */
+static int
+log_all(Tx *tx, PyObject *obj, Kind kind)
+{
+    if (log_contents(tx, obj, kind) < 0)
         return -1;
-    note_opened(tx, obj, OPENED_WRITE);
+    if (tx->grade != GRADE_EXCLUSIVE)
+        note_opened(tx, obj, OPENED_WRITE);
     return 0;
 }
 
@@ -1151,57 +1175,28 @@ open_whole_write(Tx *tx, PyObject *obj)
     }
 }
 
-/* Where the key stands among the others, or -1 with no exception if absent. */
-static Py_ssize_t
-position_of(PyObject *dict, PyObject *key, PyObject **actual)
-{
-    PyObject *k, *v;
-    Py_ssize_t pos = 0, n = 0, found = -1;
-    Py_BEGIN_CRITICAL_SECTION(dict);
-    while (PyDict_Next(dict, &pos, &k, &v)) {
-        if (k == key || (PyUnicode_CheckExact(k) && PyUnicode_CheckExact(key)
-                         ? PyUnicode_Equal(k, key)
-                         : PyObject_Hash(k) == PyObject_Hash(key)
-                               && PyObject_RichCompareBool(k, key, Py_EQ) == 1)) {
-            found = n;
-            *actual = Py_NewRef(k);
-            break;
-        }
-        n++;
-    }
-    Py_END_CRITICAL_SECTION();
-    PyErr_Clear();
-    return found;
-}
-
+/* The key of a dict that is about to be deleted, if it is there. */
 static int
-open_dict_delete(Tx *tx, PyObject *dict, PyObject *key)
+open_dict_delete(Tx *tx, PyObject *dict, PyObject *key, uint64_t bits)
 {
-    if (lock_whole_owned(tx, dict) < 0)
+    bool first;
+    if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
         return -1;
+    tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
-    PyObject *value;
-    int there = PyDict_GetItemRef(dict, key, &value);
-    if (there <= 0) {
-        if (there < 0 && PyErr_ExceptionMatches(stm_Abort))
-            return -1;
-        PyErr_Clear();
-        return 0;
-    }
-    PyObject *actual = NULL;
-    Py_ssize_t n = position_of(dict, key, &actual);
-    if (n < 0) {
-        Py_DECREF(value);
-        return log_all(tx, dict, KIND_DICT);
-    }
-    Undo *u = undo_push(tx, UNDO_DICT_DEL, dict, actual, value);
-    Py_DECREF(value);
+    if (marked(tx, cell_of(dict, WHOLE), MODE_SHARED))
+        return log_contents(tx, dict, KIND_DICT);   /* it has read the whole: nobody else writes there */
+    PyObject *actual, *value;
+    int there = dict_find(dict, key, &actual, &value);
+    if (there < 0)
+        return open_whole_write(tx, dict);
+    if (there == 0)
+        return undo_push(tx, UNDO_DICT_SET, dict, key, NULL) ? 0 : -1;
+    int r = order_keep_place(tx, dict, actual, value);
     Py_DECREF(actual);
-    if (u == NULL)
-        return -1;
-    u->n = n;
-    return 0;
+    Py_DECREF(value);
+    return r;
 }
 
 static int
@@ -1223,17 +1218,23 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
             return -1;
     }
     else if (del)
-        return open_dict_delete(tx, dict, key);
+        return open_dict_delete(tx, dict, key, bits);
     else if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
         return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict)
-        || (!first && key_is_logged(tx, dict, key)))
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
+        return 0;
+    bool logged = !first && key_is_logged(tx, dict, key);
+    if (logged && !tx->deletes_keys)
         return 0;
     PyObject *old = NULL;
     if (PyDict_GetItemRef(dict, key, &old) < 0) {
         if (PyErr_ExceptionMatches(stm_Abort))
             return -1;
         PyErr_Clear();
+    }
+    if (logged && old != NULL) {
+        Py_DECREF(old);
+        return 0;
     }
     Undo *u = undo_push(tx, UNDO_DICT_SET, dict, key, old);
     Py_XDECREF(old);

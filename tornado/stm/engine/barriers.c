@@ -85,7 +85,12 @@ open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj
     if (opened(tx, obj, b->what))
         return Py_None;
     Kind kind = kind_of(tx, obj);
-    bool attributes = (kind != KIND_INERT && kind != KIND_TUPLE) || is_python_class(Py_TYPE(obj));
+    bool attributes = is_python_class(Py_TYPE(obj));
+    if (!attributes && opener == open_attr_read
+        && (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_LIST || kind == KIND_DICT
+            || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_CLASS))
+        return Py_None;     /* their methods */
+    attributes |= kind != KIND_INERT && kind != KIND_TUPLE;
     if (attributes && captured(tx, obj, b->what))
         return Py_None;
     if (opener(tx, obj, b->operand) < 0)
@@ -137,6 +142,36 @@ BARRIER(constructed)
     return check_doomed(tx);
 }
 
+/* Have those barriers run for those local variables, which the operand has as ((place,
+ * (barrier, ...)), ...)? True: the instrumented function then goes on where it has none of
+ * these. Once the answer was yes for an object, it is found under this barrier's number. */
+static PyObject *
+opened_before(PyObject *self)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return Py_True;
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    PyObject *places = ((Barrier *)self)->operand;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
+        PyObject *entry = PyTuple_GET_ITEM(places, i);
+        PyObject *barriers = PyTuple_GET_ITEM(entry, 1);
+        _PyStackRef local = f->localsplus[PyLong_AsLong(PyTuple_GET_ITEM(entry, 0))];
+        if (PyStackRef_IsNull(local))
+            return Py_False;
+        PyObject *obj = PyStackRef_AsPyObjectBorrow(local);
+        uint32_t what = ((Barrier *)self)->what + (uint32_t)i;
+        if (LIKELY(opened(tx, obj, what)) || captured(tx, obj, what))
+            continue;
+        for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(barriers); j++) {
+            if (!opened(tx, obj, ((Barrier *)PyTuple_GET_ITEM(barriers, j))->what))
+                return Py_False;
+        }
+        note_opened(tx, obj, what);
+    }
+    return NOTHING_LEFT(tx) ? Py_True : Py_False;
+}
+
 /* Before RETURN_GENERATOR: tells the generator that this will make from older ones. The
  * frame of a function has no use of its f_locals. The operand: can it handle exceptions? */
 static PyObject *
@@ -146,7 +181,7 @@ born(PyObject *self)
     if (tx == NULL || !tx->open)
         return Py_None;
     PyObject **birth = &tx->births[((Barrier *)self)->operand == Py_True];
-    if (*birth == NULL && (*birth = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type)) == NULL)
+    if (*birth == NULL && (*birth = new_birth()) == NULL)
         return NULL;
     _PyInterpreterFrame *f = tx->tstate->current_frame;
     if (f->f_locals == NULL)
@@ -248,7 +283,6 @@ BARRIER(name_delete)
 BARRIER(unknown) { UNUSED_SITE; return exclusive_for(tx, "the instruction", name_operand); }
 BARRIER(handler) { UNUSED_SITE; UNUSED_NAME; return check_doomed(tx); }
 
-BARRIER(item_read) { UNUSED_NAME; return open_key_read(tx, operand(s, 2), operand(s, 1)); }
 BARRIER(item_write)
 {
     UNUSED_NAME;
@@ -317,7 +351,6 @@ BARRIER(contains)
         || open_iter(tx, container) < 0 ? -1 : 0;
 }
 
-BARRIER(iterate) { UNUSED_NAME; return open_iter(tx, operand(s, 1)); }
 BARRIER(mapping) { UNUSED_NAME; return open_mapping(tx, operand(s, 1)); }
 
 /* Before the return of an __iter__ or keys, which C code may call and go on with what it
@@ -351,6 +384,24 @@ BARRIER(got_iterator)
 }
 
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
+/* Like BARRIER, with a short way where this operand has been opened for that already. */
+#define QUICK_BARRIER(name, place, what) \
+    static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
+    static PyObject *name(PyObject *Py_UNUSED(self)) \
+    { \
+        Tx *tx = stm_self; \
+        if (tx == NULL || !tx->open) \
+            return Py_None; \
+        Site s = site(tx); \
+        if (LIKELY(opened(tx, operand(s, place), what)) && NOTHING_LEFT(tx)) \
+            return Py_None; \
+        return UNLIKELY(name##_work(tx, s) < 0) ? NULL : Py_None; \
+    } \
+    static int name##_work(Tx *tx, Site s)
+
+QUICK_BARRIER(item_read, 2, OPENED_ITEMS) { return open_key_read(tx, operand(s, 2), operand(s, 1)); }
+QUICK_BARRIER(iterate, 1, OPENED_READ) { return open_iter(tx, operand(s, 1)); }
+
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
 {
@@ -619,6 +670,27 @@ entering_call(void)
 
 #define MAX_STACK_ARGS 64
 
+/* Calls of C code that are frequent and simple. 1: this is not one. */
+static int
+before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
+{
+    PyObject *receiver = NULL;
+    if (PyCFunction_CheckExact(callable))
+        receiver = PyCFunction_GET_SELF(callable);
+    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && !PyStackRef_IsNull(at[1]))
+        receiver = PyStackRef_AsPyObjectBorrow(at[1]);
+    if (receiver == NULL)
+        return 1;
+    switch (plain_effect(callable, receiver)) {
+    case EFFECT_PURE:
+        return check_doomed(tx);
+    case EFFECT_LIST_APPEND:
+        return n == 1 ? open_list_append(tx, receiver) : 1;
+    default:
+        return 1;
+    }
+}
+
 /* callable, self or NULL, and n arguments lie from `at` upwards. */
 static int
 before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
@@ -629,6 +701,11 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     if (PyType_Check(callable) && type_entry(tx, (PyTypeObject *)callable)->simple_call) {
         tx->constructing = (PyTypeObject *)callable;
         return check_doomed(tx);
+    }
+    if (tx->open && kwnames == NULL) {
+        int result = before_simple_call(tx, callable, at, n);
+        if (result <= 0)
+            return result;
     }
     if (n >= MAX_STACK_ARGS)
         return exclusive_for(tx, "call with many arguments of", callable);
@@ -751,6 +828,7 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(constructed),
     ENTRY(made),
     ENTRY(born),
+    {"opened", opened_before},
     ENTRY(super_attr),
     ENTRY(global_read),
     ENTRY(global_write),
@@ -855,7 +933,8 @@ barrier_make(const char *name, PyObject *operand)
             PyUnicode_InternInPlace(&operand);
         b->operand = operand;
         b->name = barriers[i].name;
-        b->what = OPENED_NAMES + atomic_fetch_add(&made, 1);
+        uint32_t numbers = PyTuple_Check(operand) ? (uint32_t)PyTuple_GET_SIZE(operand) : 1;
+        b->what = OPENED_NAMES + atomic_fetch_add(&made, numbers);
         _Py_SetImmortal((PyObject *)b);
         return (PyObject *)b;
     }

@@ -39,6 +39,9 @@ lookup(const void *key)
     }
 }
 
+/* Of a class with a finalizer: its constructor is stood in for (born.c). */
+static const EffectEntry watched = {NULL, EFFECT_CREATES, NULL, NULL};
+
 static const void *
 key_of(PyObject *callable)
 {
@@ -49,6 +52,16 @@ key_of(PyObject *callable)
     if (Py_IS_TYPE(callable, &PyWrapperDescr_Type))
         return ((PyWrapperDescrObject *)callable)->d_base;
     return callable;
+}
+
+/* What a C function or method does, if nothing has to be put in its place and its
+ * receiver is of the type that it was declared for; else EFFECT_NONE. */
+int
+plain_effect(PyObject *callable, PyObject *receiver)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    bool plain = e->twin == NULL && (e->owner == NULL || Py_IS_TYPE(receiver, e->owner));
+    return plain ? e->effect : EFFECT_NONE;
 }
 
 /* ---- Objects created in this transaction ------------------------------------------ */
@@ -176,8 +189,9 @@ ensure_instrumented(Tx *tx, PyObject *func)
         PyErr_FormatUnraisable("tornado.stm: cannot instrument %R", func);
         return exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
     }
+    bool done = r == Py_True;
     Py_DECREF(r);
-    return 0;
+    return done ? 0 : exclusive_for(tx, "call of a very long function", NULL);
 }
 
 /* ---- C functions ---------------------------------------------------------------------- */
@@ -405,20 +419,25 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 
 /* ---- Classes ------------------------------------------------------------------------------ */
 
+static PyObject *init_name, *new_name, *call_name;
+
+int
+calls_init(void)
+{
+    init_name = PyUnicode_InternFromString("__init__");
+    new_name = PyUnicode_InternFromString("__new__");
+    call_name = PyUnicode_InternFromString("__call__");
+    return init_name == NULL || new_name == NULL || call_name == NULL ? -1 : 0;
+}
+
 static int
 before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 {
-    static PyObject *init_name, *new_name, *call_name;
     PyTypeObject *type = (PyTypeObject *)cls;
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
         return apply(tx, e, cls, a);
-    }
-    if (init_name == NULL) {
-        init_name = PyUnicode_InternFromString("__init__");
-        new_name = PyUnicode_InternFromString("__new__");
-        call_name = PyUnicode_InternFromString("__call__");
     }
     if (Py_TYPE(cls) != &PyType_Type) {
         PyObject *call = _PyType_LookupRef(Py_TYPE(cls), call_name);
@@ -431,6 +450,9 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         return exclusive_for(tx, "construction of", cls);
     if (classify(type) == KIND_UNKNOWN)
         return exclusive_for(tx, "construction of", cls);
+    bool watch = has_python_finalizer(type);
+    if (watch)
+        *entry = &watched;
     bool python_init = false;
     PyObject *names[2] = {init_name, new_name};
     for (int i = 0; i < 2; i++) {
@@ -447,8 +469,10 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             return -1;
     }
     if (python_init) {
-        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new)
+        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new && !watch) {
             type_entry(tx, type)->simple_call = true;
+            tx->constructing = type;
+        }
         return 0;
     }
     if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == KIND_DICT) {
@@ -496,6 +520,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__new__") == 0) {
             /* tuple.__new__(cls, ...): what the constructor of that type does. */
             const EffectEntry *type_entry = lookup(self);
+            if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
+                *entry = &watched;
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
@@ -534,9 +560,7 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         return apply(tx, e, callable, a);
     }
     if (is_python_class(Py_TYPE(callable))) {
-        PyObject *call_name = PyUnicode_InternFromString("__call__");
-        PyObject *call = call_name ? _PyType_LookupRef(Py_TYPE(callable), call_name) : NULL;
-        Py_XDECREF(call_name);
+        PyObject *call = _PyType_LookupRef(Py_TYPE(callable), call_name);
         int r = call != NULL && PyFunction_Check(call)
             ? ensure_instrumented(tx, call)
             : exclusive_for(tx, "call of", callable);
@@ -583,14 +607,16 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
      * something lives which nobody but the undo log refers to. */
     if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
         forget_past(tx);
-    if (e == NULL || e->twin == NULL)
+    if (e == NULL || (e->twin == NULL && e != &watched))
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c) : NULL;
     PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
     if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
         return exclusive_for(tx, "call of", c);
     PyObject *twin;
-    if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
+    if (e == &watched)
+        twin = watched_constructor(c);
+    else if (e->effect == EFFECT_TWIN && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
     else if (e->effect == EFFECT_TWIN && e->key == &Py_TYPE(c)->tp_call) {
         twin = PyMethod_New(e->twin, c);
@@ -602,5 +628,5 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     _PyStackRef old = *callable;
     *callable = PyStackRef_FromPyObjectSteal(twin);
     PyStackRef_CLOSE(old);
-    return PyFunction_Check(e->twin) ? ensure_instrumented(tx, e->twin) : 0;
+    return e->twin != NULL && PyFunction_Check(e->twin) ? ensure_instrumented(tx, e->twin) : 0;
 }

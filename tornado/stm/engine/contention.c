@@ -780,6 +780,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
     if (tx->paused == 0)
         tx_set_live(tx);
     if (grade == GRADE_EXCLUSIVE) {
+        order_drop_placeholders(tx);
         if (!tx->releasing)
             order_inserted_keys(tx, NULL);
         /* It will commit: what it has put off can happen now, before what it

@@ -2,8 +2,9 @@
  *
  * A transaction that resumes a coroutine and aborts must leave it where it
  * found it.  The snapshot copies the suspended frame (locals, value stack,
- * instruction pointer), each stack reference made safe to keep on the heap,
- * and the exception state.  What it does not copy is the state of an iterator
+ * instruction pointer), each stack reference as one that is counted (a frame need
+ * not count those to functions and types, because the garbage collector looks into
+ * frames; into a snapshot it does not), and the exception state.  What it does not copy is the state of an iterator
  * that lies on the frame's stack: the instrumenter puts a barrier before each
  * step of a loop that can suspend, and that barrier saves the iterator.
  *
@@ -36,7 +37,7 @@ keep(_PyStackRef r)
 {
     if (PyStackRef_IsNullOrInt(r))
         return r;
-    return PyStackRef_MakeHeapSafe(PyStackRef_DUP(r));
+    return PyStackRef_FromPyObjectSteal(Py_NewRef(PyStackRef_AsPyObjectBorrow(r)));
 }
 
 static Snapshot *

@@ -224,6 +224,13 @@ in_transaction(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+engine_never_was(PyObject *self, PyObject *coroutine)
+{
+    (void)self;
+    return PyBool_FromLong(never_was(coroutine));
+}
+
+static PyObject *
 is_unwinding(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -505,6 +512,8 @@ static PyMethodDef methods[] = {
     {"unstarted_function", unstarted_function, METH_O,
      DOC("the function that made a coroutine which has not begun, else None")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
+    {"never_was", engine_never_was, METH_O,
+     DOC("was this coroutine, which has not begun, made by an attempt that was rolled back?")},
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
@@ -541,7 +550,7 @@ static PyMethodDef methods[] = {
 static int
 engine_exec(PyObject *module)
 {
-    if (orec_init() < 0 || module_dicts_init() < 0)
+    if (orec_init() < 0 || born_init() < 0 || module_dicts_init() < 0 || calls_init() < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
     if (wrapper == NULL)

@@ -6,25 +6,30 @@
  */
 #include "stm.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-int stm_log_on;
+_Atomic int stm_log_on;
 static FILE *file;
 static char path_of_log[4000];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The place of the log, under the lock, is taken by a new one. */
 static int
 open_file(const char *path)
 {
-    file = fopen(path, "wb");
-    if (file == NULL)
+    FILE *opened = fopen(path, "wb");
+    if (opened == NULL)
         return -1;
-    fwrite("STMGC-C7-PROF01\n", 1, 16, file);
-    fflush(file);
+    fwrite("STMGC-C7-PROF01\n", 1, 16, opened);
+    fflush(opened);
+    if (file != NULL)
+        fclose(file);
+    file = opened;
     return 0;
 }
 
@@ -50,7 +55,6 @@ in_child(void)
     if (stm_log_on) {
         char path[4100];
         snprintf(path, sizeof path, "%s.fork%ld", path_of_log, (long)getpid());
-        fclose(file);
         stm_log_on = open_file(path) == 0;
     }
 }
@@ -59,17 +63,22 @@ int
 log_open(const char *path)
 {
     static bool fork_handled;
-    if (strlen(path) >= sizeof path_of_log || open_file(path) < 0) {
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
-        return -1;
-    }
-    strcpy(path_of_log, path);
-    if (!fork_handled) {
+    bool done = false, handle_fork = false;
+    pthread_mutex_lock(&lock);
+    if (strlen(path) >= sizeof path_of_log)
+        errno = ENAMETOOLONG;
+    else if (open_file(path) == 0) {
+        strcpy(path_of_log, path);
+        stm_log_on = done = true;
+        handle_fork = !fork_handled;
         fork_handled = true;
-        pthread_atfork(before_fork, in_parent, in_child);
     }
-    stm_log_on = 1;
-    return 0;
+    pthread_mutex_unlock(&lock);
+    if (handle_fork)
+        pthread_atfork(before_fork, in_parent, in_child);
+    if (!done)
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    return done ? 0 : -1;
 }
 
 void

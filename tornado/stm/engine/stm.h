@@ -6,7 +6,9 @@
  *   orec.c         what is locked: ownership records (writers), read marks
  *   contention.c   who waits, who is doomed; irrevocable and exclusive mode
  *   undo.c         what an abort puts back
+ *   order.c        the order of the keys of dicts; dictkeys.c: its tools
  *   frames.c       snapshots of suspended generators and coroutines
+ *   born.c         what an aborted attempt has made must die unnoticed
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   barriers.c     the functions that instrumented bytecode calls
@@ -96,7 +98,7 @@ typedef struct {
 typedef enum {
     UNDO_ATTR,          /* obj.key = old (or delete) */
     UNDO_DICT_SET,      /* dict[key] = old (or delete: the key was inserted) */
-    UNDO_DICT_DEL,      /* put key back at position n */
+    UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is its hash */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
     UNDO_SET_DEL,       /* add key */
@@ -176,6 +178,7 @@ typedef struct {
 enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
     OPENED_CAPTURED = 1,    /* made in this transaction: needs neither locks nor undo */
     OPENED_READ,            /* all of it may be read */
+    OPENED_ITEMS,           /* the same, and looking an item up changes nothing */
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
     OPENED_APPEND,          /* items may be appended to the list */
     OPENED_NAMES,
@@ -229,9 +232,13 @@ typedef struct Tx {
     Undo *undo;
     Py_ssize_t n_undo, cap_undo;
     Py_ssize_t unordered;           /* at most so many entries are of inserted keys to be put in order */
+    PyObject *placeholders;         /* list of keys that stand for deleted ones, of this thread for ever */
+    Py_ssize_t n_placeholders;      /* of which so many are in use */
+    bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
+    PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -339,8 +346,8 @@ extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
 /* Injected aborts and delays: test hooks. Chances in 2^32, of an abort at each barrier of
  * a first attempt, of a delay of at most so many microseconds at each barrier and at each
  * step of a commit or rollback. */
-extern uint32_t stm_inject_rate;
-extern uint32_t stm_delay_rate, stm_delay_limit;
+extern _Atomic uint32_t stm_inject_rate;
+extern _Atomic uint32_t stm_delay_rate, stm_delay_limit;
 extern int stm_barriers_off;            /* another: show what breaks without barriers */
 
 /* descriptor, in transaction.c */
@@ -362,7 +369,9 @@ static inline uint32_t
 mark_tag(Cell c)
 {
     uint32_t tag = (uint32_t)(c >> 16) & 0xFFFF;
-    return tag == MARK_ANY_TAG ? tag - 1 : tag;
+    /* Cells that share a mark must share a bucket of ownership records, where a reader looks
+     * for owners of all of them: the tag's lowest bit belongs to that bucket's number. */
+    return tag == MARK_ANY_TAG ? tag - 2 : tag;
 }
 
 /* Has this transaction marked the cell with (at least) this mode? */
@@ -444,12 +453,34 @@ interruptible(Tx *tx)
 Undo *undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old);
 void undo_rollback(Tx *tx);
 void undo_forget(Tx *tx, Py_ssize_t from);
+void displace(Tx *tx, PyObject *value);
+
+/* order.c */
+int order_keep_place(Tx *tx, PyObject *dict, PyObject *key, PyObject *value);
+int order_restore_place(Tx *tx, Undo *u);
+void order_drop_placeholders(Tx *tx);
+int order_hide_placeholders(Tx *tx, PyObject *dict);
+int order_restore_all(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx, const void *place);
+
+/* dictkeys.c */
+int dict_find(PyObject *dict, PyObject *key, PyObject **actual, PyObject **value);
+bool dict_swap_places(PyObject *dict, PyObject *a, Py_hash_t hash_a, PyObject *b, Py_hash_t hash_b);
+bool dict_exchange(PyObject *dict, PyObject *copy);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);
 void generator_restore(Undo *u);
 void generator_forget(Undo *u);
+
+/* born.c */
+int born_init(void);
+PyObject *new_birth(void);
+bool never_was(PyObject *coroutine);
+bool has_python_finalizer(PyTypeObject *type);
+PyObject *watched_constructor(PyObject *callable);
+void born_never_was(Tx *tx);
+void born_forget(Tx *tx);
 
 /* types.c */
 typedef enum {
@@ -563,9 +594,11 @@ typedef enum {
     EFFECT_IRREVOCABLE,
     EFFECT_EXCLUSIVE,
 } Effect;
+int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
+int plain_effect(PyObject *callable, PyObject *receiver);
 int ensure_instrumented(Tx *tx, PyObject *func);
 extern PyTypeObject *stm_method_wrapper_type;
 extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
@@ -585,7 +618,7 @@ struct Transaction {
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     uint64_t age;
     uint64_t commit_number;     /* place in the order of commits; 0: not committed */
-    _Atomic int done;
+    _Atomic int taken, done;    /* a thread runs it, or has; it has been committed */
     _Atomic int awaited;        /* somebody may be waiting for its commit */
     int attempts;
 };
@@ -611,7 +644,7 @@ enum {
     LOG_INEVITABLE, LOG_ABORTING_OTHER, LOG_WAIT_FREE_SEGMENT, LOG_WAIT_SYNC_PAUSE,
     LOG_WAIT_CONTENTION, LOG_WAIT_DONE,
 };
-extern int stm_log_on;
+extern _Atomic int stm_log_on;
 int log_open(const char *path);
 void log_close(void);
 void log_event(Tx *tx, int other, int event, const char *place0, const char *place1);

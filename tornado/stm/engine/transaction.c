@@ -23,7 +23,7 @@ Tx *_Atomic stm_threads[MAX_THREADS];
 _Atomic int stm_thread_limit = 1;
 _Atomic uint64_t stm_next_age = 1;
 PyObject *stm_Abort;
-uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
+_Atomic uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
 uint64_t stm_inject_seed;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
@@ -42,7 +42,8 @@ on_thread_exit(void *p)
     atomic_store_explicit(&slot_used[((Tx *)p)->slot], false, memory_order_release);
 }
 
-/* Only the thread that forked lives on in the child. */
+/* Only the thread that forked lives on in the child. What the others were about is
+ * forgotten, with the references that they held: the next thread begins from nothing. */
 static void
 in_child(void)
 {
@@ -55,8 +56,14 @@ in_child(void)
         atomic_store(&tx->turn, 0);
         atomic_store(&tx->ticket, 0);
         atomic_store(&tx->reserved, 0);
-        tx->n_owned = 0;
         memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+        tx->n_owned = tx->n_undo = tx->unordered = 0;
+        tx->grade = GRADE_NONE;
+        tx->releasing = HOLDING;
+        tx->aborting = tx->asked = tx->async_sent = false;
+        tx->want_grade = GRADE_NONE;
+        tx->txn = NULL;
+        tx->deferred = tx->prepared = tx->displaced = tx->fresh = NULL;
         atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
@@ -127,6 +134,8 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->cause = CAUSE_DOOMED;
     tx->paused = 0;
     tx->stamp++;
+    tx->n_placeholders = 0;
+    tx->deletes_keys = false;
     tx->constructing = NULL;
     if (UNLIKELY(grade != GRADE_NONE))
         begin_inevitable(tx, grade);
@@ -219,12 +228,17 @@ release(Tx *tx, int after)
     Py_XDECREF(displaced);
     if (after == AFTER_COMMIT && txn != NULL)
         Py_TYPE(txn)->tp_clear((PyObject *)txn);
-    run_deferred(tx);
+    if (after == AFTER_COMMIT) {
+        /* What finalizers have put off: they ran alone, or did nothing that could be seen. */
+        run_prepared(tx);
+        run_deferred(tx);
+    }
     tx_end(tx);
     tx->releasing = HOLDING;
     tx->txn = txn;
     /* What those finalizers wrote, exclusively, needs no undoing. */
     undo_forget(tx, 0);
+    Py_CLEAR(tx->prepared);
     Py_CLEAR(tx->deferred);
     Py_CLEAR(tx->fresh);
 }
@@ -255,12 +269,14 @@ tx_commit(Tx *tx)
     if (tx->txn != NULL)
         tx->txn->commit_number = atomic_load(&tx->ticket);
     interruptible(tx);
+    order_drop_placeholders(tx);
     order_inserted_keys(tx, NULL);
     run_deferred(tx);
     interruptible(tx);
     count_one(&tx->commits);
     log_if(tx, LOG_COMMIT);
     history(tx, DID_COMMIT, atomic_load(&tx->ticket), 0);
+    born_forget(tx);
     if (tx->txn != NULL) {
         atomic_store(&tx->txn->done, 1);
         if (UNLIKELY(atomic_load(&tx->txn->awaited)))
@@ -278,6 +294,7 @@ tx_abort(Tx *tx)
     tx_pause(tx);
     contention_clear_async(tx);
     undo_rollback(tx);
+    born_never_was(tx);
     count_one(&tx->aborts);
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
@@ -369,8 +386,10 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         PyErr_SetString(PyExc_RuntimeError, "the engine is not ready: call tornado.stm.core.activate() first");
         return NULL;
     }
-    if (atomic_load(&t->done)) {
-        PyErr_SetString(PyExc_RuntimeError, "this transaction has been committed");
+    if (atomic_exchange(&t->taken, 1)) {
+        PyErr_SetString(PyExc_RuntimeError, atomic_load(&t->done)
+                        ? "this transaction has been committed"
+                        : "this transaction runs on another thread");
         return NULL;
     }
     tx->txn = (Transaction *)Py_NewRef(self);

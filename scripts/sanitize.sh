@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The body of `make sanitize`: the engine under the sanitizers that come with the compiler.
+#
+#   1. tests/engine/stress.c, the engine's algorithms without the interpreter: under the thread sanitizer, then under
+#      the address and the undefined behaviour sanitizer;
+#   2. the tests, on an engine compiled with the address and the undefined behaviour sanitizer, in build/sanitize.
+#
+# The ordinary build is left alone.  Stops at the first report, with status 1.
+#
+#   scripts/sanitize.sh [PYTEST ARGUMENT...]      the arguments narrow part 2; SEED=N starts the seeds of part 1 there
+#
+# The interpreter itself is the ordinary one: the thread sanitizer would take its locks for races, and the address
+# sanitizer does not see into its heap.  There PYTHONMALLOC=debug overwrites what is freed and fences what is not.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+BUILD=$PWD/build/sanitize
+PYTHON=.venv/bin/python
+CC=${CC:-cc}
+SEED=${SEED:-1}
+TRANSACTIONS=20000
+
+say() { echo "sanitize: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+[[ -x $PYTHON ]] || die "there is no .venv yet: run make setup"
+rm -rf "$BUILD"
+mkdir -p "$BUILD"
+
+# The thread sanitizer of some compilers cannot work where addresses are randomized as widely as recent kernels do.
+PLAIN_ADDRESSES=()
+if setarch -R true 2>/dev/null; then
+    PLAIN_ADDRESSES=(setarch -R)
+fi
+
+export TSAN_OPTIONS=halt_on_error=1
+export UBSAN_OPTIONS=print_stacktrace=1
+
+# stress NAME COMPILER-FLAG...
+stress() {
+    local name=$1 threads seed=$SEED
+    shift
+    say "stress program, ${name//_/ } sanitizer"
+    tests/engine/build.sh "$PYTHON" "$BUILD/stress_$name" "$@" || die "the stress program does not compile"
+    for threads in 1 2 3 4 8 16; do
+        "${PLAIN_ADDRESSES[@]}" "$BUILD/stress_$name" "$seed" "$threads" "$TRANSACTIONS" ||
+            die "stopped: build/sanitize/stress_$name $seed $threads $TRANSACTIONS"
+        ((seed += 1))
+    done
+}
+
+# gcc warns that the thread sanitizer does not understand fences; where the engine has some, what they order are atomics.
+stress thread -fsanitize=thread -Wno-tsan
+stress address_and_undefined -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+say "compiling the engine with the address sanitizer"
+STM_SANITIZE=address "$PYTHON" setup.py --quiet build_ext --build-lib "$BUILD/lib" --build-temp "$BUILD/temp" ||
+    die "the engine does not compile"
+
+# The interpreter is not linked with the sanitizer, so it comes first by LD_PRELOAD; and libstdc++, for the exceptions
+# of extension modules in C++.
+library() { readlink -f "$("$CC" -print-file-name="$1")"; }
+
+say "tests on that engine"
+status=0
+LD_PRELOAD="$(library libasan.so) $(library libstdc++.so.6)" \
+ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:log_path=$BUILD/report \
+UBSAN_OPTIONS=$UBSAN_OPTIONS:log_path=$BUILD/report \
+PYTHONMALLOC=debug PYTHONPATH=$PWD/tests/sanitized STM_ENGINE=$(compgen -G "$BUILD/lib/tornado/stm/_engine*.so") \
+    "$PYTHON" -m pytest -q -x "$@" || status=$?
+
+# One in a subprocess may have gone unnoticed.
+if compgen -G "$BUILD/report*" >/dev/null; then
+    cat "$BUILD"/report* >&2
+    die "stopped: the reports above are in build/sanitize"
+fi
+((status == 0)) || die "the tests failed"
+say "no report"

@@ -1,0 +1,251 @@
+"""Transactions as objects, and what an ended one lets go of."""
+
+import _thread
+import gc
+import os
+import sys
+import threading
+import warnings
+
+import pytest
+
+from tornado.stm import core
+
+if not core.PARALLEL:
+    pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
+
+from tornado.stm.instrument import trusted
+
+core.activate()
+
+TIMEOUT = 10
+
+
+def run(function, *args):
+    return core.Transaction(function, args).run()
+
+
+class Once:
+    """Aborts the first attempt."""
+
+    def __init__(self):
+        self.attempts = []
+
+    @trusted
+    def __call__(self):
+        self.attempts.append(core.is_exclusive())
+        if len(self.attempts) == 1 and not core.is_exclusive():
+            raise core.Abort
+
+
+# ---- One transaction ------------------------------------------------------------------------------------------------
+
+
+def test_two_threads_cannot_run_one_transaction():
+    entered, leave, results = threading.Lock(), threading.Lock(), []
+    entered.acquire(), leave.acquire()
+
+    @trusted
+    def stay():
+        entered.release()
+        assert leave.acquire(timeout=TIMEOUT)
+
+    def function():
+        stay()
+        return "ran"
+
+    transaction = core.Transaction(function, ())
+    thread = threading.Thread(target=lambda: results.append(transaction.run()))
+    thread.start()
+    assert entered.acquire(timeout=TIMEOUT)
+    with pytest.raises(RuntimeError):
+        transaction.run()
+    leave.release()
+    thread.join(TIMEOUT)
+    assert results == ["ran"]
+
+
+def test_a_failed_transaction_can_be_collected():
+    class Node:
+        pass
+
+    def fail(node):
+        raise ValueError(node)
+
+    node = Node()
+    node.transaction = core.Transaction(fail, (node,))
+    with pytest.raises(ValueError):
+        node.transaction.run()
+    ids = id(node)
+    del node
+    gc.collect()
+    assert not any(id(o) == ids and isinstance(o, Node) for o in gc.get_objects())
+
+
+# ---- After an abort --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_init", [False, True])
+def test_finalizers_of_what_a_generator_made_in_an_aborted_attempt_have_no_effect(with_init):
+    dead = []
+
+    class Mortal:
+        if with_init:
+
+            def __init__(self):
+                pass
+
+        def __del__(self):
+            dead.append(1)
+
+    def generate():
+        yield 0
+        mortal = Mortal()
+        yield 1
+        del mortal
+        yield 2
+
+    once = Once()
+
+    def step():
+        next(generator)
+        once()
+
+    run(lambda: [Mortal(), Mortal()].clear())  # what has never been called before has to run alone
+    dead.clear()
+    generator = run(generate)
+    run(next, generator)
+    run(step)
+    assert once.attempts == [False, False] and dead == []
+    run(step)
+    assert dead == [1]
+
+
+def test_what_only_a_rolled_back_generator_refers_to_survives_a_garbage_collection():
+    def generate():
+        kept = a_class  # frames do not count their references to a class that they have from a global
+        yield 0
+        value = kept.x
+        del kept
+        yield value
+        yield -value
+
+    collect, over = threading.Lock(), threading.Lock()
+    collect.acquire(), over.acquire()
+
+    @trusted
+    def collector():
+        collect.acquire()
+        gc.collect()
+        over.release()
+
+    @trusted
+    def garbage_is_collected():
+        if not once.attempts:
+            collect.release()
+            assert over.acquire(timeout=TIMEOUT)
+
+    once = Once()
+
+    def step():
+        value = next(generator)
+        garbage_is_collected()
+        once()
+        return value
+
+    globals()["a_class"] = type("Kept", (), {"x": 1})
+    run(lambda: [*generate()])
+    thread = threading.Thread(target=collector)
+    thread.start()
+    generator = run(generate)
+    run(next, generator)
+    del globals()["a_class"]
+    assert run(step) == 1
+    thread.join(TIMEOUT)
+    assert once.attempts == [False, False]
+    assert next(generator) == -1
+
+
+@pytest.mark.parametrize("put_off", [core.defer, core.before_commit])
+def test_what_a_trusted_finalizer_puts_off_after_an_abort_is_dropped(put_off):
+    done, kept, once = [], [], Once()
+
+    class Mortal:
+        @trusted
+        def __del__(self):
+            put_off(done.append, 1)
+
+    def make():
+        kept.append(Mortal())
+        once()
+
+    def drop():
+        kept.clear()
+
+    run(make)
+    run(len, "")
+    assert once.attempts == [False, False] and done == []
+    run(drop)
+    assert done == [1]
+
+
+# ---- After a fork ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exclusively", [False, True])
+def test_a_child_forgets_the_transactions_of_other_threads(exclusively):
+    entered, leave = threading.Lock(), threading.Lock()
+    entered.acquire(), leave.acquire()
+    table = {}
+
+    @trusted
+    def stay():
+        entered.release()
+        assert leave.acquire(timeout=TIMEOUT)
+
+    def function():
+        table["key"] = "written"
+        if exclusively:
+            core.exclusive("a test")
+        stay()
+
+    def child():
+        """In new threads, which take the places of those that are gone."""
+        once, seen = Once(), []
+
+        def change():
+            table["other"] = core.is_exclusive()
+            once()
+
+        @trusted
+        def work():
+            try:
+                run(change)
+                seen.append(table["other"])
+            finally:
+                over.release()
+
+        over = threading.Lock()
+        for _ in range(5):
+            once.attempts.clear()
+            over.acquire()
+            _thread.start_new_thread(work, ())
+            over.acquire(timeout=TIMEOUT)
+            over.release()
+        return seen == [False] * 5
+
+    thread = threading.Thread(target=run, args=(function,))
+    thread.start()
+    assert entered.acquire(timeout=TIMEOUT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if child() else 2
+        finally:
+            os._exit(status)
+    leave.release()
+    thread.join(TIMEOUT)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
