@@ -510,7 +510,7 @@ loop_without_barriers(void)
     for (int n = 0; result == 0 && n < 4000; n++) {
         nanosleep(&(struct timespec){0, 100000}, NULL);
         result = safe_point();
-        if (n > 20 && atomic_load(&self->tx->status) != TX_DOOMED)
+        if (n > 20 && state_of(self->tx) != TX_DOOMED)
             break;
     }
     leave_plain_loop();
@@ -611,13 +611,7 @@ static void
 run_atomic(int transaction)
 {
     Tx *tx = self->tx;
-    for (;;) {
-        tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
-        if (become_inevitable(tx, GRADE_EXCLUSIVE, "atomic") == 0)
-            break;
-        PyErr_Clear();
-        tx_abort(tx);
-    }
+    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
     begin_attempt(transaction);
     for (int n = choose(12); n >= 0; n--) {
         if (transfer() < 0 || audit() < 0)
@@ -823,7 +817,7 @@ check_locks(void)
     Tx *tx = self->tx = stm_thread_tx();
     bool first;
     stm_inject_rate = 0;
-    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
+    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_NONE);
     for (int i = 0; i < ACCOUNTS; i++) {
         if (lock_exclusive(tx, account_cells[i], &first) < 0)
             fail("account %d cannot be locked", i);
@@ -928,7 +922,7 @@ watch(void *unused)
             continue;
         for (int i = 1; i < MAX_THREADS && stm_threads[i] != NULL; i++) {
             Tx *tx = stm_threads[i];
-            fprintf(stderr, "thread %d: status %d, grade %d, age %lu, ticket %lu\n", i, tx->status, tx->grade,
+            fprintf(stderr, "thread %d: state %d, grade %d, age %lu, ticket %lu\n", i, state_of(tx), tx->grade,
                     (long)tx->age, (long)tx->ticket);
         }
         fail("no transaction has ended for %d seconds", WATCHDOG_SECONDS);

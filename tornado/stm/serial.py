@@ -161,6 +161,15 @@ def inject_aborts(rate, seed):
     """There is nothing to abort."""
 
 
+def record_history(on):
+    """Nothing is decided: one after the other."""
+
+
+def recorded_history():
+    """Nothing was decided."""
+    return []
+
+
 def inject_delays(rate, seconds):
     """Nobody can come in between."""
 

@@ -5,91 +5,145 @@
  *  write-write   two transactions want to own one cell;
  *  write-read    one wants to own what the other has read, or to read what the
  *                other owns.
- *      The older one dooms the younger and waits until that has rolled back;
- *      the younger one waits until the older has ended.  So whoever waits,
- *      waits for an older one or for a doomed one: no cycle, no deadlock, and
- *      the oldest transaction of all never waits for long.
+ *      Whoever comes second looks on for a moment: most transactions are short.
+ *      Then, if it is the older one, it dooms the younger and waits until that has
+ *      rolled back; a younger one just waits until the older has ended.  So whoever
+ *      waits, waits for an older one or for a doomed one: no cycle, no deadlock.
+ *  reserved      an older one waits for the cell that a younger one could have now.
+ *      The younger one may go first, but only PATIENT times in all: then those
+ *      who want the cell in a mode that conflicts wait until the older one has ended.
+ *      So the oldest transaction of all waits for those that hold the cell, and for
+ *      so many, but not for all those to come.
  *  inevitable    one is inevitable, or wants to be.
- *      There is one token of inevitability.  Its holder is never doomed.  An
- *      irrevocable holder runs beside the others.  An exclusive one stops new
- *      transactions from beginning and waits until the active ones have ended;
- *      an active one that would have to wait for it, directly or through a
+ *      There is one token of inevitability, handed out in the order of asking.
+ *      Its holder is never doomed.  An irrevocable holder runs beside the others.
+ *      An exclusive one lets nobody begin and waits until the active ones have ended;
+ *      an active one that would have to wait for it, directly, for the token or for a
  *      predecessor that cannot begin any more, aborts itself instead.
+ *      A transaction that becomes exclusive half-way first waits, revocable as yet,
+ *      until no older one is active: so that it kills none that comes to wait for it.
+ *      One that has been aborted when it asked begins its next attempt by waiting for
+ *      the token, and keeps its place in the queue; as do atomic blocks outside
+ *      transactions.  It holds nothing then, so nobody waits for it.
+ *  the gate      one wants to begin while another one is exclusive.
+ *      It waits, and the exclusive one lets it in at its end, before the next
+ *      exclusive one can come: each of them runs once in between.
  *  order         a transaction reaches its commit before its predecessor.
  *      It waits.  Predecessors are older, so this closes no cycle either.
  *
+ * What follows for an attempt: without inevitable ones, the oldest active
+ * transaction is never aborted.  Waiting for the token is bounded by those that asked
+ * before (one a thread at most), each with one transaction of each thread in between.
+ * A transaction that was aborted MAX_ATTEMPTS times asks for it (transaction.c).
+ *
  * A doomed transaction learns of it at its next barrier, while it waits, or,
  * if it has run into neither for a while, by an asynchronous exception.
+ *
+ * Sleeping.  A thread that has looked on in vain sleeps on a futex of its own, after
+ * it has said what for; who changes what somebody may be waiting for wakes those.
+ * Both fence between their store and their look at the other's (Dekker).
  */
 #include "stm.h"
 
 #include "internal/pycore_pystate.h"
 
-#include <pthread.h>
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
-
-static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
-static _Atomic int sleepers;
+#include <unistd.h>
 
 _Atomic int stm_exclusive_slot;
-static _Atomic int token_slot;          /* who holds the token of inevitability */
+_Atomic int stm_reservations;           /* how many cells are reserved */
+static _Atomic int token_slot;          /* who holds the token of inevitability; 0: nobody */
+static _Atomic uint64_t next_turn = 1;
+static _Atomic uint64_t exclusives_over;        /* counted when those at the gate have been let in */
+static _Atomic int sleepers;
 
 /* One lock around "is it still doomed?" and the asynchronous exception, so
  * that the exception never reaches a later transaction of that thread. */
 static PyMutex async_lock;
 
+#define DISPATCHING (-1)    /* as token_slot: somebody is looking for the next */
+
 #define SPINS 100
+#define PATIENT 16
+/* Wake-ups are exact; who waits for a doomed one looks at it that often. */
 #define NAP_NS 2000000L
+#define LONG_NAP_NS 100000000L
 /* A doomed transaction without a barrier for that many naps is in a loop, not in
  * engine or trusted code, where an exception out of nowhere would do harm. */
 #define PATIENCE 25
 
-/* Something that somebody may be waiting for has changed. */
+/* ---- Sleeping and waking ------------------------------------------------------ */
+
+static void
+unpark(Tx *o)
+{
+    if (atomic_exchange(&o->parked, 0) == 1)
+        syscall(SYS_futex, &o->parked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* The attempt of that thread (0: none) has ended, or that has changed. */
 void
-wake_waiters(void)
+wake(int slot, uint32_t what)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&sleepers, memory_order_relaxed) > 0) {
-        pthread_mutex_lock(&change_lock);
-        pthread_cond_broadcast(&change);
-        pthread_mutex_unlock(&change_lock);
+    if (LIKELY(atomic_load_explicit(&sleepers, memory_order_relaxed) == 0))
+        return;
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o == NULL || atomic_load(&o->parked) == 0)
+            continue;
+        uint32_t reason = atomic_load(&o->parked_for);
+        if ((reason & 0xFF & what) || (slot != 0 && reason >> 8 == (uint32_t)slot))
+            unpark(o);
     }
 }
 
-typedef bool (*Condition)(void *arg);
-
-/* Wait, detached, until the condition holds, or a nap's length at most. */
 static void
-nap_until(Condition holds, void *arg)
+wake_everybody(void)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL)
+            unpark(o);
+    }
+}
+
+typedef bool (*Condition)(Tx *tx, void *arg);
+
+/* Sleep, detached, until somebody wakes us or that much time has passed. */
+static void
+park(Tx *tx, uint32_t reason, long ns, Condition holds, void *arg)
 {
     PyThreadState *ts = PyEval_SaveThread();
-    pthread_mutex_lock(&change_lock);
+    atomic_store(&tx->parked_for, reason);
+    atomic_store(&tx->parked, 1);
     atomic_fetch_add(&sleepers, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!holds(arg)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += NAP_NS;
-        if (until.tv_nsec >= 1000000000L) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000L;
-        }
-        pthread_cond_timedwait(&change, &change_lock, &until);
+    if (!holds(tx, arg)) {
+        struct timespec limit = {0, ns};
+        syscall(SYS_futex, &tx->parked, FUTEX_WAIT_PRIVATE, 1, &limit, NULL, 0);
     }
     atomic_fetch_sub(&sleepers, 1);
-    pthread_mutex_unlock(&change_lock);
+    atomic_store(&tx->parked, 0);
     PyEval_RestoreThread(ts);
 }
 
-static inline void
-wait_step(int *spins, Condition holds, void *arg)
+/* Spin for a moment, then sleep. `holds` is true when there is something to be done. */
+static void
+await(Tx *tx, uint32_t reason, Condition holds, void *arg)
 {
-    if (++*spins < SPINS)
+    for (int i = 0; i < SPINS; i++) {
+        if (holds(tx, arg))
+            return;
         __builtin_ia32_pause();
-    else
-        nap_until(holds, arg);
+    }
+    while (!holds(tx, arg))
+        park(tx, reason, LONG_NAP_NS, holds, arg);
 }
 
 /* ---- Doom ------------------------------------------------------------------- */
@@ -100,20 +154,20 @@ raise_abort(void)
     PyErr_SetNone(stm_Abort);
 }
 
-static void
-doom_self(Tx *tx)
-{
-    int expected = TX_ACTIVE;
-    atomic_compare_exchange_strong(&tx->status, &expected, TX_DOOMED);
-    atomic_store(&tx->attention, 1);
-}
-
 static int
-abort_self(Tx *tx)
+abort_self(Tx *tx, int cause)
 {
-    doom_self(tx);
+    if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
+        tx->cause = cause;
+    atomic_store(&tx->attention, 1);
     raise_abort();
     return -1;
+}
+
+static bool
+is_doomed(Tx *tx)
+{
+    return state_of(tx) == TX_DOOMED;
 }
 
 static uint32_t
@@ -155,29 +209,30 @@ abort_injected(Tx *tx)
 int
 stm_attention(Tx *tx)
 {
-    int status = atomic_load(&tx->status);
-    if (status == TX_DOOMED) {
+    int state = state_of(tx);
+    if (state == TX_DOOMED) {
         raise_abort();
         return -1;
     }
     if (tx->releasing == AFTER_ABORT)
-        return abort_self(tx);
+        return abort_self(tx, CAUSE_DROPPED);
     if (tx->releasing && tx->grade == GRADE_NONE)
         return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
     interruptible(tx);
-    if (stm_inject_rate != 0 && status == TX_ACTIVE && !tx->releasing && abort_injected(tx))
-        return abort_self(tx);
+    if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
+        return abort_self(tx, CAUSE_INJECTED);
     return 0;
 }
 
 static bool
-doom(Tx *o)
+doom(Tx *tx, Tx *o, uint64_t serial)
 {
-    int expected = TX_ACTIVE;
-    if (!atomic_compare_exchange_strong(&o->status, &expected, TX_DOOMED))
+    uint64_t age = atomic_load(&o->age);
+    if (!change_state(o, serial, TX_ACTIVE, TX_DOOMED))
         return false;
     atomic_store(&o->attention, 1);
-    wake_waiters();
+    history(tx, DID_DOOM, age, tx->grade);
+    unpark(o);
     return true;
 }
 
@@ -191,11 +246,13 @@ doom_asynchronously(Tx *o, uint64_t serial)
     PyInterpreterState *interp = PyInterpreterState_Get();
     PyMutex_Lock(&async_lock);
     _PyEval_StopTheWorld(interp);
-    if (atomic_load(&o->serial) == serial && atomic_load(&o->status) == TX_DOOMED && o->live) {
+    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED) && o->live) {
         _PyInterpreterFrame *f = o->tstate->current_frame;
         if (f != NULL && f->owner < FRAME_OWNED_BY_INTERPRETER
-            && (_PyFrame_GetCode(f)->co_flags & CO_STM_ANY) == CO_STM_INSTRUMENTED)
+            && (_PyFrame_GetCode(f)->co_flags & CO_STM_ANY) == CO_STM_INSTRUMENTED) {
+            o->async_sent = true;
             PyThreadState_SetAsyncExc(o->thread_id, stm_Abort);
+        }
     }
     _PyEval_StartTheWorld(interp);
     PyMutex_Unlock(&async_lock);
@@ -206,55 +263,99 @@ void
 contention_clear_async(Tx *tx)
 {
     PyMutex_Lock(&async_lock);
-    atomic_store(&tx->status, TX_COMMITTING);
-    PyThreadState_SetAsyncExc(tx->thread_id, NULL);
+    set_state(tx, TX_COMMITTING);
+    if (tx->async_sent) {
+        tx->async_sent = false;
+        PyThreadState_SetAsyncExc(tx->thread_id, NULL);
+    }
     PyMutex_Unlock(&async_lock);
 }
 
 /* ---- Waiting for one other transaction ---------------------------------------- */
 
-typedef struct { Tx *tx, *other; uint64_t serial; } Encounter;
-
 static bool
-encounter_over(void *arg)
+conflict_over(Tx *tx, void *arg)
 {
-    Encounter *e = arg;
-    return atomic_load(&e->other->serial) != e->serial
-        || atomic_load(&e->tx->status) == TX_DOOMED
-        || atomic_load(&stm_exclusive_slot) == e->other->slot;
+    const Conflict *c = arg;
+    return !in_the_way(tx, c) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) == c->slot;
 }
 
-/* Transaction number `serial` of the thread `other_slot` stands in the way:
- * return 0 when it has ended, -1 when this transaction must abort. */
-int
-contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_place)
+/* From here on only so many younger ones go first. */
+static void
+reserve(Tx *tx, const Conflict *c)
 {
-    Tx *o = atomic_load(&stm_threads[other_slot]);
-    Encounter e = {tx, o, serial};
-    if (stm_log_on)
-        log_event(tx, other_slot, event, log_place(tx), other_place);
-    if (tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age)) {
-        if (atomic_load(&o->serial) == serial && doom(o) && stm_log_on)
-            log_event(tx, other_slot, LOG_ABORTING_OTHER, NULL, NULL);
+    if (atomic_load_explicit(&tx->reserved, memory_order_relaxed) == c->cell)
+        return;
+    atomic_store(&tx->patience, PATIENT);
+    atomic_store(&tx->reserved_mode, c->mode);
+    atomic_store(&tx->reserved, c->cell);
+    atomic_fetch_add(&stm_reservations, 1);
+}
+
+/* It has the lock, or gives up. Who waits for the reservation now waits for the end. */
+void
+reservation_end(Tx *tx)
+{
+    atomic_store(&tx->reserved, 0);
+    atomic_fetch_sub(&stm_reservations, 1);
+}
+
+/* Has an older one, whose patience is at its end, reserved the cell? */
+bool
+find_reservation(Tx *tx, Conflict *c)
+{
+    if (tx->grade != GRADE_NONE)
+        return false;
+    uint64_t age = atomic_load_explicit(&tx->age, memory_order_relaxed);
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o == NULL || o == tx || atomic_load(&o->reserved) != c->cell)
+            continue;
+        *c = (Conflict){c->cell, c->mode, FOR_RESERVATION, i, serial_of(o), 0};
+        if (atomic_load(&o->age) < age && in_the_way(tx, c) && atomic_fetch_sub(&o->patience, 1) <= 0)
+            return true;
     }
+    return false;
+}
+
+/* Wait until the conflict is over: 0, or -1 when this transaction must abort. */
+int
+contend(Tx *tx, const Conflict *c, int event, const char *other_place)
+{
+    Tx *o = atomic_load(&stm_threads[c->slot]);
+    if (stm_log_on)
+        log_event(tx, c->slot, event, log_place(tx), other_place);
+    bool first = tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age);
+    reserve(tx, c);
+    history(tx, DID_WAIT, atomic_load(&o->age), c->how);
     log_if(tx, LOG_WAIT_CONTENTION);
-    int spins = 0, result = 0;
-    while (atomic_load(&o->serial) == serial) {
-        if (atomic_load(&tx->status) == TX_DOOMED) {
+    for (int i = 0; i < SPINS && !atomic_load(&o->parked) && !conflict_over(tx, (void *)c); i++)
+        __builtin_ia32_pause();
+    int result = 0;
+    for (int naps = 1; in_the_way(tx, c); naps++) {
+        if (is_doomed(tx)) {
             raise_abort();
             result = -1;
             break;
         }
-        if (atomic_load(&stm_exclusive_slot) == other_slot) {
-            result = abort_self(tx);
+        if (atomic_load(&stm_exclusive_slot) == c->slot) {
+            result = abort_self(tx, CAUSE_EXCLUSIVE);
             break;
         }
-        wait_step(&spins, encounter_over, &e);
-        if (spins >= SPINS + PATIENCE && (spins - SPINS) % PATIENCE == 0
-            && atomic_load(&o->status) == TX_DOOMED)
-            doom_asynchronously(o, serial);
+        /* Each time: what was in the way may have gone and come back in one attempt. */
+        if (first && doom(tx, o, c->serial)) {
+            /* Let it not run into the same again before this one has woken up. */
+            atomic_store(&tx->patience, 0);
+            if (stm_log_on)
+                log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
+        }
+        park(tx, (uint32_t)c->slot << 8, first ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c);
+        if (first && naps % PATIENCE == 0 && is_doomed(o))
+            doom_asynchronously(o, c->serial);
     }
     log_if(tx, LOG_WAIT_DONE);
+    history(tx, DID_GO, 0, 0);
     return result;
 }
 
@@ -265,214 +366,69 @@ static _Atomic uint64_t next_ticket = 1;
 void
 take_ticket(Tx *tx)
 {
-    atomic_store(&tx->ticket, TICKET_CHOOSING);
+    atomic_store(&tx->ticket, CHOOSING);
     atomic_store(&tx->ticket, atomic_fetch_add(&next_ticket, 1));
 }
 
 typedef struct { Tx *other; uint64_t serial; } Ending;
 
 static bool
-ended(void *arg)
+ended(Tx *tx, void *arg)
 {
+    (void)tx;
     Ending *e = arg;
-    return atomic_load(&e->other->serial) != e->serial;
+    return serial_of(e->other) != e->serial;
 }
 
 /* The other one commits: it ends soon, and waits for nobody with a later ticket. */
 void
-wait_for_end(Tx *o, uint64_t serial)
+wait_for_end(Tx *tx, Tx *o, uint64_t serial)
 {
     Ending e = {o, serial};
-    int spins = 0;
-    while (!ended(&e))
-        wait_step(&spins, ended, &e);
+    await(tx, (uint32_t)o->slot << 8, ended, &e);
 }
 
 /* ---- Commit order ------------------------------------------------------------- */
 
 static bool
-predecessor_over(void *arg)
+predecessor_over(Tx *tx, void *arg)
 {
-    Tx *tx = arg;
-    Transaction *p = (Transaction *)tx->txn->predecessor;
-    return atomic_load(&p->done) || atomic_load(&tx->status) == TX_DOOMED
+    return atomic_load(&((Transaction *)arg)->done) || is_doomed(tx)
         || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+/* The predecessor that has not committed yet, or NULL. */
+static Transaction *
+pending_predecessor(Tx *tx)
+{
+    Transaction *p = tx->txn != NULL ? (Transaction *)tx->txn->predecessor : NULL;
+    if (p == NULL || atomic_load(&p->done))
+        return NULL;
+    atomic_store(&p->awaited, 1);
+    return p;
 }
 
 int
 wait_for_predecessor(Tx *tx)
 {
-    if (tx->txn == NULL || tx->txn->predecessor == NULL)
+    Transaction *p = pending_predecessor(tx);
+    if (p == NULL)
         return 0;
-    Transaction *p = (Transaction *)tx->txn->predecessor;
+    history(tx, DID_WAIT, p->age, FOR_ORDER);
+    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    await(tx, PARK_ORDER, predecessor_over, p);
+    log_if(tx, LOG_WAIT_DONE);
+    history(tx, DID_GO, 0, 0);
     if (atomic_load(&p->done))
         return 0;
-    log_if(tx, LOG_WAIT_SYNC_PAUSE);
-    int spins = 0, result = 0;
-    while (!atomic_load(&p->done)) {
-        if (atomic_load(&tx->status) == TX_DOOMED) {
-            raise_abort();
-            result = -1;
-            break;
-        }
-        if (atomic_load(&stm_exclusive_slot) != 0) {
-            result = abort_self(tx);
-            break;
-        }
-        wait_step(&spins, predecessor_over, tx);
+    if (is_doomed(tx)) {
+        raise_abort();
+        return -1;
     }
-    log_if(tx, LOG_WAIT_DONE);
-    return result;
+    return abort_self(tx, CAUSE_EXCLUSIVE);
 }
 
-/* In the child of a fork this thread is the only one. */
-void
-contention_after_fork(void)
-{
-    pthread_mutex_init(&change_lock, NULL);
-    pthread_cond_init(&change, NULL);
-    async_lock = (PyMutex){0};
-    atomic_store(&sleepers, 0);
-    atomic_store(&token_slot, 0);
-    atomic_store(&stm_exclusive_slot, 0);
-}
-
-static bool
-admitted(void *arg)
-{
-    (void)arg;
-    return atomic_load(&stm_exclusive_slot) == 0;
-}
-
-/* ---- Inevitability -------------------------------------------------------------- */
-
-static bool
-token_free(void *arg)
-{
-    Tx *tx = arg;
-    return atomic_load(&token_slot) == 0 || atomic_load(&tx->status) == TX_DOOMED
-        || atomic_load(&stm_exclusive_slot) != 0;
-}
-
-static bool
-all_others_over(void *arg)
-{
-    Tx *tx = arg;
-    int limit = atomic_load(&stm_thread_limit);
-    for (int i = 1; i < limit; i++) {
-        Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL && o != tx && atomic_load(&o->status) != TX_IDLE)
-            return false;
-    }
-    return true;
-}
-
-static int
-take_token(Tx *tx)
-{
-    int spins = 0;
-    for (;;) {
-        int expected = 0;
-        if (atomic_compare_exchange_strong(&token_slot, &expected, tx->slot))
-            return 0;
-        if (atomic_load(&tx->status) == TX_DOOMED) {
-            raise_abort();
-            return -1;
-        }
-        if (atomic_load(&stm_exclusive_slot) != 0)
-            return abort_self(tx);
-        wait_step(&spins, token_free, tx);
-    }
-}
-
-/* A finalizer runs while the thread drops what an ended transaction held. There
- * is nothing to abort and to begin again, but nothing has been read either: so it
- * steps back to idle and becomes exclusive when its turn comes. */
-static void
-become_exclusive_from_nothing(Tx *tx)
-{
-    int spins = 0;
-    for (;;) {
-        atomic_store(&tx->status, TX_IDLE);
-        wake_waiters();
-        wait_until_admitted(tx);
-        int expected = 0;
-        if (atomic_compare_exchange_strong(&token_slot, &expected, tx->slot))
-            break;
-        wait_step(&spins, token_free, tx);
-    }
-    atomic_store(&tx->status, TX_INEVITABLE);
-}
-
-/* From here on this transaction cannot be aborted: GRADE_IRREVOCABLE goes on
- * beside the others, GRADE_EXCLUSIVE alone. Returns -1 when it has to abort
- * first; the next attempt then begins in the grade asked for. */
-int
-become_inevitable(Tx *tx, int grade, const char *why)
-{
-    if (tx->grade >= grade)
-        return 0;
-    if (tx->releasing == AFTER_ABORT)
-        return abort_self(tx);      /* a finalizer of what never was */
-    if (stm_log_on)
-        log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
-    if (grade == GRADE_EXCLUSIVE)
-        tx->want_exclusive = true;
-    if (tx->grade == GRADE_NONE && tx->releasing) {
-        become_exclusive_from_nothing(tx);
-    }
-    else if (tx->grade == GRADE_NONE) {
-        if (wait_for_predecessor(tx) < 0)
-            return -1;
-        log_if(tx, LOG_WAIT_SYNC_PAUSE);
-        int got = take_token(tx);
-        log_if(tx, LOG_WAIT_DONE);
-        if (got < 0)
-            return -1;
-        int expected = TX_ACTIVE;
-        if (!atomic_compare_exchange_strong(&tx->status, &expected, TX_INEVITABLE)) {
-            atomic_store(&token_slot, 0);
-            wake_waiters();
-            raise_abort();
-            return -1;
-        }
-    }
-    tx->grade = grade;
-    if (tx->paused == 0)
-        tx_set_live(tx);
-    if (grade == GRADE_EXCLUSIVE) {
-        atomic_store(&stm_exclusive_slot, tx->slot);
-        atomic_thread_fence(memory_order_seq_cst);
-        wake_waiters();
-        log_if(tx, LOG_WAIT_SYNC_PAUSE);
-        int spins = 0;
-        while (!all_others_over(tx))
-            wait_step(&spins, all_others_over, tx);
-        log_if(tx, LOG_WAIT_DONE);
-        count_one(&tx->exclusives);
-        order_drop_placeholders(tx);
-        if (!tx->releasing)
-            order_inserted_keys(tx, NULL);
-        /* It will commit: what it has put off can happen now, before what it
-         * is about to do at once. */
-        run_prepared(tx);
-        run_deferred(tx);
-        Py_CLEAR(tx->deferred);
-    }
-    return 0;
-}
-
-void
-inevitable_end(Tx *tx)
-{
-    if (tx->grade == GRADE_NONE)
-        return;
-    if (tx->grade == GRADE_EXCLUSIVE)
-        atomic_store(&stm_exclusive_slot, 0);
-    tx->grade = GRADE_NONE;
-    atomic_store(&token_slot, 0);
-    wake_waiters();
-}
+/* ---- Requests to the main thread -------------------------------------------------- */
 
 /* What an exclusive transaction on another thread has the main thread do. There is
  * one such transaction at most, so one request at most. */
@@ -488,8 +444,15 @@ ask_main(PyObject *request)
         PyErr_SetString(PyExc_RuntimeError, "the main thread has been asked already");
         return -1;
     }
-    wake_waiters();
+    wake_everybody();
     return 0;
+}
+
+static bool
+asked(Tx *tx)
+{
+    return tx->thread_id == stm_main_thread
+        && atomic_load_explicit(&main_request, memory_order_relaxed) != NULL;
 }
 
 int
@@ -507,18 +470,348 @@ serve_main(void)
     return r == NULL ? -1 : 0;
 }
 
-/* A transaction begins only while no other one is exclusive. */
-void
-wait_until_admitted(Tx *tx)
+typedef struct { Condition holds; void *arg; } Idle;
+
+static bool
+holds_or_asked(Tx *tx, void *arg)
 {
-    if (admitted(NULL))
-        return;
-    log_if(tx, LOG_WAIT_SYNC_PAUSE);
-    int spins = 0;
-    while (!admitted(NULL)) {
-        wait_step(&spins, admitted, NULL);
+    Idle *idle = arg;
+    return idle->holds(tx, idle->arg) || asked(tx);
+}
+
+/* Wait outside any attempt, where the main thread can do as it is asked. */
+static void
+await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
+{
+    Idle idle = {holds, arg};
+    for (;;) {
+        await(tx, reason, holds_or_asked, &idle);
+        if (holds(tx, arg))
+            return;
         if (serve_main() < 0)
             PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
     }
+}
+
+/* ---- The gate --------------------------------------------------------------------- */
+
+static bool
+gate_open(Tx *tx, void *arg)
+{
+    return state_of(tx) == TX_ADMITTED || atomic_load(&stm_exclusive_slot) == 0
+        || atomic_load(&exclusives_over) != *(uint64_t *)arg;   /* it came too late for that one */
+}
+
+/* Become active, while no other one is exclusive. */
+void
+pass_gate(Tx *tx)
+{
+    for (;;) {
+        uint64_t over = atomic_load_explicit(&exclusives_over, memory_order_acquire);
+        /* Whether admitted or late, only this thread takes it from here. */
+        uint64_t was = atomic_exchange(&tx->status, serial_of(tx) << STATE_BITS | TX_ACTIVE);
+        if ((was & STATE_MASK) == TX_ADMITTED || LIKELY(atomic_load(&stm_exclusive_slot) == 0))
+            return;
+        set_state(tx, TX_WAITING);
+        wake(0, PARK_OTHERS);
+        history(tx, DID_WAIT, 0, FOR_GATE);
+        log_if(tx, LOG_WAIT_SYNC_PAUSE);
+        await_idle(tx, PARK_GATE, gate_open, &over);
+        log_if(tx, LOG_WAIT_DONE);
+        history(tx, DID_GO, 0, 0);
+    }
+}
+
+/* By the exclusive one, at its end, before it gives the token on: so they are in, even if
+ * the next one is exclusive too and has closed the gate before they have woken up. */
+static void
+admit_waiting(void)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL && state_of(o) == TX_WAITING
+            && change_state(o, serial_of(o), TX_WAITING, TX_ADMITTED))
+            unpark(o);
+    }
+    atomic_fetch_add(&exclusives_over, 1);
+}
+
+/* ---- Inevitability -------------------------------------------------------------- */
+
+static bool
+is_over(Tx *o)
+{
+    int state = state_of(o);
+    return state == TX_IDLE || state == TX_WAITING;
+}
+
+static bool
+others_over(Tx *tx, void *arg)
+{
+    (void)arg;
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL && o != tx && !is_over(o))
+            return false;
+    }
+    return true;
+}
+
+static bool
+older_over(Tx *tx)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    uint64_t age = atomic_load(&tx->age);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL && o != tx && !is_over(o) && atomic_load(&o->age) < age)
+            return false;
+    }
+    return true;
+}
+
+static bool
+older_over_or_abort(Tx *tx, void *arg)
+{
+    (void)arg;
+    return older_over(tx) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+/* ---- The token ------------------------------------------------------------------ */
+
+/* By whoever has the right to (DISPATCHING): give the token to the one that asked first.
+ * If that one waits to be alone nobody can begin from here on, not even before it has
+ * woken up. */
+static void
+dispatch_token(Tx *tx)
+{
+    for (;;) {
+        int limit = atomic_load(&stm_thread_limit);
+        Tx *next = NULL;
+        uint64_t first = CHOOSING;
+        for (int i = 1; i < limit; i++) {
+            Tx *o = atomic_load(&stm_threads[i]);
+            uint64_t theirs = o != NULL ? atomic_load(&o->turn) : 0;
+            while (theirs == CHOOSING)
+                theirs = atomic_load(&o->turn);
+            if (theirs != 0 && theirs < first) {
+                first = theirs;
+                next = o;
+            }
+        }
+        if (next == NULL) {
+            atomic_store(&stm_exclusive_slot, 0);
+            atomic_store(&token_slot, 0);
+            atomic_thread_fence(memory_order_seq_cst);
+            bool asked = false;
+            for (int i = 1; i < limit && !asked; i++) {
+                Tx *o = atomic_load(&stm_threads[i]);
+                asked = o != NULL && atomic_load(&o->turn) != 0;
+            }
+            int nobody = 0;
+            if (!asked || !atomic_compare_exchange_strong(&token_slot, &nobody, DISPATCHING))
+                return;
+        }
+        else if (atomic_compare_exchange_strong(&next->turn, &first, 0)) {
+            atomic_store(&stm_exclusive_slot, atomic_load(&next->alone) ? next->slot : 0);
+            history(tx, DID_TURN, first, 0);
+            atomic_store(&token_slot, next->slot);
+            unpark(next);
+            return;
+        }
+    }
+}
+
+static bool
+has_token(Tx *tx, void *arg)
+{
+    (void)arg;
+    return atomic_load(&token_slot) == tx->slot;
+}
+
+static bool
+has_token_or_abort(Tx *tx, void *arg)
+{
+    return has_token(tx, arg) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+static void
+ask_for_token(Tx *tx, bool alone)
+{
+    atomic_store(&tx->alone, alone);
+    if (tx->asked)
+        return;
+    tx->asked = true;
+    atomic_store(&tx->turn, CHOOSING);
+    uint64_t turn = atomic_fetch_add(&next_turn, 1);
+    history(tx, DID_ASK, turn, 0);
+    atomic_store(&tx->turn, turn);
+    int nobody = 0;
+    if (atomic_compare_exchange_strong(&token_slot, &nobody, DISPATCHING))
+        dispatch_token(tx);
+}
+
+static void
+give_token(Tx *tx)
+{
+    atomic_store(&token_slot, DISPATCHING);
+    dispatch_token(tx);
+    wake(0, PARK_GATE);
+}
+
+static void
+leave_queue(Tx *tx)
+{
+    tx->asked = false;
+    uint64_t turn = atomic_load(&tx->turn);
+    history(tx, DID_LEAVE, turn, 0);
+    if (turn != 0 && atomic_compare_exchange_strong(&tx->turn, &turn, 0))
+        return;
+    await(tx, PARK_TOKEN, has_token, NULL);     /* it is on its way */
+    give_token(tx);
+}
+
+/* In an attempt: -1 when it must abort, which it is to the last. */
+static int
+take_token(Tx *tx, int grade)
+{
+    ask_for_token(tx, false);
+    await(tx, PARK_TOKEN, has_token_or_abort, NULL);
+    if (has_token(tx, NULL) && change_state(tx, serial_of(tx), TX_ACTIVE, TX_INEVITABLE)) {
+        tx->asked = false;
+        return 0;
+    }
+    if (is_doomed(tx)) {
+        raise_abort();
+    }
+    else {
+        if (tx->want_grade < grade)
+            tx->want_grade = grade;
+        abort_self(tx, CAUSE_EXCLUSIVE);
+    }
+    /* Its next attempt keeps the place, or the token, if it needs it from the beginning. */
+    if (tx->want_grade == GRADE_NONE)
+        leave_queue(tx);
+    return -1;
+}
+
+/* Let nobody begin, and wait until the active ones have ended. */
+static void
+exclude_others(Tx *tx)
+{
+    atomic_store(&stm_exclusive_slot, tx->slot);
+    atomic_thread_fence(memory_order_seq_cst);
+    wake_everybody();
+    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    await(tx, PARK_OTHERS, others_over, NULL);
     log_if(tx, LOG_WAIT_DONE);
+    count_one(&tx->exclusives);
+}
+
+static bool
+predecessor_done(Tx *tx, void *arg)
+{
+    (void)tx;
+    return atomic_load(&((Transaction *)arg)->done);
+}
+
+/* Begin an attempt in this grade. It holds nothing and is not active while it waits,
+ * so that nobody waits for it. */
+void
+begin_inevitable(Tx *tx, int grade)
+{
+    history(tx, DID_WANT, 0, grade);
+    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    Transaction *p = pending_predecessor(tx);
+    if (p != NULL)
+        await_idle(tx, PARK_ORDER, predecessor_done, p);
+    ask_for_token(tx, grade == GRADE_EXCLUSIVE);
+    await_idle(tx, PARK_TOKEN, has_token, NULL);
+    tx->asked = false;
+    log_if(tx, LOG_WAIT_DONE);
+    set_state(tx, TX_INEVITABLE);
+    tx->grade = grade;
+    if (grade == GRADE_EXCLUSIVE)
+        exclude_others(tx);
+    history(tx, DID_GET, 0, grade);
+}
+
+/* From here on this transaction cannot be aborted: GRADE_IRREVOCABLE goes on
+ * beside the others, GRADE_EXCLUSIVE alone. Returns -1 when it has to abort
+ * first; the next attempt then begins in the grade asked for. */
+int
+become_inevitable(Tx *tx, int grade, const char *why)
+{
+    if (tx->grade >= grade)
+        return 0;
+    if (tx->releasing == AFTER_ABORT)
+        return abort_self(tx, CAUSE_DROPPED);   /* a finalizer of what never was */
+    if (stm_log_on)
+        log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
+    if (tx->grade == GRADE_NONE && tx->releasing) {
+        /* A finalizer runs while the thread drops what an ended transaction held. There
+         * is nothing to abort and to begin again, but nothing has been read either. */
+        set_state(tx, TX_IDLE);
+        wake(0, PARK_OTHERS);
+        begin_inevitable(tx, grade);
+    }
+    else {
+        history(tx, DID_WANT, 0, grade);
+        if (grade == GRADE_EXCLUSIVE)
+            tx->want_grade = grade;
+        if (tx->grade == GRADE_NONE) {
+            if (wait_for_predecessor(tx) < 0)
+                return -1;
+            log_if(tx, LOG_WAIT_SYNC_PAUSE);
+            if (grade == GRADE_EXCLUSIVE)
+                await(tx, PARK_OTHERS, older_over_or_abort, NULL);
+            int got = take_token(tx, grade);
+            log_if(tx, LOG_WAIT_DONE);
+            if (got < 0)
+                return -1;
+        }
+        tx->grade = grade;
+        if (grade == GRADE_EXCLUSIVE)
+            exclude_others(tx);
+        history(tx, DID_GET, 0, grade);
+    }
+    if (tx->paused == 0)
+        tx_set_live(tx);
+    if (grade == GRADE_EXCLUSIVE) {
+        order_drop_placeholders(tx);
+        if (!tx->releasing)
+            order_inserted_keys(tx, NULL);
+        /* It will commit: what it has put off can happen now, before what it
+         * is about to do at once. */
+        run_prepared(tx);
+        run_deferred(tx);
+        Py_CLEAR(tx->deferred);
+    }
+    return 0;
+}
+
+/* The attempt has ended. */
+void
+inevitable_end(Tx *tx)
+{
+    if (tx->grade == GRADE_NONE)
+        return;
+    if (tx->grade == GRADE_EXCLUSIVE)
+        admit_waiting();
+    tx->grade = GRADE_NONE;
+    give_token(tx);
+}
+
+/* In the child of a fork this thread is the only one. */
+void
+contention_after_fork(void)
+{
+    async_lock = (PyMutex){0};
+    atomic_store(&sleepers, 0);
+    atomic_store(&stm_reservations, 0);
+    int grade = stm_self != NULL ? stm_self->grade : GRADE_NONE;
+    atomic_store(&token_slot, grade != GRADE_NONE ? stm_self->slot : 0);
+    atomic_store(&stm_exclusive_slot, grade == GRADE_EXCLUSIVE ? stm_self->slot : 0);
 }

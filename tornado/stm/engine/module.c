@@ -244,7 +244,7 @@ is_unwinding(PyObject *self, PyObject *unused)
     (void)unused;
     Tx *tx = stm_self;
     return PyBool_FromLong(tx != NULL && (tx->releasing == AFTER_ABORT
-                                          || atomic_load(&tx->status) == TX_DOOMED || tx->aborting));
+                                          || state_of(tx) == TX_DOOMED || tx->aborting));
 }
 
 static PyObject *
@@ -410,16 +410,12 @@ atomic_enter(PyObject *self, PyObject *unused)
     Tx *tx = stm_thread_tx();
     if (tx == NULL)
         return NULL;
-    if (atomic_load(&tx->status) != TX_IDLE)
+    if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
-    for (;;) {
-        tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
-        log_if(tx, LOG_START);
-        if (become_inevitable(tx, GRADE_EXCLUSIVE, "atomic in a thread of its own") == 0)
-            Py_RETURN_TRUE;
-        PyErr_Clear();
-        tx_abort(tx);
-    }
+    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
+    log_if(tx, LOG_START);
+    history(tx, DID_BEGIN, 0, 0);
+    Py_RETURN_TRUE;
 }
 
 static PyObject *
@@ -489,6 +485,25 @@ inject_delays(PyObject *self, PyObject *args)
     stm_delay_limit = (uint32_t)(limit * 1e6);
     stm_delay_rate = (uint32_t)(rate * 4294967296.0);
     Py_RETURN_NONE;
+}
+
+static PyObject *
+record_history(PyObject *self, PyObject *on)
+{
+    (void)self;
+    int yes = PyObject_IsTrue(on);
+    if (yes < 0)
+        return NULL;
+    history_switch(yes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorded_history(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return history_list();
 }
 
 static PyObject *
@@ -582,6 +597,10 @@ static PyMethodDef methods[] = {
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"inject_delays", inject_delays, METH_VARARGS,
      DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},
+    {"record_history", record_history, METH_O,
+     DOC("record_history(on): begin an empty history, or end it; while no transactions run")},
+    {"recorded_history", recorded_history, METH_NOARGS,
+     DOC("a list of (number, slot, age, event, other, detail), see history.c")},
     {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},
     {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path): write the conflict log there")},
     {"log_close", engine_log_close, METH_NOARGS, DOC("end the conflict log")},

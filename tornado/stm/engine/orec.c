@@ -164,22 +164,50 @@ has_inserted(Tx *tx, Cell container)
     return mark_of_other(tx, container, MODE_INTENT_WRITE, false);
 }
 
-/* Slot of some other thread whose marks conflict, or 0; *serial says which
- * of its transactions that was. */
-static int
-find_marker(Tx *tx, Cell c, uint32_t modes, bool any, uint64_t *serial)
+/* Is there another thread with marks against that lock? Then it is the conflict. */
+static bool
+find_marker(Tx *tx, Conflict *x)
 {
     int limit = atomic_load_explicit(&stm_thread_limit, memory_order_acquire);
+    x->how = FOR_READER;
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
-        if (o == NULL || o == tx
-            || atomic_load_explicit(&o->status, memory_order_acquire) == TX_IDLE)
+        if (o == NULL || o == tx)
             continue;
-        *serial = atomic_load_explicit(&o->serial, memory_order_acquire);
-        if (mark_of_other(o, c, modes, any))
-            return i;
+        uint64_t status = atomic_load_explicit(&o->status, memory_order_acquire);
+        if ((status & STATE_MASK) < TX_ACTIVE)
+            continue;
+        x->slot = i;
+        x->serial = status >> STATE_BITS;
+        if (mark_of_other(o, x->cell, x->against, x->against == 0))
+            return true;
     }
-    return 0;
+    return false;
+}
+
+/* Two locks of one cell that two transactions cannot have at the same time? */
+static bool
+modes_conflict(uint32_t a, uint32_t b)
+{
+    return a == MODE_EXCLUSIVE || b == MODE_EXCLUSIVE || (a | b) == (MODE_SHARED | MODE_INTENT_WRITE);
+}
+
+bool
+in_the_way(Tx *tx, const Conflict *x)
+{
+    Tx *o = atomic_load(&stm_threads[x->slot]);
+    if (serial_of(o) != x->serial)
+        return false;
+    switch (x->how) {
+    case FOR_OWNER:
+        return (x->mode == MODE_EXCLUSIVE ? owner_of(x->cell) : owner_before_reader(x->cell, tx->slot)) == x->slot;
+    case FOR_READER:
+        return mark_of_other(o, x->cell, x->against, x->against == 0);
+    case FOR_RESERVATION:
+        return atomic_load(&o->reserved) == x->cell
+            && modes_conflict(x->mode, atomic_load(&o->reserved_mode));
+    }
+    Py_UNREACHABLE();
 }
 
 /* Take the cell in a reader's mode; conflicting marks are those of `against`. */
@@ -191,29 +219,33 @@ lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
     if (marked(tx, c, mode))
         return 0;
     for (;;) {
+        Conflict x = {.cell = c, .mode = mode, .against = against};
+        const char *place = NULL;
+        if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
+            && find_reservation(tx, &x))
+            goto wait;
         Placed p = mark_place(tx, c, mode);
         atomic_thread_fence(memory_order_seq_cst);
-        uint64_t serial = 0;
-        int event = LOG_WRITE_READ;
         int other = owner_before_reader(c, tx->slot);
-        if (other == tx->slot)
-            return 0;
-        if (other != 0) {
-            Tx *o = atomic_load(&stm_threads[other]);
-            serial = atomic_load(&o->serial);
+        if (other != 0 && other != tx->slot) {
+            x.how = FOR_OWNER;
+            x.slot = other;
+            x.serial = serial_of(atomic_load(&stm_threads[other]));
             if (owner_before_reader(c, tx->slot) != other) {
                 mark_withdraw(p);
                 continue;
             }
+            place = stm_log_on ? log_owner_place(c) : NULL;
         }
-        else if (against != 0) {
-            other = find_marker(tx, c, against, false, &serial);
-        }
-        if (other == 0)
+        else if (other == tx->slot || against == 0 || !find_marker(tx, &x)) {
+            if (UNLIKELY(has_reserved(tx)))
+                reservation_end(tx);
             return 0;
-        const char *place = stm_log_on ? log_owner_place(c) : NULL;
+        }
         mark_withdraw(p);
-        if (contend(tx, other, serial, event, place) < 0)
+        wake(tx->slot, 0);
+    wait:
+        if (contend(tx, &x, LOG_WRITE_READ, place) < 0)
             return -1;
     }
 }
@@ -275,7 +307,13 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
     OrecBucket *b = bucket_of(c);
     for (;;) {
         int way = -1, other = 0;
-        uint64_t serial = 0;
+        Conflict x = {.cell = c, .mode = MODE_EXCLUSIVE};
+        if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
+            && find_reservation(tx, &x)) {
+            if (contend(tx, &x, LOG_WRITE_WRITE, NULL) < 0)
+                return -1;
+            continue;
+        }
         const char *place = stm_log_on ? log_place(tx) : NULL;
         spin_lock(b);
         for (int i = 0; i < OREC_WAYS; i++) {
@@ -295,7 +333,9 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         }
         else if (other != 0) {
             /* Its owner cannot end before it has cleared the word. */
-            serial = atomic_load(&stm_threads[other]->serial);
+            x.how = FOR_OWNER;
+            x.slot = other;
+            x.serial = serial_of(atomic_load(&stm_threads[other]));
         }
         spin_unlock(b);
         if (other != 0) {
@@ -303,7 +343,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
             if (owner_of(c) != other)
                 continue;
             place = stm_log_on ? log_owner_place(c) : NULL;
-            if (contend(tx, other, serial, LOG_WRITE_WRITE, place) < 0)
+            if (contend(tx, &x, LOG_WRITE_WRITE, place) < 0)
                 return -1;
             continue;
         }
@@ -318,17 +358,20 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         }
         atomic_thread_fence(memory_order_seq_cst);
         for (;;) {
-            other = find_marker(tx, c, 0, true, &serial);
-            if (other == 0)
+            if (!find_marker(tx, &x)) {
+                if (UNLIKELY(has_reserved(tx)))
+                    reservation_end(tx);
                 return 0;
-            Tx *o = atomic_load(&stm_threads[other]);
+            }
+            Tx *o = atomic_load(&stm_threads[x.slot]);
             bool yield = tx->grade == GRADE_NONE
                 && atomic_load(&o->age) < atomic_load(&tx->age);
             if (yield) {
                 tx->n_owned--;
                 atomic_store_explicit(&b->word[way], 0, memory_order_release);
+                wake(tx->slot, 0);
             }
-            if (contend(tx, other, serial, LOG_WRITE_READ, NULL) < 0)
+            if (contend(tx, &x, LOG_WRITE_READ, NULL) < 0)
                 return -1;
             if (yield)
                 break;
@@ -357,11 +400,11 @@ wait_for_earlier_inserters(Tx *tx, Cell dict)
         Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
         if (o == NULL || o == tx)
             continue;
-        uint64_t serial = atomic_load(&o->serial), theirs;
-        while ((theirs = atomic_load(&o->ticket)) == TICKET_CHOOSING)
+        uint64_t serial = serial_of(o), theirs;
+        while ((theirs = atomic_load(&o->ticket)) == CHOOSING)
             __builtin_ia32_pause();
         if (theirs != 0 && theirs < mine && mark_of_other(o, dict, MODE_INTENT_WRITE, false))
-            wait_for_end(o, serial);
+            wait_for_end(tx, o, serial);
     }
 }
 

@@ -20,6 +20,7 @@
  *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
  *   proflog.c      the PYPYSTM conflict log
+ *   history.c      what the engine decided, for tests
  *   module.c       the Python face of all this
  *
  * A function that "opens" something returns 0 when the caller may go on and
@@ -81,6 +82,7 @@ enum {
     MODE_INTENT_READ = 0,   /* reads a key of this container */
     MODE_SHARED = 1,        /* reads the cell (of a container: all of it) */
     MODE_INTENT_WRITE = 2,  /* writes a key of this container */
+    MODE_EXCLUSIVE = 4,     /* owns the cell: never in a mark */
 };
 #define MODE_MASK 3u
 /* The tag that a full bucket falls back to: it stands for every cell there. */
@@ -127,12 +129,26 @@ typedef struct {
     void *mem;                  /* snapshot, owned by the entry */
 } Undo;
 
-/* A ticket while its owner is about to draw it (Lamport's bakery). */
-#define TICKET_CHOOSING UINT64_MAX
+/* A ticket or a turn while its owner is about to draw it (Lamport's bakery). */
+#define CHOOSING UINT64_MAX
 
 /* ---- Transaction descriptor ------------------------------------------------ */
-enum { TX_IDLE = 0, TX_ACTIVE, TX_DOOMED, TX_INEVITABLE, TX_COMMITTING };
+enum {
+    TX_IDLE = 0,
+    TX_WAITING,     /* at the gate while another one is exclusive */
+    TX_ADMITTED,    /* let in by the one that was, but has not noticed yet */
+    TX_ACTIVE,
+    TX_DOOMED,
+    TX_INEVITABLE,
+    TX_COMMITTING,
+};
+#define STATE_BITS 3
+#define STATE_MASK ((1u << STATE_BITS) - 1)
+
 enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
+
+/* Why an attempt is aborted, for the history. */
+enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_RAISED };
 
 typedef struct Transaction Transaction;
 
@@ -174,16 +190,26 @@ enum {  /* what for; barriers on names have numbers of their own from OPENED_NAM
     OPENED_NAMES,
 };
 
+/* Invariants.  `status` holds how many attempts this thread has ended, and the state of the
+ * present one.  Others change it by compare-and-swap only, so never that of a later
+ * attempt: ACTIVE -> DOOMED (whoever is in the right) and WAITING -> ADMITTED (the
+ * exclusive one, at its end).  An attempt that is IDLE or WAITING holds no locks. */
 typedef struct Tx {
     /* Written by other threads: */
-    _Atomic int status;             /* ACTIVE -> DOOMED only by compare-and-swap */
+    _Atomic uint64_t status;
+    _Atomic uint32_t parked;        /* futex: 1 while the thread sleeps */
     _Atomic int attention;          /* look at status (or inject) at the next barrier */
-    char pad[56];
+    char pad[48];
     /* Written by this thread, read by others: */
     _Atomic uint32_t epoch;         /* 1..EPOCH_MAX; counts up at each end */
+    _Atomic uint32_t parked_for;    /* slot << 8 of what it waits to end, or PARK_... */
     _Atomic uint64_t age;           /* smaller is older; fixed at the enqueueing */
     _Atomic uint64_t ticket;        /* place among those that commit; 0: not committing */
-    _Atomic uint64_t serial;        /* counts ends: tells a waiter that this one is over */
+    _Atomic uint64_t turn;          /* place in the queue for the token of inevitability, or 0 */
+    _Atomic int alone;              /* with that turn: holds nothing and waits to be exclusive */
+    _Atomic uint64_t reserved;      /* the cell that it waits for, or 0 */
+    _Atomic uint32_t reserved_mode;
+    _Atomic int patience;           /* so many younger ones may still have that cell before it */
     _Atomic uint32_t *marks;
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
@@ -200,7 +226,10 @@ typedef struct Tx {
     int grade;
     enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
     bool aborting;                  /* rolling back */
-    bool want_exclusive;            /* the next attempt starts exclusive */
+    bool async_sent;                /* an asynchronous exception is on its way */
+    int want_grade;                 /* the next attempt begins in this grade */
+    bool asked;                     /* for the token, and has it not taken yet */
+    int cause;                      /* of the abort, CAUSE_... */
     uint64_t inject_state;
     PyThreadState *tstate;
     Transaction *txn;
@@ -221,6 +250,35 @@ typedef struct Tx {
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
 } Tx;
+
+static inline int
+state_of(Tx *tx)
+{
+    return (int)(atomic_load(&tx->status) & STATE_MASK);
+}
+
+/* The number of the attempt: when it has changed, that attempt is over. */
+static inline uint64_t
+serial_of(Tx *tx)
+{
+    return atomic_load(&tx->status) >> STATE_BITS;
+}
+
+/* By the thread itself. */
+static inline void
+set_state(Tx *tx, int state)
+{
+    uint64_t now = atomic_load_explicit(&tx->status, memory_order_relaxed);
+    atomic_store(&tx->status, (now & ~(uint64_t)STATE_MASK) | (unsigned)state);
+}
+
+/* One attempt's state, if it still is `from`. */
+static inline bool
+change_state(Tx *tx, uint64_t serial, int from, int to)
+{
+    uint64_t expected = serial << STATE_BITS | (unsigned)from;
+    return atomic_compare_exchange_strong(&tx->status, &expected, serial << STATE_BITS | (unsigned)to);
+}
 
 static inline Opened *
 opened_at(Tx *tx, PyObject *obj, uint32_t what)
@@ -346,21 +404,48 @@ marked(Tx *tx, Cell c, uint32_t mode)
 }
 
 /* contention.c */
+
+/* What a transaction waits for: another that owns a cell, has read it or has reserved it;
+ * its predecessor; the end of an exclusive one. */
+enum { FOR_OWNER, FOR_READER, FOR_RESERVATION, FOR_ORDER, FOR_GATE };
+
+/* What stands in the way of a lock: an attempt of another thread, and how. */
+typedef struct {
+    Cell cell;
+    uint32_t mode;      /* in which the lock is wanted */
+    int how;
+    int slot;
+    uint64_t serial;
+    uint32_t against;   /* FOR_READER: the modes of a mark that conflict; 0: any */
+} Conflict;
+bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
+
 int stm_attention(Tx *tx);
 void stm_delay(Tx *tx);
-int contend(Tx *tx, int other_slot, uint64_t serial, int event, const char *other_place);
+int contend(Tx *tx, const Conflict *c, int event, const char *other_place);
+void reservation_end(Tx *tx);
+bool find_reservation(Tx *tx, Conflict *c);
+extern _Atomic int stm_reservations;
+static inline bool
+has_reserved(Tx *tx)
+{
+    return atomic_load_explicit(&tx->reserved, memory_order_relaxed) != 0;
+}
 int become_inevitable(Tx *tx, int grade, const char *why);
+void begin_inevitable(Tx *tx, int grade);
 void inevitable_end(Tx *tx);
 void take_ticket(Tx *tx);
-void wait_for_end(Tx *o, uint64_t serial);
-void wait_until_admitted(Tx *tx);
+void wait_for_end(Tx *tx, Tx *o, uint64_t serial);
+void pass_gate(Tx *tx);
 int ask_main(PyObject *request);
 int serve_main(void);
 extern unsigned long stm_main_thread;
 int wait_for_predecessor(Tx *tx);
-void wake_waiters(void);
 void contention_clear_async(Tx *tx);
 void contention_after_fork(void);
+
+enum { PARK_OTHERS = 1, PARK_TOKEN = 2, PARK_GATE = 4, PARK_ORDER = 8 };
+void wake(int slot, uint32_t what);
 
 static inline int
 check_doomed(Tx *tx)
@@ -623,11 +708,12 @@ struct Transaction {
     uint64_t age;
     uint64_t commit_number;     /* place in the order of commits; 0: not committed */
     _Atomic int taken, done;    /* a thread runs it, or has; it has been committed */
+    _Atomic int awaited;        /* somebody may be waiting for its commit */
     int attempts;
 };
 extern PyTypeObject Transaction_Type;
 PyObject *transaction_run(PyObject *self, PyObject *unused);
-int tx_begin(Tx *tx, uint64_t age);
+void tx_begin(Tx *tx, uint64_t age, int grade);
 int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
 int run_prepared(Tx *tx);
@@ -635,8 +721,7 @@ void tx_abort(Tx *tx);
 void forget_past(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {
-    tx->live = atomic_load_explicit(&tx->status, memory_order_relaxed) != TX_IDLE
-        && tx->paused == 0;
+    tx->live = state_of(tx) != TX_IDLE && tx->paused == 0;
     tx->open = tx->live && tx->grade != GRADE_EXCLUSIVE && !stm_barriers_off;
 }
 static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
@@ -660,6 +745,31 @@ log_if(Tx *tx, int event)
 {
     if (UNLIKELY(stm_log_on))
         log_event(tx, 0, event, NULL, NULL);
+}
+
+/* history.c */
+enum {
+    DID_BEGIN = 0,  /* detail: the number of the attempt */
+    DID_COMMIT,     /* other: its ticket */
+    DID_ABORT,      /* detail: CAUSE_... */
+    DID_WAIT,       /* other: the age of the one that it waits for; detail: what for */
+    DID_GO,         /* it waits no more */
+    DID_DOOM,       /* other: the age of the one that it dooms; detail: its own grade */
+    DID_WANT,       /* detail: the grade of inevitability that it wants */
+    DID_ASK,        /* other: its turn in the queue for the token */
+    DID_LEAVE,      /* it is about to leave that queue; other: its turn */
+    DID_TURN,       /* it gave the token on; other: the turn of the one that has it now */
+    DID_GET,        /* detail: the grade that it has now */
+};
+extern int stm_history_on;
+void history_add(Tx *tx, int what, uint64_t other, int detail);
+PyObject *history_list(void);
+void history_switch(bool on);
+static inline void
+history(Tx *tx, int what, uint64_t other, int detail)
+{
+    if (UNLIKELY(stm_history_on))
+        history_add(tx, what, other, detail);
 }
 
 #endif

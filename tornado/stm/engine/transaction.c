@@ -51,14 +51,17 @@ in_child(void)
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx == NULL || tx == stm_self)
             continue;
-        atomic_store(&tx->status, TX_IDLE);
+        atomic_store(&tx->status, (serial_of(tx) + 1) << STATE_BITS | TX_IDLE);
+        atomic_store(&tx->parked, 0);
+        atomic_store(&tx->turn, 0);
         atomic_store(&tx->ticket, 0);
-        atomic_fetch_add(&tx->serial, 1);
+        atomic_store(&tx->reserved, 0);
         memset((void *)tx->marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
         tx->n_owned = tx->n_undo = tx->unordered = 0;
         tx->grade = GRADE_NONE;
         tx->releasing = HOLDING;
-        tx->aborting = tx->want_exclusive = false;
+        tx->aborting = tx->asked = tx->async_sent = false;
+        tx->want_grade = GRADE_NONE;
         tx->txn = NULL;
         tx->deferred = tx->prepared = tx->displaced = tx->fresh = NULL;
         atomic_store(&slot_used[i], false);
@@ -120,28 +123,25 @@ stm_thread_tx(void)
 
 /* ---- Begin and end -------------------------------------------------------------------- */
 
-int
-tx_begin(Tx *tx, uint64_t age)
+/* In an inevitable grade from the beginning, or in none. */
+void
+tx_begin(Tx *tx, uint64_t age, int grade)
 {
     tx->tstate = PyThreadState_Get();
-    atomic_store(&tx->age, age);
-    for (;;) {
-        wait_until_admitted(tx);
-        atomic_store(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing);
-        atomic_store(&tx->status, TX_ACTIVE);
-        atomic_thread_fence(memory_order_seq_cst);
-        if (LIKELY(atomic_load(&stm_exclusive_slot) == 0))
-            break;
-        atomic_store(&tx->status, TX_IDLE);
-        wake_waiters();
-    }
+    atomic_store_explicit(&tx->age, age, memory_order_relaxed);
+    atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing,
+                          memory_order_relaxed);
+    tx->cause = CAUSE_DOOMED;
     tx->paused = 0;
     tx->stamp++;
     tx->n_placeholders = 0;
     tx->deletes_keys = false;
     tx->constructing = NULL;
+    if (UNLIKELY(grade != GRADE_NONE))
+        begin_inevitable(tx, grade);
+    else
+        pass_gate(tx);
     tx_set_live(tx);
-    return 0;
 }
 
 /* Let all locks go. Marks fall with the epoch; waiters watch the serial. */
@@ -149,7 +149,9 @@ static void
 tx_end(Tx *tx)
 {
     locks_release(tx);
-    uint32_t epoch = atomic_load(&tx->epoch) + 1;
+    if (UNLIKELY(has_reserved(tx)))
+        reservation_end(tx);
+    uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed) + 1;
     if (epoch > EPOCH_MAX) {
         /* Others may be reading: to them the transaction is over from here on (as in
          * mark_place()). */
@@ -157,15 +159,14 @@ tx_end(Tx *tx)
             atomic_store_explicit(&tx->marks[i], 0, memory_order_release);
         epoch = 1;
     }
-    atomic_store(&tx->ticket, 0);
+    atomic_store_explicit(&tx->ticket, 0, memory_order_release);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
-    atomic_store_explicit(&tx->serial, atomic_load(&tx->serial) + 1, memory_order_release);
     tx->live = tx->open = 0;
     Py_CLEAR(tx->births[0]);
     Py_CLEAR(tx->births[1]);
+    atomic_store_explicit(&tx->status, (serial_of(tx) + 1) << STATE_BITS | TX_IDLE, memory_order_release);
     inevitable_end(tx);
-    atomic_store(&tx->status, TX_IDLE);
-    wake_waiters();
+    wake(tx->slot, PARK_OTHERS);
 }
 
 /* Run the deferred actions, in order, with barriers off. */
@@ -219,8 +220,7 @@ release(Tx *tx, int after)
     Transaction *txn = tx->txn;
     tx->txn = NULL;
     tx->releasing = after;
-    bool want_exclusive = tx->want_exclusive;
-    tx_begin(tx, atomic_fetch_add(&stm_next_age, 1));
+    tx_begin(tx, UINT64_MAX, GRADE_NONE);
     undo_forget(tx, 0);
     Py_XDECREF(actions);
     Py_XDECREF(fresh);
@@ -235,7 +235,6 @@ release(Tx *tx, int after)
     }
     tx_end(tx);
     tx->releasing = HOLDING;
-    tx->want_exclusive = want_exclusive;
     tx->txn = txn;
     /* What those finalizers wrote, exclusively, needs no undoing. */
     undo_forget(tx, 0);
@@ -261,8 +260,7 @@ tx_commit(Tx *tx)
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
             return -1;
-        int expected = TX_ACTIVE;
-        if (!atomic_compare_exchange_strong(&tx->status, &expected, TX_COMMITTING)) {
+        if (!change_state(tx, serial_of(tx), TX_ACTIVE, TX_COMMITTING)) {
             PyErr_SetNone(stm_Abort);
             return -1;
         }
@@ -277,9 +275,13 @@ tx_commit(Tx *tx)
     interruptible(tx);
     count_one(&tx->commits);
     log_if(tx, LOG_COMMIT);
+    history(tx, DID_COMMIT, atomic_load(&tx->ticket), 0);
     born_forget(tx);
-    if (tx->txn != NULL)
+    if (tx->txn != NULL) {
         atomic_store(&tx->txn->done, 1);
+        if (UNLIKELY(atomic_load(&tx->txn->awaited)))
+            wake(0, PARK_ORDER);
+    }
     tx_end(tx);
     release(tx, AFTER_COMMIT);
     return 0;
@@ -298,6 +300,7 @@ tx_abort(Tx *tx)
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
     tx->paused = 0;
     log_if(tx, LOG_ABORT);
+    history(tx, DID_ABORT, 0, tx->cause);
     tx_end(tx);
     release(tx, AFTER_ABORT);
     tx->aborting = false;
@@ -375,7 +378,7 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
     Tx *tx = stm_thread_tx();
     if (tx == NULL)
         return NULL;
-    if (atomic_load(&tx->status) != TX_IDLE) {
+    if (state_of(tx) != TX_IDLE) {
         PyErr_SetString(PyExc_RuntimeError, "a transaction cannot run inside another one");
         return NULL;
     }
@@ -390,34 +393,31 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         return NULL;
     }
     tx->txn = (Transaction *)Py_NewRef(self);
-    tx->want_exclusive = false;
+    tx->want_grade = GRADE_NONE;
     PyObject *result = NULL, *exception = NULL;
     for (;;) {
-        tx_begin(tx, t->age);
+        tx_begin(tx, t->age, tx->want_grade);
         log_if(tx, LOG_START);
+        history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
-        if (tx->want_exclusive && become_inevitable(tx, GRADE_EXCLUSIVE, "asked for in the last attempt") < 0)
-            aborted = true;
-        else {
-            if (instrument_callable(tx, t->function) == 0)
-                result = PyObject_Call(t->function, t->args, NULL);
-            if (result == NULL) {
-                exception = PyErr_GetRaisedException();
-                aborted = Py_IS_TYPE(exception, (PyTypeObject *)stm_Abort) && tx->grade == GRADE_NONE;
-            }
-            if (!aborted)
-                aborted = tx_commit(tx) < 0;
+        if (instrument_callable(tx, t->function) == 0)
+            result = PyObject_Call(t->function, t->args, NULL);
+        if (result == NULL) {
+            exception = PyErr_GetRaisedException();
+            aborted = Py_IS_TYPE(exception, (PyTypeObject *)stm_Abort) && tx->grade == GRADE_NONE;
         }
+        if (!aborted)
+            aborted = tx_commit(tx) < 0;
         if (!aborted)
             break;
         PyErr_Clear();
-        int expected = TX_ACTIVE;
-        atomic_compare_exchange_strong(&tx->status, &expected, TX_DOOMED);
+        if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
+            tx->cause = CAUSE_RAISED;
         Py_CLEAR(result);
         Py_CLEAR(exception);
         tx_abort(tx);
         if (++t->attempts >= MAX_ATTEMPTS)
-            tx->want_exclusive = true;
+            tx->want_grade = GRADE_EXCLUSIVE;
     }
     Py_CLEAR(tx->txn);
     Py_CLEAR(t->predecessor);
