@@ -3,8 +3,17 @@
 `meeting` brings two transactions together; nothing here depends on time.
 """
 
+import bisect
+import contextvars
+import copy
+import functools
+import heapq
+import itertools
 import json
 import operator
+import pickle
+import re
+import types
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 
@@ -212,6 +221,109 @@ SIDE_BY_SIDE = {
 @pytest.mark.parametrize("name", SIDE_BY_SIDE)
 def test_side_by_side(name):
     assert meet(*SIDE_BY_SIDE[name]) == APART
+
+
+def skip(n):
+    def advance(state):
+        for _ in range(n):
+            next(state[0])
+
+    return advance
+
+
+def over(make):
+    """A maker of an iterator and the lists that it is made of."""
+
+    def make_both():
+        rows = [[1], [2, 3], []]
+        return ((make(rows), rows),)
+
+    return make_both
+
+
+def append_to(n):
+    return lambda state: state[1][n].append(4)
+
+
+# An iterator that was made in another transaction, and what another transaction changes meanwhile.
+ITERATORS = {
+    "chain": (lambda rows: itertools.chain(*rows), skip(2), append_to(1)),
+    "chain.from_iterable": (lambda rows: itertools.chain.from_iterable(rows), skip(2), append_to(1)),
+    "chain of an iterator": (lambda rows: itertools.chain.from_iterable(filter(None, rows)), skip(2), append_to(1)),
+    "zip": (lambda rows: zip(rows[0], rows[1]), skip(1), append_to(1)),
+    "zip_longest": (lambda rows: itertools.zip_longest(rows[0], rows[1]), skip(1), append_to(1)),
+    "filter": (lambda rows: filter(None, rows), skip(1), append_to(0)),
+    "filter by what a function returns": (lambda rows: filter(lambda row: rows[2], [1, 2]), lambda s: next(s[0], 0), append_to(2)),
+    "filterfalse": (lambda rows: itertools.filterfalse(None, iter(rows)), lambda s: next(s[0], 0), append_to(2)),
+    "takewhile": (lambda rows: itertools.takewhile(lambda row: rows[1], [1, 2]), skip(1), append_to(1)),
+    "compress": (lambda rows: itertools.compress("abc", rows), skip(1), append_to(0)),
+    "accumulate": (lambda rows: itertools.accumulate(rows), skip(2), append_to(1)),
+    "starmap": (lambda rows: itertools.starmap(pow, [rows[1]]), skip(1), append_to(1)),
+    "groupby": (lambda rows: itertools.groupby(rows), skip(2), append_to(1)),
+    "groupby by key": (lambda rows: itertools.groupby("ab", lambda c: rows[1]), lambda s: next(s[0]) and next(s[0], 0), append_to(1)),
+    "map": (lambda rows: map(len, rows), skip(1), append_to(0)),
+    "map of a method": (lambda rows: map(rows[2].append, "abc"), skip(1), append_to(2)),
+    "iter with a sentinel": (lambda rows: iter(lambda: rows[1], [9]), skip(1), append_to(1)),
+    "cycle": (lambda rows: itertools.cycle(rows[1]), skip(1), append_to(1)),
+    "tee": (lambda rows: itertools.tee(rows[1])[0], skip(1), append_to(1)),
+    "islice": (lambda rows: itertools.islice(iter(rows[1]), 2), skip(1), append_to(1)),
+    "pairwise": (lambda rows: itertools.pairwise(rows[1]), skip(1), append_to(1)),
+    "batched": (lambda rows: itertools.batched(rows[1], 2), skip(1), append_to(1)),
+    "enumerate": (lambda rows: enumerate(rows[1]), skip(1), append_to(1)),
+}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_what_an_iterator_reads_conflicts_with_changes(name):
+    make, first, second = ITERATORS[name]
+    assert meet(over(make), first, second) == CONFLICT
+
+
+CALLBACKS = {
+    "sorted by a key": lambda rows: sorted("ba", key=lambda c: rows[1]),
+    "max by a key": lambda rows: max("ba", key=lambda c: rows[1]),
+    "a search by a key": lambda rows: bisect.bisect([1, 2], rows[1], key=lambda n: rows[1]),
+    "reduce": lambda rows: functools.reduce(operator.add, rows),
+    "all": lambda rows: all(row for row in rows),
+    "sum": lambda rows: sum((row for row in rows), []),
+    "join of a generator": lambda rows: b"".join(bytes(row) for row in rows),
+    "json by default": lambda rows: json.dumps(Thing(), default=lambda _: rows[1]),
+    "a replacement in a pattern": lambda rows: re.sub("a", lambda m: str(rows[1]), "a"),
+    "a factory": lambda rows: defaultdict(rows[1].copy)["k"],
+    "partial": lambda rows: functools.partial(list, rows[1])(),
+    "methodcaller": lambda rows: operator.methodcaller("copy")(rows[1]),
+    "attrgetter": lambda rows: operator.attrgetter("x.y")(Thing(x=Thing(y=1))) and len(rows[1]),
+    "itemgetter": lambda rows: operator.itemgetter(0)(rows[1]),
+    "format": lambda rows: "{0[1]}".format(rows),
+    "a method of a list, bound": lambda rows: types.MethodType(len, rows[1])(),
+    "a method that waits": lambda rows: functools.partial(rows[1].append, 1)(),
+    "cmp_to_key": lambda rows: sorted("ba", key=functools.cmp_to_key(lambda a, b: len(rows[1]))),
+    "a heap": lambda rows: heapq.heappush([rows[1]], [1]),
+    "context": lambda rows: contextvars.copy_context().run(len, rows[1]),
+    "a pickle": lambda rows: pickle.dumps({"rows": rows}),
+    "a copy": lambda rows: copy.deepcopy(Thing(rows=rows)),
+    "the rows of a dict": lambda rows: dict([rows[1]]),
+    "the rows of a dict subclass": lambda rows: OrderedDict(iter([rows[1]])),
+    "a tuple made by its class": lambda rows: tuple.__new__(tuple, rows[1]),
+    "counted": lambda rows: Counter(rows[1]),
+    "many arguments": lambda rows: list(itertools.chain(*([rows[0]] * 100), rows[1])),
+    "a view of values": lambda rows: repr({1: rows}.values()),
+    "a cycle": lambda rows: repr([cyclic, rows]),
+}
+
+cyclic = []
+cyclic += [cyclic, cyclic]
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_what_c_code_reads_on_the_way_conflicts_with_changes(name):
+    def make():
+        return ([[1], [2, 3], []],)
+
+    def change(rows):
+        rows[1][0] = 7
+
+    assert meet(make, CALLBACKS[name], change) == CONFLICT
 
 
 CONFLICTING = {

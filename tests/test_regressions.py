@@ -6,7 +6,9 @@ import enum
 import functools
 import gc
 import importlib
+import io
 import logging
+import os
 import sys
 import threading
 import types
@@ -52,6 +54,27 @@ def aborted_once(step):
     core.Transaction(attempt, ()).run()
     assert len(attempts) in (1, 2)
     return len(attempts) == 2
+
+
+def test_a_stream_into_memory_is_written_at_once():
+    memory = io.BytesIO()
+    text = io.TextIOWrapper(memory, encoding="ascii", write_through=True)
+
+    def write():
+        text.write("abc")
+        return memory.getvalue()
+
+    assert core.Transaction(write, ()).run() == b"abc"
+
+
+def test_writing_to_a_closed_file_raises():
+    def write():
+        file.write("abc")
+
+    with open(os.devnull, "w") as file:
+        pass
+    with pytest.raises(ValueError):
+        core.Transaction(write, ()).run()
 
 
 class Plain:

@@ -263,7 +263,6 @@ CALLS = """
     builtins.int.from_bytes READS
     builtins.float.* PURE
     builtins.complex.* PURE
-    builtins.bool.* PURE
     builtins.range.* PURE
     builtins.slice.* PURE
     builtins.tuple.* DEEP
@@ -511,7 +510,6 @@ CALLS = """
     builtins.object.__gt__ DEEP
     builtins.object.__ge__ DEEP
     builtins.object.__hash__ PURE
-    builtins.object.__new__ PURE
     builtins.object.__init_subclass__ PURE
     builtins.object.__format__ PRINTS
     builtins.object.__reduce_ex__ ATTRIBUTES
@@ -863,9 +861,9 @@ def _callables(name):
 
 
 def _c_members(holder):
-    """The C functions and methods of a module or type.  Not slot wrappers: all types share these."""
+    """The C functions and methods of a module or type.  Not slot wrappers, nor ``__new__``: all types share these."""
     kinds = tuple(kind for kind in _C_CALLABLES if kind is not types.WrapperDescriptorType)
-    members = [getattr(member, "__func__", member) for member in vars(holder).values()]
+    members = [getattr(member, "__func__", member) for name, member in vars(holder).items() if name != "__new__"]
     return [member for member in members if isinstance(member, kinds)]
 
 
