@@ -622,6 +622,7 @@ def _exec(source, namespace, local, closure):
 class _Held(threading.local):
     """The locks that this thread's transaction holds, each as often as it has been acquired."""
 
+    @trusted
     def __init__(self):
         self.locks = []
 
