@@ -679,7 +679,7 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         receiver = PyCFunction_GET_SELF(callable);
     else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && !PyStackRef_IsNull(at[1]))
         receiver = PyStackRef_AsPyObjectBorrow(at[1]);
-    if (receiver == NULL)
+    if (receiver == NULL || PyType_Check(receiver))     /* cls.__new__: may need a stand-in */
         return 1;
     switch (plain_effect(callable, receiver)) {
     case EFFECT_PURE:
