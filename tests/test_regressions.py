@@ -605,3 +605,17 @@ def test_objects_of_an_aborted_attempt_are_not_finalized():
     run(step)
     gc.collect()
     assert len(finalized) == 4
+
+
+def test_the_first_lock_of_a_thread():
+    condition, done = threading.Condition(threading.Lock()), []
+
+    def step():
+        with condition:
+            condition.notify()
+        done.append(core.is_exclusive())
+
+    thread = threading.Thread(target=run, args=(step,))
+    thread.start()
+    thread.join()
+    assert done == [False]

@@ -82,10 +82,10 @@ class Comparison:
 
 
 def compare(module, inject=0.0, seed=0, timeout=TIMEOUT):
-    """Run a module of the package ``test`` plainly and as transactions.
+    """Run a module plainly and as transactions.
 
     Args:
-        module: its name, such as ``test_list``.
+        module: the name of one of the package ``test``, such as ``test_list``, or of another one.
         inject: how likely an abort is at each barrier of a first attempt; see `core.inject_aborts`.
         seed: of these aborts.
         timeout: seconds for each of the two processes.
@@ -104,7 +104,7 @@ def run(module, *options, timeout=TIMEOUT):
         work.mkdir()
         with output.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", HERE / "child.py", f"test.{module}", records, *options],
+                [sys.executable, "-X", "faulthandler", HERE / "child.py", module, records, *options],
                 cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
                 env=os.environ | {"PYTHONHASHSEED": "0", "TMPDIR": str(work)},
             )

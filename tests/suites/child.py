@@ -2,6 +2,8 @@
 
     python child.py MODULE RECORDS [--transactions] [--inject RATE] [--seed N]
 
+MODULE is one of the interpreter's package ``test``, or another one; a class or a method of it may follow.
+
 A test is one transaction from ``setUp`` to the last clean-up, because that is what its author takes to be alone in the
 process: two tests of a class may patch the same module.  What a class or a module sets up is outside; the tests of one
 class are what runs in parallel.
@@ -13,6 +15,7 @@ outcome and the tracebacks, when the test has committed; ``{"stats": ...}`` at t
 import argparse
 import contextlib
 import faulthandler
+import importlib.util
 import itertools
 import json
 import os
@@ -90,6 +93,12 @@ def cases(suite):
             yield from cases(test)
         else:
             yield test
+
+
+def full_name(name):
+    """The name with the package ``test`` before it, if it is there that the module is."""
+    in_package = f"test.{name.partition('.')[0]}"
+    return f"test.{name}" if importlib.util.find_spec(in_package) else name
 
 
 class Runner:
@@ -218,7 +227,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     records = os.open(options.records, os.O_WRONLY | os.O_APPEND)
-    suite = unittest.defaultTestLoader.loadTestsFromName(options.module)
+    suite = unittest.defaultTestLoader.loadTestsFromName(full_name(options.module))
     sys.argv[1:] = []
     # Not a matter of the tests: unittest clears the frames of each exception that it expected, and that runs alone.
     traceback.clear_frames = nothing
