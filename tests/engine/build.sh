@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pids=()
-for file in orec contention transaction undo order proflog history; do
+for file in orec contention transaction undo order proflog history queue; do
     "$CC" "${flags[@]}" -include "$here/jitter.h" -c "$engine/$file.c" -o "$work/$file.o" &
     pids+=($!)
 done

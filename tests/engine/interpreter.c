@@ -449,6 +449,14 @@ PyObject_Call(PyObject *callable, PyObject *args, PyObject *kwds)
     return result;
 }
 
+PyObject *
+PyObject_Vectorcall(PyObject *callable, PyObject *const *args, size_t n, PyObject *kwnames)
+{
+    (void)args;
+    (void)n;
+    return PyObject_Call(callable, no_arguments, kwnames);
+}
+
 /* ---- Lists and tuples ----------------------------------------------------------------------------------- */
 
 static void

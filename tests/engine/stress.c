@@ -152,6 +152,13 @@ none(void)
 
 /* The engine asks these of files that are not part of this program. */
 int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
+
+int
+before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n, PyObject *const *kw, Py_ssize_t n_kw)
+{
+    (void)tx; (void)callable; (void)args; (void)n; (void)kw; (void)n_kw;
+    return 0;
+}
 PyObject *stm_instrument;
 int stm_barriers_off;
 
@@ -881,7 +888,6 @@ set_up(void)
         f->transaction = i;
         Transaction *t = object_new_immortal(&Transaction_Type, sizeof(Transaction));
         t->function = functions[i] = (PyObject *)f;
-        t->args = no_arguments;
         t->age = atomic_fetch_add(&stm_next_age, 1);
         int p = predecessor_of(i);
         if (p >= 0 && transactions[p] != NULL)

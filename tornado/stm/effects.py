@@ -92,6 +92,7 @@ TYPES = """
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
     ast.AST INSTANCE
+    tornado.stm._engine.Queue INSTANCE
     builtins.object INERT
     builtins.property FUNCTION
     builtins.staticmethod FUNCTION

@@ -4,6 +4,8 @@ Transactions run one at a time, so there is nothing to lock, to undo or to retry
 the deferred actions and the promise that nothing else runs meanwhile.
 """
 
+import collections
+import functools
 import itertools
 import threading
 
@@ -47,6 +49,59 @@ class Transaction:
                 self.done = True
                 _counts["commits"] += 1
                 self.commit_number = _counts["commits"]
+
+
+class Queue:
+    """Transactions that wait to be run, one after the other."""
+
+    def __init__(self):
+        self._ready = collections.deque()
+        self._raised = None
+
+    def add(self, f, /, *args, **kwds):
+        """Add ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that one's commit."""
+        parent = current()
+        if getattr(parent, "queue", None) is self:
+            parent.added.append((f, args, kwds))
+        else:
+            defer(self._put, f, args, kwds)
+
+    def _put(self, f, args, kwds):
+        self._ready.append(_Item(self, f, args, kwds))
+
+    def _begin(self, limit):
+        """Forget the last failure."""
+        self._raised = None
+
+    def _work(self, start):
+        """Run transactions until none is left."""
+        while self._ready:
+            try:
+                item = self._ready.popleft()
+            except IndexError:
+                return  # another thread works, too
+            try:
+                item.run()
+            except BaseException as e:
+                self._raised = self._raised or e
+                self._ready.clear()
+            else:
+                for call in item.added:
+                    self._put(*call)
+
+    def _failure(self):
+        """Take the first exception of a transaction, or None."""
+        failure, self._raised = self._raised, None
+        return failure
+
+
+class _Item(Transaction):
+    __slots__ = ("queue", "added")
+
+    def __init__(self, queue, f, args, kwds):
+        super().__init__(functools.partial(f, *args, **kwds) if kwds else f, args if not kwds else ())
+        self.queue = queue
+        self.added = []
 
 
 def current():

@@ -10,7 +10,6 @@
 
 import os
 import threading
-from collections import deque
 
 from . import core
 from .core import stats, trusted
@@ -51,51 +50,16 @@ def getsegmentlimit():
     return _threads or _default_threads()
 
 
-class _Item:
-    """A function to call; what it adds to the queue before it raises is dropped."""
+class TransactionQueue(core.Queue):
+    """Functions to run as transactions: in parallel, in any order, as if one after the other.
 
-    def __init__(self, f, args, kwds):
-        self.f = f
-        self.args = args
-        self.kwds = kwds
-        self.failed = False
-
-    def run(self):
-        try:
-            self.f(*self.args, **self.kwds)
-        except BaseException:
-            self.failed = True
-            raise
-
-
-trusted(_Item.__init__)
-
-
-class TransactionQueue:
-    """Functions to run as transactions: in parallel, in any order, as if one after the other."""
+    ``add(f, *args, **kwds)`` adds ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that
+    one's commit.
+    """
 
     def __init__(self):
         core.activate()
-        self._lock = threading.Condition(threading.Lock())
-        self._ready = deque()
-        self._running = 0
-        self._failure = None
-        self._local = threading.local()  # per thread: the item that it runs
-
-    @trusted
-    def add(self, f, /, *args, **kwds):
-        """Add ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that one's commit."""
-        item = getattr(self._local, "item", None) if core.in_transaction() else None
-        core.defer(self._enqueue, item, _Item(f, args, kwds))
-
-    @trusted
-    def _enqueue(self, parent, item):
-        if parent is not None and parent.failed:
-            return
-        item.transaction = core.Transaction(item.run, ())
-        with self._lock:
-            self._ready.append(item)
-            self._lock.notify()
+        super().__init__()
 
     @trusted
     def run(self, nb_segments=0):
@@ -112,45 +76,23 @@ class TransactionQueue:
         """
         if core.in_transaction():
             raise TransactionError("a queue cannot run inside a transaction")
-        self._failure = None
-        helpers = [
-            threading.Thread(target=self._work, daemon=True, name=f"transactions-{i}")
-            for i in range(1, min(nb_segments or getsegmentlimit(), getsegmentlimit()))
-        ]
-        for helper in helpers:
+        helpers = []
+
+        @trusted
+        def help_out():
+            helper = threading.Thread(target=self._work, args=(help_out,), daemon=True, name="transactions")
             helper.start()
-        self._work()
+            helpers.append(helper)
+
+        limit = getsegmentlimit()
+        self._begin(min(nb_segments or limit, limit))
+        self._work(help_out)
+        # A helper may have called for others, until the last transaction was over.
         for helper in helpers:
             helper.join()
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+        failure = self._failure()
+        if failure is not None:
             raise failure
-
-    @trusted
-    def _work(self):
-        lock = self._lock
-        while True:
-            with lock:
-                while not self._ready:
-                    if not self._running:
-                        lock.notify_all()
-                        return
-                    lock.wait()
-                item = self._ready.popleft()
-                self._running += 1
-            failure = None
-            self._local.item = item
-            try:
-                item.transaction.run()
-            except BaseException as e:
-                failure = e
-            with lock:
-                self._running -= 1
-                if failure is not None:
-                    self._failure = self._failure or failure
-                    self._ready.clear()
-                if not self._running and not self._ready:
-                    lock.notify_all()
 
 
 _queue = None

@@ -632,6 +632,8 @@ engine_exec(PyObject *module)
     if (PyType_Ready(&Transaction_Type) < 0
         || PyModule_AddObjectRef(module, "Transaction", (PyObject *)&Transaction_Type) < 0)
         return -1;
+    if (PyType_Ready(&Queue_Type) < 0 || PyModule_AddObjectRef(module, "Queue", (PyObject *)&Queue_Type) < 0)
+        return -1;
     if (PyModule_AddIntConstant(module, "CO_INSTRUMENTED", CO_STM_INSTRUMENTED) < 0
         || PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0)
         return -1;

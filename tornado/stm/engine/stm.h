@@ -19,6 +19,7 @@
  *   lru.c          functools.lru_cache
  *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
+ *   queue.c        transactions that wait, and the loop of a thread that runs them
  *   proflog.c      the PYPYSTM conflict log
  *   history.c      what the engine decided, for tests
  *   module.c       the Python face of all this
@@ -151,6 +152,7 @@ enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
 enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_RAISED };
 
 typedef struct Transaction Transaction;
+typedef struct Queue Queue;
 
 #define TYPE_CACHE 512
 typedef struct {
@@ -226,6 +228,7 @@ typedef struct Tx {
     int grade;
     enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
     bool aborting;                  /* rolling back */
+    bool failed;                    /* its function has raised an exception */
     bool async_sent;                /* an asynchronous exception is on its way */
     int want_grade;                 /* the next attempt begins in this grade */
     bool asked;                     /* for the token, and has it not taken yet */
@@ -241,6 +244,7 @@ typedef struct Tx {
     PyObject *placeholders;         /* list of keys that stand for deleted ones, of this thread for ever */
     Py_ssize_t n_placeholders;      /* of which so many are in use */
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
+    Transaction *added, *last_added;    /* chain: into their queues after the commit */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
@@ -702,17 +706,28 @@ extern PyObject *stm_disable;       /* sys.monitoring.DISABLE */
 
 /* transaction.c */
 struct Transaction {
-    PyObject_HEAD
-    PyObject *function, *args;
+    PyObject_VAR_HEAD           /* size: of args */
+    PyObject *function;
+    PyObject *kwnames;          /* tuple of the names of the last arguments, or NULL */
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
+    Queue *queue;               /* in which it waits or has waited, or NULL */
+    bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
+    Transaction *next;          /* in the queue, or among those that a transaction has added */
     uint64_t age;
     uint64_t commit_number;     /* place in the order of commits; 0: not committed */
     _Atomic int taken, done;    /* a thread runs it, or has; it has been committed */
     _Atomic int awaited;        /* somebody may be waiting for its commit */
     int attempts;
+    PyObject *room;             /* the called function may use the place before the arguments */
+    PyObject *args[];
 };
 extern PyTypeObject Transaction_Type;
+Transaction *transaction_make(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *transaction_run(PyObject *self, PyObject *unused);
+void transactions_drop(Transaction *chain);
+int check_can_run(Tx *tx);
+int run_to_commit(Tx *tx, Transaction *t, PyObject **result);
+void release_dropped(Tx *tx, Transaction *chain, PyObject *exception);
 void tx_begin(Tx *tx, uint64_t age, int grade);
 int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
@@ -726,6 +741,10 @@ static inline void tx_set_live(Tx *tx)
 }
 static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
+
+/* queue.c */
+extern PyTypeObject Queue_Type;
+Transaction *queue_added(Tx *tx, bool failed);
 
 /* proflog.c */
 enum {

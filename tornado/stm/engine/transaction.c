@@ -212,7 +212,7 @@ run_prepared(Tx *tx)
  * abort the objects that die never existed in any serial run, and their finalizers
  * are stopped at the first barrier. */
 static void
-release(Tx *tx, int after)
+release(Tx *tx, int after, Transaction *dropped)
 {
     PyObject *actions = tx->deferred, *fresh = tx->fresh;
     PyObject *prepared = tx->prepared, *displaced = tx->displaced;
@@ -226,6 +226,7 @@ release(Tx *tx, int after)
     Py_XDECREF(fresh);
     Py_XDECREF(prepared);
     Py_XDECREF(displaced);
+    transactions_drop(dropped);
     if (after == AFTER_COMMIT && txn != NULL)
         Py_TYPE(txn)->tp_clear((PyObject *)txn);
     if (after == AFTER_COMMIT) {
@@ -283,7 +284,8 @@ tx_commit(Tx *tx)
             wake(0, PARK_ORDER);
     }
     tx_end(tx);
-    release(tx, AFTER_COMMIT);
+    Transaction *dropped = tx->added != NULL ? queue_added(tx, tx->failed) : NULL;
+    release(tx, AFTER_COMMIT, dropped);
     return 0;
 }
 
@@ -302,15 +304,47 @@ tx_abort(Tx *tx)
     log_if(tx, LOG_ABORT);
     history(tx, DID_ABORT, 0, tx->cause);
     tx_end(tx);
-    release(tx, AFTER_ABORT);
+    Transaction *added = tx->added;
+    tx->added = tx->last_added = NULL;
+    release(tx, AFTER_ABORT, added);
     tx->aborting = false;
+}
+
+/* Drop what no transaction holds any more, in a transaction of its own. */
+void
+release_dropped(Tx *tx, Transaction *chain, PyObject *exception)
+{
+    tx->displaced = exception;
+    release(tx, AFTER_COMMIT, chain);
 }
 
 /* ---- Transactions as objects ----------------------------------------------------------- */
 
+/* Without an age yet. The arguments are as in a vectorcall; n counts the positional ones. */
+Transaction *
+transaction_make(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    n += kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0;
+    Transaction *t = (Transaction *)Transaction_Type.tp_alloc(&Transaction_Type, n);
+    if (t == NULL)
+        return NULL;
+    /* Made by one thread, dropped by another: all references are counted in one place, so
+     * that it dies where it is dropped. */
+    PyObject *self = (PyObject *)t;
+    self->ob_tid = _Py_UNOWNED_TID;
+    self->ob_ref_local = 0;
+    self->ob_ref_shared = _Py_REF_SHARED(1, _Py_REF_MERGED);
+    t->function = Py_NewRef(function);
+    t->kwnames = Py_XNewRef(kwnames);
+    for (Py_ssize_t i = 0; i < n; i++)
+        t->args[i] = Py_NewRef(args[i]);
+    return t;
+}
+
 static PyObject *
 transaction_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 {
+    (void)type;
     static char *names[] = {"function", "args", "predecessor", NULL};
     PyObject *function, *call_args, *predecessor = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwds, "OO!|O", names, &function, &PyTuple_Type,
@@ -320,11 +354,9 @@ transaction_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_TypeError, "predecessor must be a Transaction or None");
         return NULL;
     }
-    Transaction *t = (Transaction *)type->tp_alloc(type, 0);
+    Transaction *t = transaction_make(function, ((PyTupleObject *)call_args)->ob_item, PyTuple_GET_SIZE(call_args), NULL);
     if (t == NULL)
         return NULL;
-    t->function = Py_NewRef(function);
-    t->args = Py_NewRef(call_args);
     if (predecessor != Py_None && !atomic_load(&((Transaction *)predecessor)->done))
         t->predecessor = Py_NewRef(predecessor);
     t->age = atomic_fetch_add(&stm_next_age, 1);
@@ -336,8 +368,12 @@ transaction_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Transaction *t = (Transaction *)self;
     Py_VISIT(t->function);
-    Py_VISIT(t->args);
+    Py_VISIT(t->kwnames);
     Py_VISIT(t->predecessor);
+    if (t->holds_queue)
+        Py_VISIT((PyObject *)t->queue);
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)
+        Py_VISIT(t->args[i]);
     return 0;
 }
 
@@ -346,8 +382,14 @@ transaction_clear(PyObject *self)
 {
     Transaction *t = (Transaction *)self;
     Py_CLEAR(t->function);
-    Py_CLEAR(t->args);
+    Py_CLEAR(t->kwnames);
     Py_CLEAR(t->predecessor);
+    if (t->holds_queue) {
+        t->holds_queue = false;
+        Py_CLEAR(t->queue);
+    }
+    for (Py_ssize_t i = 0; i < Py_SIZE(self); i++)
+        Py_CLEAR(t->args[i]);
     return 0;
 }
 
@@ -359,53 +401,76 @@ transaction_dealloc(PyObject *self)
     Py_TYPE(self)->tp_free(self);
 }
 
-static int
-instrument_callable(Tx *tx, PyObject *f)
+/* Drop a chain of transactions that will not run. */
+void
+transactions_drop(Transaction *chain)
 {
-    if (PyMethod_Check(f))
-        f = PyMethod_GET_FUNCTION(f);
-    if (PyFunction_Check(f))
-        return ensure_instrumented(tx, f);
-    return exclusive_for(tx, "a transaction of", f);
+    while (chain != NULL) {
+        Transaction *next = chain->next;
+        chain->next = NULL;
+        Py_DECREF(chain);
+        chain = next;
+    }
 }
 
-/* Run to the commit, however often it takes. Returns what the function returns
- * or raises what it raises, once. */
-PyObject *
-transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
+/* Call the function, instrumented or declared. */
+static PyObject *
+call_function(Tx *tx, Transaction *t)
 {
-    Transaction *t = (Transaction *)self;
-    Tx *tx = stm_thread_tx();
-    if (tx == NULL)
-        return NULL;
+    Py_ssize_t n_named = t->kwnames != NULL ? PyTuple_GET_SIZE(t->kwnames) : 0;
+    Py_ssize_t n = Py_SIZE(t) - n_named;
+    PyObject *function = t->function;
+    if (LIKELY(PyFunction_Check(function))) {
+        if (ensure_instrumented(tx, function) < 0)
+            return NULL;
+        return PyObject_Vectorcall(function, t->args, n | PY_VECTORCALL_ARGUMENTS_OFFSET, t->kwnames);
+    }
+    /* A twin may take its place. */
+    _PyStackRef callable = PyStackRef_FromPyObjectNew(function);
+    PyObject *result = NULL;
+    if (before_call(tx, &callable, t->args, n, t->args + n, n_named) == 0)
+        result = PyObject_Vectorcall(PyStackRef_AsPyObjectBorrow(callable), t->args,
+                                     n | PY_VECTORCALL_ARGUMENTS_OFFSET, t->kwnames);
+    PyStackRef_CLOSE(callable);
+    return result;
+}
+
+/* 0, or -1 with an exception: this thread cannot run a transaction now. */
+int
+check_can_run(Tx *tx)
+{
     if (state_of(tx) != TX_IDLE) {
         PyErr_SetString(PyExc_RuntimeError, "a transaction cannot run inside another one");
-        return NULL;
+        return -1;
     }
     if (stm_instrument == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the engine is not ready: call tornado.stm.core.activate() first");
-        return NULL;
+        return -1;
     }
-    if (atomic_exchange(&t->taken, 1)) {
-        PyErr_SetString(PyExc_RuntimeError, atomic_load(&t->done)
-                        ? "this transaction has been committed"
-                        : "this transaction runs on another thread");
-        return NULL;
-    }
-    tx->txn = (Transaction *)Py_NewRef(self);
+    return 0;
+}
+
+/* Run to the commit, however often it takes. Gives what the function returns (drops it in
+ * the transaction, if nobody wants it); or -1 with the exception that it raises. */
+int
+run_to_commit(Tx *tx, Transaction *t, PyObject **result)
+{
+    PyObject *value = NULL, *exception = NULL;
+    tx->txn = t;
     tx->want_grade = GRADE_NONE;
-    PyObject *result = NULL, *exception = NULL;
     for (;;) {
         tx_begin(tx, t->age, tx->want_grade);
         log_if(tx, LOG_START);
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
-        if (instrument_callable(tx, t->function) == 0)
-            result = PyObject_Call(t->function, t->args, NULL);
-        if (result == NULL) {
+        value = call_function(tx, t);
+        tx->failed = value == NULL;
+        if (value == NULL) {
             exception = PyErr_GetRaisedException();
             aborted = Py_IS_TYPE(exception, (PyTypeObject *)stm_Abort) && tx->grade == GRADE_NONE;
         }
+        else if (result == NULL)
+            Py_CLEAR(value);
         if (!aborted)
             aborted = tx_commit(tx) < 0;
         if (!aborted)
@@ -413,16 +478,38 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         PyErr_Clear();
         if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
             tx->cause = CAUSE_RAISED;
-        Py_CLEAR(result);
+        Py_CLEAR(value);
         Py_CLEAR(exception);
         tx_abort(tx);
         if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_grade = GRADE_EXCLUSIVE;
     }
-    Py_CLEAR(tx->txn);
-    Py_CLEAR(t->predecessor);
-    if (exception != NULL)
-        PyErr_SetRaisedException(exception);
+    tx->txn = NULL;
+    if (result != NULL)
+        *result = value;
+    if (exception == NULL)
+        return 0;
+    PyErr_SetRaisedException(exception);
+    return -1;
+}
+
+PyObject *
+transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Transaction *t = (Transaction *)self;
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL || check_can_run(tx) < 0)
+        return NULL;
+    if (atomic_exchange(&t->taken, 1)) {
+        PyErr_SetString(PyExc_RuntimeError, atomic_load(&t->done)
+                        ? "this transaction has been committed"
+                        : "this transaction runs on another thread");
+        return NULL;
+    }
+    PyObject *result = NULL;
+    Py_INCREF(self);
+    run_to_commit(tx, t, &result);
+    Py_DECREF(self);
     return result;
 }
 
@@ -469,6 +556,7 @@ PyTypeObject Transaction_Type = {
                         "function(*args) as one transaction. Its age is that of this call. It commits "
                         "after the predecessor, a Transaction created before it."),
     .tp_basicsize = sizeof(Transaction),
+    .tp_itemsize = sizeof(PyObject *),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = transaction_new,
     .tp_dealloc = transaction_dealloc,

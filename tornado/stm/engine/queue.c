@@ -1,0 +1,327 @@
+/* A queue of transactions, and the loop of a thread that works for it.
+ *
+ *      add     outside transactions: into the queue at once.  Inside one: onto a list of
+ *              that transaction, which goes into the queue after its commit, unless its
+ *              function has raised: then what it added to the queue that it came
+ *              from is dropped.
+ *      work    on any number of threads: take the oldest, run it to the commit, until
+ *              none is left and none is running that might add more.  A thread that
+ *              leaves others behind in the queue, while nobody is about to take them,
+ *              hires one more, up to a limit.
+ *      failure the first exception is kept, and those that have not begun are dropped.
+ *
+ * Transactions in the queue are chained through themselves.  Nobody detaches, allocates
+ * or drops a reference while holding the lock, so that the garbage collector may look at the
+ * chain whenever it has stopped the world.
+ */
+#include "stm.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPINS 100
+/* The main thread looks as often whether a signal, or a transaction, asks something of it. */
+#define NAP_NS 50000000L
+
+struct Queue {
+    PyObject_HEAD
+    PyMutex lock;
+    Transaction *first, *last;      /* ready: owned, chained by `next` */
+    Py_ssize_t n_ready;
+    int n_running, n_workers, n_asleep;
+    int limit;                      /* of n_workers */
+    PyObject *failure;              /* the exception to raise, or NULL */
+    _Atomic uint32_t signal;        /* futex: counts what sleepers may have waited for */
+};
+
+static void
+signal_sleepers(Queue *q, int n)
+{
+    atomic_fetch_add(&q->signal, 1);
+    if (n > 0)
+        syscall(SYS_futex, &q->signal, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+/* Put a chain of n transactions at the end, with ages in their order. */
+static void
+put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_worker)
+{
+    PyMutex_Lock(&q->lock);
+    uint64_t age = atomic_fetch_add(&stm_next_age, (uint64_t)n);
+    for (Transaction *t = first; t != NULL; t = t->next)
+        t->age = age++;
+    if (q->last != NULL)
+        q->last->next = first;
+    else
+        q->first = first;
+    q->last = last;
+    q->n_ready += n;
+    /* A worker is about to take the first itself. */
+    Py_ssize_t takers = n - from_worker < q->n_asleep ? n - from_worker : q->n_asleep;
+    PyMutex_Unlock(&q->lock);
+    if (takers > 0)
+        signal_sleepers(q, (int)takers);
+}
+
+/* The transaction has committed: what it has added counts from here. Returns what does
+ * not, a chain, to be dropped. */
+Transaction *
+queue_added(Tx *tx, bool failed)
+{
+    Transaction *added = tx->added, *dropped = NULL;
+    tx->added = tx->last_added = NULL;
+    Queue *own = tx->txn != NULL ? tx->txn->queue : NULL;
+    while (added != NULL) {
+        /* As many as go to the same queue, at once. */
+        Transaction *first = added, *last = added;
+        Queue *q = first->queue;
+        Py_ssize_t n = 1;
+        while (last->next != NULL && last->next->queue == q) {
+            last = last->next;
+            n++;
+        }
+        added = last->next;
+        last->next = NULL;
+        if (failed && q == own) {
+            last->next = dropped;
+            dropped = first;
+            continue;
+        }
+        for (Transaction *t = first; t != NULL; t = t->next)
+            t->holds_queue = false;
+        put(q, first, last, n, q == own);
+        for (; q != own && n > 0; n--)
+            Py_DECREF(q);
+    }
+    return dropped;
+}
+
+static PyObject *
+queue_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError, "add() needs a function");
+        return NULL;
+    }
+    Transaction *t = transaction_make(args[0], args + 1, nargs - 1, kwnames);
+    if (t == NULL)
+        return NULL;
+    t->queue = (Queue *)self;
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->live) {
+        if (tx->txn == NULL || tx->txn->queue != t->queue) {
+            /* Nobody else may hold it until the commit. */
+            t->holds_queue = true;
+            Py_INCREF(self);
+        }
+        if (tx->last_added != NULL)
+            tx->last_added->next = t;
+        else
+            tx->added = t;
+        tx->last_added = t;
+    }
+    else
+        put((Queue *)self, t, t, 1, false);
+    Py_RETURN_NONE;
+}
+
+/* Sleep until something has been signalled since. */
+static void
+sleep_since(Queue *q, uint32_t seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load(&q->signal) != seen)
+            return;
+        __builtin_ia32_pause();
+    }
+    bool main = PyThread_get_thread_ident() == stm_main_thread;
+    struct timespec nap = {0, NAP_NS};
+    PyThreadState *ts = PyEval_SaveThread();
+    syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main ? &nap : NULL, NULL, 0);
+    PyEval_RestoreThread(ts);
+    if (main && serve_main() < 0)
+        PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
+}
+
+/* Take the exception, which a transaction or a signal handler has raised, and all that is
+ * ready. Returns what is to be dropped. Holding the lock. */
+static Transaction *
+fail_locked(Queue *q, PyObject **exception)
+{
+    if (q->failure == NULL) {
+        q->failure = *exception;
+        *exception = NULL;
+    }
+    Transaction *dropped = q->first;
+    q->first = q->last = NULL;
+    q->n_ready = 0;
+    return dropped;
+}
+
+/* Returns an exception to raise, such as a signal handler's, or NULL. That the system has
+ * no more threads is none. */
+static PyObject *
+hire(Queue *q, PyObject *start)
+{
+    PyObject *r = PyObject_CallNoArgs(start);
+    Py_XDECREF(r);
+    if (r != NULL)
+        return NULL;
+    PyMutex_Lock(&q->lock);
+    q->n_workers--;
+    q->limit = q->n_workers;
+    PyMutex_Unlock(&q->lock);
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return PyErr_GetRaisedException();
+    PyErr_FormatUnraisable("Exception ignored while starting a thread for transactions");
+    return NULL;
+}
+
+/* work(start): run transactions until none is left. `start` starts another thread that
+ * does the same. */
+static PyObject *
+queue_work(PyObject *self, PyObject *start)
+{
+    Queue *q = (Queue *)self;
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL || check_can_run(tx) < 0)
+        return NULL;
+    PyObject *exception = NULL;
+    bool ran = false;
+    for (;;) {
+        Transaction *dropped = NULL;
+        PyMutex_Lock(&q->lock);
+        q->n_running -= ran;
+        if (UNLIKELY(exception != NULL))
+            dropped = fail_locked(q, &exception);
+        Transaction *t = q->first;
+        if (t != NULL) {
+            q->first = t->next;
+            if (q->first == NULL)
+                q->last = NULL;
+            t->next = NULL;
+            q->n_ready--;
+            q->n_running++;
+        }
+        bool over = t == NULL && q->n_running == 0;
+        bool more = t != NULL && q->n_ready > q->n_asleep && q->n_workers < q->limit;
+        q->n_workers += more - over;
+        q->n_asleep += t == NULL && !over;
+        uint32_t seen = atomic_load(&q->signal);
+        PyMutex_Unlock(&q->lock);
+
+        if (UNLIKELY(dropped != NULL || exception != NULL)) {
+            release_dropped(tx, dropped, exception);
+            exception = NULL;
+        }
+        if (over) {
+            signal_sleepers(q, INT_MAX);
+            Py_RETURN_NONE;
+        }
+        if (more)
+            exception = hire(q, start);
+        ran = t != NULL;
+        if (ran) {
+            if (run_to_commit(tx, t, NULL) < 0)
+                Py_XSETREF(exception, PyErr_GetRaisedException());
+            Py_DECREF(t);
+        }
+        else {
+            sleep_since(q, seen);
+            PyMutex_Lock(&q->lock);
+            q->n_asleep--;
+            PyMutex_Unlock(&q->lock);
+            if (PyErr_CheckSignals() < 0)
+                exception = PyErr_GetRaisedException();
+        }
+    }
+}
+
+/* begin(limit): forget the last failure; the caller counts as the first of `limit` workers. */
+static PyObject *
+queue_begin(PyObject *self, PyObject *limit)
+{
+    Queue *q = (Queue *)self;
+    int n = PyLong_AsInt(limit);
+    if (n == -1 && PyErr_Occurred())
+        return NULL;
+    PyMutex_Lock(&q->lock);
+    PyObject *failure = q->failure;
+    q->failure = NULL;
+    q->n_workers++;
+    q->limit = n;
+    PyMutex_Unlock(&q->lock);
+    Py_XDECREF(failure);
+    /* Its count of references would be what the threads wait for most. */
+    if (n > 1)
+        PyUnstable_Object_EnableDeferredRefcount(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+queue_failure(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    Queue *q = (Queue *)self;
+    PyMutex_Lock(&q->lock);
+    PyObject *failure = q->failure;
+    q->failure = NULL;
+    PyMutex_Unlock(&q->lock);
+    return failure != NULL ? failure : Py_NewRef(Py_None);
+}
+
+static int
+queue_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Queue *q = (Queue *)self;
+    for (Transaction *t = q->first; t != NULL; t = t->next)
+        Py_VISIT(t);
+    Py_VISIT(q->failure);
+    return 0;
+}
+
+static int
+queue_clear(PyObject *self)
+{
+    Queue *q = (Queue *)self;
+    Transaction *t = q->first;
+    q->first = q->last = NULL;
+    q->n_ready = 0;
+    transactions_drop(t);
+    Py_CLEAR(q->failure);
+    return 0;
+}
+
+static void
+queue_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    queue_clear(self);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+}
+
+static PyMethodDef queue_methods[] = {
+    {"add", _PyCFunction_CAST(queue_add), METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("add($self, f, /, *args, **kwds)\n--\n\nAdd ``f(*args, **kwds)`` as one transaction. "
+               "From inside a transaction it counts from that one's commit.")},
+    {"_begin", queue_begin, METH_O, PyDoc_STR("forget the last failure; so many threads may work, the caller is one")},
+    {"_work", queue_work, METH_O, PyDoc_STR("run transactions until none is left; the argument starts another thread that does")},
+    {"_failure", queue_failure, METH_NOARGS, PyDoc_STR("take the first exception of a transaction, or None")},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject Queue_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Queue",
+    .tp_doc = PyDoc_STR("Queue()\n--\n\nTransactions that wait to be run."),
+    .tp_basicsize = sizeof(Queue),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = queue_dealloc,
+    .tp_traverse = queue_traverse,
+    .tp_clear = queue_clear,
+    .tp_methods = queue_methods,
+};
