@@ -46,6 +46,23 @@ typedef struct {
     uint64_t writer;            /* unique to each write */
 } Account;
 
+/* In the engine: structures.c. All structures here are accounts. */
+void
+structure_swap(PyObject *account, void *copy)
+{
+    Account *a = (Account *)account, *b = copy, was = *a;
+    a->balance = b->balance;
+    a->writer = b->writer;
+    b->balance = was.balance;
+    b->writer = was.writer;
+}
+
+void
+structure_forget(Undo *u)
+{
+    PyMem_RawFree(u->mem);
+}
+
 typedef struct {
     PyObject_HEAD
     uint64_t writer;
@@ -208,8 +225,7 @@ account_write(int i, int64_t balance)
             char *copy = PyMem_RawMalloc(sizeof(Account));
             memcpy(copy, a, sizeof(Account));
             Undo *u = undo_push(tx, UNDO_STRUCT, (PyObject *)a, NULL, NULL);
-            u->mem = copy + sizeof(PyObject);
-            u->n = sizeof(Account) - sizeof(PyObject);
+            u->mem = copy;
         }
     }
     a->balance = balance;
