@@ -323,6 +323,37 @@ before_init(Tx *tx, Args a)
     return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
 }
 
+/* Stands in for a call that was to delete a key, and give back its value: it has been done. */
+static PyObject *
+give_deleted(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(n))
+{
+    PyObject *value = stm_self->deleted;
+    stm_self->deleted = NULL;
+    return value;
+}
+
+static PyMethodDef give_deleted_def = {"give_deleted", _PyCFunction_CAST(give_deleted), METH_FASTCALL, NULL};
+
+/* pop, not __delitem__ or operator.delitem */
+static bool
+gives_value(PyObject *callable)
+{
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type)
+        || (PyCFunction_Check(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable)));
+}
+
+/* Is this call sure to delete the key from the dict, by no Python code? */
+static bool
+deletes_itself(PyObject *callable, PyObject *receiver, Args a)
+{
+    if (a.n > (gives_value(callable) ? 3 : 2) || a.nkw > 0)
+        return false;       /* it will complain */
+    if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) == receiver)
+        return true;        /* dict.pop, dict.__delitem__ */
+    PyMappingMethods *mapping = Py_TYPE(receiver)->tp_as_mapping;
+    return mapping != NULL && mapping->mp_ass_subscript == PyDict_Type.tp_as_mapping->mp_ass_subscript;
+}
+
 static int
 apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
@@ -395,9 +426,16 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
         return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
-    case EFFECT_DELETES_KEY:
-        return second == NULL ? open_whole_write(tx, receiver)
-                              : open_key_write(tx, receiver, second, true);
+    case EFFECT_DELETES_KEY: {
+        if (second == NULL)
+            return open_whole_write(tx, receiver);
+        if (!deletes_itself(callable, receiver, a))
+            return open_key_write(tx, receiver, second, true);
+        int done = delete_key(tx, receiver, second, &tx->deleted);
+        if (done > 0 && !gives_value(callable))
+            Py_SETREF(tx->deleted, Py_NewRef(Py_None));
+        return done < 0 ? -1 : 0;
+    }
     case EFFECT_MUTATES:
         if (open_whole_write(tx, receiver) < 0)
             return -1;
@@ -733,6 +771,17 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
      * something lives which nobody but the undo log refers to. */
     if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
         forget_past(tx);
+    if (tx->deleted != NULL) {
+        static PyObject *giver;
+        if (giver == NULL)
+            giver = PyCFunction_New(&give_deleted_def, NULL);
+        if (giver == NULL)
+            return -1;
+        _PyStackRef old = *callable;
+        *callable = PyStackRef_FromPyObjectNew(giver);
+        PyStackRef_CLOSE(old);
+        return 0;
+    }
     if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)
