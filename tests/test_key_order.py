@@ -170,3 +170,17 @@ def test_attributes_that_are_items_stay_in_their_order():
     own = OwnDict()
     run(change, own)
     assert list(own) == ["first", "second", "third"]
+
+
+def test_a_key_inserted_deleted_and_inserted_again():
+    def change(table, overtaking):
+        table["a"] = 1
+        overtaking.happens()
+        del table["a"]
+        table["b"] = 2
+        table["a"] = 3
+        return list(table)
+
+    table = {}
+    assert run(change, table, Overtaking(put, table, "other")) == ["other", "b", "a"]
+    assert list(table) == ["other", "b", "a"]
