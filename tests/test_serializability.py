@@ -77,7 +77,7 @@ def run_programs(count, seed, tries, shrink=True):
 
     Threads do not do the same again.  So once a program has failed, it and its smaller variants get more `tries`.
     """
-    failed = False
+    failure = None
 
     @hypothesis_seed(seed)
     @settings(
@@ -86,16 +86,20 @@ def run_programs(count, seed, tries, shrink=True):
     )
     @given(PROGRAMS, st.integers(0, 2**16))
     def run(program, seed):
-        nonlocal failed
+        nonlocal failure
         threads, aborts, delays = SCHEDULES[seed % len(SCHEDULES)]
-        for attempt in range(tries if failed else 1):
+        for attempt in range(tries if failure else 1):
             try:
                 check(program, seed + attempt, threads=threads, aborts=aborts, delays=delays)
-            except AssertionError:
-                failed = True
+            except AssertionError as e:
+                failure = min(failure, e, key=lambda each: len(str(each))) if failure else e
                 raise
 
-    run()
+    try:
+        run()
+    except Exception:
+        # Where it did not happen again, hypothesis only says that.
+        raise failure from None
 
 
 def test_random_programs_are_serializable():
