@@ -16,13 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: name -> replacements (file below tornado/stm, text, text in its place)
 BUGS = {
-    "a missing barrier": [
+    "a missing barrier before a read": [
         ("instrument.py", '    "CONTAINS_OP": ("contains", None),\n', ""),
         ("instrument.py", "        FOR_ITER LIST_APPEND ", "        CONTAINS_OP FOR_ITER LIST_APPEND "),
     ],
-    "a missing barrier before writes": [
-        ("instrument.py", '    "STORE_SLICE": ("slice_write", None),\n', ""),
-        ("instrument.py", "        FOR_ITER LIST_APPEND ", "        STORE_SLICE FOR_ITER LIST_APPEND "),
+    "a missing barrier before a write": [
+        ("instrument.py", '    "STORE_SUBSCR": ("item_write", None),\n', ""),
+        ("instrument.py", "        FOR_ITER LIST_APPEND ", "        STORE_SUBSCR FOR_ITER LIST_APPEND "),
     ],
     "a lost undo entry": [
         ("engine/undo.c", "for (Py_ssize_t i = tx->n_undo; --i >= 0;) {\n        interruptible",
