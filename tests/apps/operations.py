@@ -2359,6 +2359,31 @@ def next_of(h, i, changing):
 
 
 @op
+def iterator_of_changing_words(h):
+    return next_of(h, 0, h.words)
+
+
+@op
+def iterator_of_changing_numbers(h):
+    return next_of(h, 1, h.numbers.items())
+
+
+@op
+def iterator_of_changing_dict(h):
+    return next_of(h, 2, reversed(h.dict))
+
+
+@op
+def iterator_of_changing_ordered_dict(h):
+    return next_of(h, 3, h.ordered)
+
+
+@op
+def iterator_of_changing_deque(h):
+    return next_of(h, 4, h.deque)
+
+
+@op
 def iterator_of_changing_bytes(h):
     return next_of(h, 5, h.bytes)
 
