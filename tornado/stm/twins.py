@@ -207,7 +207,7 @@ def _dict_twin(cls, before):
 def _make(cls, args, kwargs):
     for arg in args:
         core.open_items(arg)
-    return cls(*args, **kwargs)
+    return _engine.capture(cls(*args, **kwargs))
 
 
 def _items_of(source):
@@ -374,6 +374,10 @@ def _bytes_join(separator, items):
     return separator.join(items)
 
 
+#: formats none of whose fields names an attribute or an item of an argument
+_plain_formats = set()
+
+
 def str_format(self, /, *args, **kwargs):
     """Twin of ``str.format``."""
     if _looks_inside(self):
@@ -398,18 +402,14 @@ def _format_at_once(text, args, kwargs):
 @trusted
 def _looks_inside(text):
     """Does any field of this format name an attribute or an item of an argument?"""
-    return _fields_with_paths(text)
-
-
-@functools.lru_cache(maxsize=1000)
-@trusted
-def _fields_with_paths(text):
     try:
         for _, name, spec, _ in _string.formatter_parser(text):
-            if name is not None and (any(_string.formatter_field_name_split(name)[1]) or _fields_with_paths(spec)):
+            if name is not None and (any(_string.formatter_field_name_split(name)[1]) or _looks_inside(spec)):
                 return True
     except ValueError:
         pass  # the original complains
+    if len(_plain_formats) < 1000:
+        _plain_formats.add(text)
     return False
 
 
@@ -736,17 +736,17 @@ TWINS = {
     builtins.all: all_,
     builtins.any: any_,
     builtins.sum: sum_,
-    dict: _dict_twin(dict, 0),
+    dict: _engine.short_way(dict, _dict_twin(dict, 0)),
     OrderedDict: _dict_twin(OrderedDict, 0),
     defaultdict: _dict_twin(defaultdict, 1),
-    _bisect.bisect_left: bisect_left,
-    _bisect.bisect_right: bisect_right,
+    _bisect.bisect_left: _engine.short_way(_bisect.bisect_left, bisect_left),
+    _bisect.bisect_right: _engine.short_way(_bisect.bisect_right, bisect_right),
     _bisect.insort_left: insort_left,
     _bisect.insort_right: insort_right,
     functools.reduce: reduce_,
     functools.cmp_to_key: cmp_to_key,
     operator.call: call,
-    str.format: str_format,
+    str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
     bytes.join: bytes_join,
     bytearray.join: bytes_join,

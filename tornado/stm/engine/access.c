@@ -800,9 +800,9 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
             note_items(tx, obj);
         return 0;
     }
-    bool exact = PyDict_CheckExact(obj) || PySet_CheckExact(obj);
-    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ))) {
-        note_items(tx, obj);
+    if (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)) {
+        if (PyDict_CheckExact(obj) || PySet_CheckExact(obj))
+            note_items(tx, obj);
         return check_doomed(tx);
     }
     uint64_t bits;
@@ -1031,8 +1031,7 @@ open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
     if (opened(tx, obj, OPENED_WRITE))
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
-    if ((PyDict_CheckExact(obj) || kind == KIND_LIST || PySet_CheckExact(obj))
-        && captured(tx, obj, OPENED_WRITE))
+    if ((kind == KIND_DICT || kind == KIND_LIST || kind == KIND_SET) && captured(tx, obj, OPENED_WRITE))
         return check_doomed(tx);
     switch (kind) {
     case KIND_DICT:

@@ -126,6 +126,7 @@ makes_containers(PyObject *type)
     case KIND_ODICT:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+    case KIND_ARRAY:
     case KIND_ITERATOR:
         return true;
     default:
@@ -587,6 +588,8 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 
 /* ---- The barrier's work ---------------------------------------------------------------------- */
 
+static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
+
 /* A C function or method: its effect, and what it calls. */
 static int
 before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
@@ -599,6 +602,33 @@ before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
         *entry = &via[VIA_CALLBACKS];
     if (e->effect == EFFECT_RUNS_CONTEXT && a.n > 1 && !PyFunction_Check(a.args[1]))
         *entry = &via[VIA_CONTEXT];
+    return 0;
+}
+
+/* functools.partial of something else than a Python function: where nothing stands in for
+ * that, it may make the call itself. */
+static int
+before_partial(Tx *tx, Partial *p, Args a, const EffectEntry **entry)
+{
+    PyObject *all[16], *k, *v;
+    Py_ssize_t own = PyTuple_GET_SIZE(p->args), own_kw = PyDict_GET_SIZE(p->keywords), pos = 0, n = 0;
+    *entry = &via[VIA_PARTIAL];
+    if (p->placeholders != 0 || own + a.n + own_kw + a.nkw > (Py_ssize_t)Py_ARRAY_LENGTH(all))
+        return check_doomed(tx);
+    for (Py_ssize_t i = 0; i < own; i++)
+        all[n++] = PyTuple_GET_ITEM(p->args, i);
+    for (Py_ssize_t i = 0; i < a.n; i++)
+        all[n++] = a.args[i];
+    PyObject **kw = all + n;
+    while (PyDict_Next(p->keywords, &pos, &k, &v))
+        all[n++] = v;
+    for (Py_ssize_t i = 0; i < a.nkw; i++)
+        all[n++] = a.kw[i];
+    const EffectEntry *e = NULL;
+    if (before(tx, p->function, (Args){all, own + a.n, kw, own_kw + a.nkw}, &e, 1) < 0)
+        return -1;
+    if (e == NULL || (e->twin == NULL && e->effect != EFFECT_VIA && e != &watched))
+        *entry = NULL;
     return 0;
 }
 
@@ -615,8 +645,7 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
             return -1;
         if (PyFunction_Check(f))
             return ensure_instrumented(tx, f);
-        *entry = &via[VIA_PARTIAL];
-        return check_doomed(tx);
+        return before_partial(tx, p, a, entry);
     }
     case EFFECT_GETS_ITEMS: {
         ItemGetter *getter = (ItemGetter *)callable;
@@ -655,8 +684,6 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
 
 /* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
 typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
-
-static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
 
 /* The same for something bound: with its receiver as the first argument. */
 static int

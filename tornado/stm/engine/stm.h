@@ -699,6 +699,7 @@ PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
 
 /* twins.c */
 PyObject *c_twin(PyObject *original);
+PyObject *short_way(PyObject *args);
 
 /* barriers.c */
 PyObject *barrier_make(const char *name, PyObject *operand);
