@@ -1,10 +1,12 @@
 """Bugs that were there once; each test failed before its fix."""
 
 import builtins
+import collections
 import dis
 import enum
 import functools
 import gc
+import heapq
 import importlib
 import io
 import logging
@@ -390,12 +392,16 @@ def test_exec_takes_its_namespaces_by_name():
 
 
 @pytest.mark.parametrize("make", [
-    lambda: 3, lambda: [(1, 2), 3], lambda: [(1, 2, 3)], lambda: [len(3) for _ in "a"], lambda: [(len(3) for _ in "a")],
+    lambda: 3, lambda: [(1, 2), 3], lambda: [(1, 2, 3)], lambda: [()], lambda: [(1,)], lambda: [len(3) for _ in "a"], lambda: [(len(3) for _ in "a")],
 ])
-def test_what_dict_update_says_of_wrong_rows(make):
+@pytest.mark.parametrize("put", [
+    lambda rows: {}.update(rows), lambda rows: dict(rows), lambda rows: collections.OrderedDict(rows),
+    lambda rows: collections.OrderedDict().update(rows),
+], ids=["update", "dict", "ordered", "ordered update"])
+def test_what_a_dict_says_of_wrong_rows(put, make):
     def step():
         try:
-            {}.update(make())
+            put(make())
         except Exception as error:
             return type(error), str(error), getattr(error, "__notes__", None)
 
@@ -619,3 +625,41 @@ def test_the_first_lock_of_a_thread():
     thread.start()
     thread.join()
     assert done == [False]
+
+
+def test_a_heap_that_grows_while_others_wait_for_it():
+    heap = []
+
+    def push(number):
+        for i in range(5):
+            heapq.heappush(heap, -number * 5 - i)
+        if number % 3 == 0:
+            heapq.heappop(heap)
+            heapq.heapreplace(heap, 1000)
+
+    queue = transaction.TransactionQueue()
+    for number in range(300):
+        queue.add(push, number)
+    core.inject_delays(0.3, 0.0002)
+    try:
+        queue.run(2)
+    finally:
+        core.inject_delays(0, 0)
+    assert len(heap) == 1400
+    popped = [heapq.heappop(heap) for _ in range(len(heap))]
+    assert popped == sorted(popped)
+
+
+def test_a_comparison_that_empties_the_heap():
+    class Empties(int):
+        def __lt__(self, other):
+            heap.clear()
+            return NotImplemented
+
+    heap = [Empties(0)]
+
+    def step():
+        with pytest.raises(IndexError):
+            heapq.heappushpop(heap, 1)
+
+    run(step)

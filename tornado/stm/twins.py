@@ -192,12 +192,40 @@ def _sum(items, start):
     return builtins.sum(items, start)
 
 
+def _row(i, row):
+    """The key and the value in the i-th row that a dict is made of."""
+    try:
+        try:
+            items = iter(row)
+        except TypeError:
+            raise TypeError("object is not iterable") from None
+        pair = tuple(items)
+    except TypeError as error:
+        error.add_note(f"Cannot convert dictionary update sequence element #{i} to a sequence")
+        raise
+    if len(pair) != 2:
+        raise ValueError(f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required")
+    return pair
+
+
+def _ordered_row(_, row):
+    """The same for an OrderedDict, which has other complaints."""
+    pair = tuple(row)
+    if len(pair) < 2:
+        raise ValueError(f"need more than {len(pair)} value{'s' if not pair else ''} to unpack")
+    if len(pair) > 2:
+        raise ValueError("too many values to unpack (expected 2)")
+    return pair
+
+
 def _dict_twin(cls, before):
     """Twin of the constructor of a kind of dict, whose first arguments, `before` of them, are none of its contents."""
 
+    row_of = _ordered_row if cls is OrderedDict else _row
+
     def twin(*args, **kwargs):
         if len(args) == before + 1:
-            args = (*args[:before], _items_of(args[before]))
+            args = (*args[:before], _items_of(args[before], row_of))
         return _make(cls, args, kwargs)
 
     return twin
@@ -210,20 +238,13 @@ def _make(cls, args, kwargs):
     return cls(*args, **kwargs)
 
 
-def _items_of(source):
+def _items_of(source, row_of):
     """What a constructor of a dict is given, as something of which C code needs to open no more than the items."""
     if isinstance(source, dict):
         return source
     if hasattr(source, "keys"):
         return [(key, source[key]) for key in source.keys()]
-    return [_pair(row) for row in source]
-
-
-def _pair(row):
-    try:
-        return tuple(row)
-    except TypeError:
-        return row  # the constructor complains
+    return [row_of(i, row) for i, row in enumerate(source)]
 
 
 def dict_update(self, /, *others, **kwargs):
@@ -233,7 +254,7 @@ def dict_update(self, /, *others, **kwargs):
 
 def ordered_dict_update(self, /, *others, **kwargs):
     """Twin of ``OrderedDict.update``."""
-    _update(self, operator.setitem, others, kwargs)
+    _update(self, operator.setitem, others, kwargs, row_of=_ordered_row)
 
 
 def dict_init(self, /, *others, **kwargs):
@@ -243,10 +264,10 @@ def dict_init(self, /, *others, **kwargs):
 
 def ordered_dict_init(self, /, *others, **kwargs):
     """Twin of ``OrderedDict.__init__``."""
-    _update(self, operator.setitem, others, kwargs, "OrderedDict")
+    _update(self, operator.setitem, others, kwargs, "OrderedDict", _ordered_row)
 
 
-def _update(self, put, others, kwargs, name="update"):
+def _update(self, put, others, kwargs, name="update", row_of=_row):
     if len(others) > 1:
         raise TypeError(f"{name} expected at most 1 argument, got {len(others)}")
     for other in others:
@@ -258,26 +279,9 @@ def _update(self, put, others, kwargs, name="update"):
                 put(self, key, other[key])
         else:
             for i, row in enumerate(other):
-                pair = _row(i, row)
-                if len(pair) != 2:
-                    raise ValueError(
-                        f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required"
-                    )
-                put(self, *pair)
+                put(self, *row_of(i, row))
     for key, value in kwargs.items():
         put(self, key, value)
-
-
-def _row(i, row):
-    try:
-        try:
-            items = iter(row)
-        except TypeError:
-            raise TypeError("object is not iterable") from None
-        return tuple(items)
-    except TypeError as error:
-        error.add_note(f"Cannot convert dictionary update sequence element #{i} to a sequence")
-        raise
 
 
 def dict_subclass(cls, rows, /):

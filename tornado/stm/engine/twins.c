@@ -94,16 +94,23 @@ sink(Heap *h, Py_ssize_t i)
     return rise(h, top, i);
 }
 
-/* The heap of the first argument, opened to be changed; false if the original shall
- * deal with it. */
+/* The heap of the first argument, not opened yet; false if the original shall deal with
+ * it. */
 static bool
 heap_of(Heap *h, PyObject *const *args, Py_ssize_t n, Py_ssize_t wanted, bool max)
 {
     if (n != wanted || !PyList_Check(args[0]))
         return false;
     Tx *tx = stm_self;
-    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], PyList_GET_SIZE(args[0]), max};
+    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], 0, max};
     return true;
+}
+
+/* Now it is open: how many items there are. */
+static Py_ssize_t
+measure(Heap *h)
+{
+    return h->n = PyList_GET_SIZE(h->list);
 }
 
 static PyObject *
@@ -114,18 +121,19 @@ heap_push(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if ((h.tx != NULL && open_list_append(h.tx, h.list) < 0) || PyList_Append(h.list, args[1]) < 0)
         return NULL;
-    h.n++;
-    return rise(&h, 0, h.n - 1) < 0 ? NULL : Py_NewRef(Py_None);
+    return rise(&h, 0, measure(&h) - 1) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
 heap_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 {
     Heap h;
-    if (!heap_of(&h, args, n, 1, max) || h.n == 0)
+    if (!heap_of(&h, args, n, 1, max))
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_list_pop(h.tx, h.list, -1) < 0)
         return NULL;
+    if (measure(&h) == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
     PyObject *last = Py_NewRef(item(&h, --h.n));
     PyObject *result = NULL;
     if (PyList_SetSlice(h.list, h.n, h.n + 1, NULL) == 0) {
@@ -145,10 +153,12 @@ static PyObject *
 heap_replace(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 {
     Heap h;
-    if (!heap_of(&h, args, n, 2, max) || h.n == 0)
+    if (!heap_of(&h, args, n, 2, max))
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
+    if (measure(&h) == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
     PyObject *result = Py_NewRef(item(&h, 0));
     if (put(&h, 0, args[1]) < 0 || sink(&h, 0) < 0)
         Py_CLEAR(result);
@@ -163,8 +173,9 @@ heap_push_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
-    h.n = PyList_GET_SIZE(h.list);
-    int r = h.n == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    int r = measure(&h) == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    if (r < 0 && PyList_GET_SIZE(h.list) == 0 && PyErr_ExceptionMatches(PyExc_RuntimeError))
+        PyErr_SetString(PyExc_IndexError, "index out of range");
     if (r <= 0)
         return r < 0 ? NULL : Py_NewRef(args[1]);
     return heap_replace(original, args, n, max);
@@ -178,8 +189,7 @@ heap_make(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_write(h.tx, h.list) < 0)
         return NULL;
-    h.n = PyList_GET_SIZE(h.list);
-    for (Py_ssize_t i = h.n / 2; --i >= 0;) {
+    for (Py_ssize_t i = measure(&h) / 2; --i >= 0;) {
         if (sink(&h, i) < 0)
             return NULL;
     }
