@@ -663,3 +663,31 @@ def test_a_comparison_that_empties_the_heap():
             heapq.heappushpop(heap, 1)
 
     run(step)
+
+
+def test_code_that_exec_runs_is_called_by_who_calls_exec():
+    code = compile("caller = sys._getframe(1).f_code.co_name", "none", "exec")
+
+    def step():
+        namespace = {"sys": sys}
+        exec(code, namespace)
+        exec("text_caller = sys._getframe(1).f_code.co_name", namespace)
+        return namespace["caller"], namespace["text_caller"]
+
+    assert run(step) == ("step", "step")
+
+
+def test_exec_of_code_that_has_barriers():
+    box = Box(1)
+
+    function = types.FunctionType(compile("def function(): box.value += 1", "none", "exec").co_consts[0], {"box": box})
+    run(lambda: function())
+    assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
+
+    def step():
+        exec(function.__code__, {"box": box})
+
+    run(step)
+    assert box.value == 3
+    assert aborted_once(step)
+    assert box.value == 3

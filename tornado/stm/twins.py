@@ -23,7 +23,6 @@ import pickle
 import struct
 import sys
 import threading
-import types
 from collections import OrderedDict, defaultdict
 
 from . import _engine, core, sockets
@@ -600,23 +599,6 @@ _locale_setlocale = _locale.setlocale
 # ---- Code made at run time -----------------------------------------------------------------------------------------
 
 
-def exec_(source, /, globals=None, locals=None, *, closure=None):
-    """Twin of ``exec``: compiled code that runs in a namespace of its own runs instrumented."""
-    return _exec(source, globals, locals, closure)
-
-
-@trusted
-def _exec(source, namespace, local, closure):
-    if isinstance(source, types.CodeType) and namespace is not None and local is None and closure is None:
-        core.change(namespace)
-        return exec(core.instrument_module_code(source, namespace), namespace)
-    core.exclusive("exec of text, or in the namespace of its caller")
-    if namespace is None:
-        caller = sys._getframe(2)
-        namespace, local = caller.f_globals, caller.f_locals if local is None else local
-    return exec(source, namespace, local, closure=closure)
-
-
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
 # is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
@@ -731,7 +713,6 @@ INSTANCE_TWINS = {
 
 TWINS = {
     builtins.print: print_,
-    builtins.exec: exec_,
     dict.update: dict_update,
     OrderedDict.update: ordered_dict_update,
     dict.__init__: dict_init,
@@ -772,6 +753,6 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
 }

@@ -269,6 +269,58 @@ count_elements(PyObject *original, PyObject *const *args, Py_ssize_t n)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
+/* ---- Running code ----------------------------------------------------------------------------
+ * In C, because the code may look at the frame that called exec. */
+
+/* The code with barriers, or NULL: with an exception, or without if that is not done. */
+static PyObject *
+with_barriers(Tx *tx, PyObject *code, PyObject *namespace)
+{
+    static PyObject *instrument;
+    tx_pause(tx);
+    if (instrument == NULL)
+        instrument = PyImport_ImportModuleAttrString("tornado.stm.instrument", "instrument_module_code");
+    PyObject *result = instrument ? PyObject_CallFunctionObjArgs(instrument, code, namespace, NULL) : NULL;
+    tx_resume(tx);
+    if (result == Py_None)
+        Py_CLEAR(result);
+    return result;
+}
+
+/* exec: compiled code that runs in a namespace of its own runs with barriers. */
+static PyObject *
+run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *namespace = n > 1 ? args[1] : NULL;
+    bool simple = n >= 1 && n <= 3 && PyCode_Check(args[0]) && (n < 3 || args[2] == Py_None);
+    for (Py_ssize_t i = 0; i < nkw; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "globals") == 0)
+            namespace = args[n + i];
+        else
+            simple &= args[n + i] == Py_None;
+    }
+    if (tx == NULL || !tx->live)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    if (simple && namespace != NULL && PyDict_CheckExact(namespace)) {
+        PyObject *code = with_barriers(tx, args[0], namespace);
+        if (code == NULL && PyErr_Occurred())
+            return NULL;
+        if (code != NULL) {
+            PyObject *result = NULL;
+            if (!tx->open || open_whole_write(tx, namespace) == 0)
+                result = PyObject_CallFunctionObjArgs(original, code, namespace, NULL);
+            Py_DECREF(code);
+            return result;
+        }
+    }
+    if (exclusive_for(tx, "exec of text, or in the namespace of its caller", NULL) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
 /* ---- The table -------------------------------------------------------------------------------- */
 
 #define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL, NULL}
@@ -286,6 +338,7 @@ static PyMethodDef twins[] = {
     TWIN("_count_elements", count_elements),
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
+    {"exec", _PyCFunction_CAST(run_code), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
