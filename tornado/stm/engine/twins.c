@@ -110,17 +110,24 @@ sink(Heap *h, Py_ssize_t i)
     return rise(h, top, i);
 }
 
-/* The heap of the first argument, opened to be changed; false if the original shall
- * deal with it. */
+/* The heap of the first argument, not opened yet; false if the original shall deal with
+ * it. */
 static bool
 heap_of(Heap *h, PyObject *const *args, Py_ssize_t n, Py_ssize_t wanted, bool max)
 {
     if (n != wanted || !PyList_Check(args[0]))
         return false;
     Tx *tx = stm_self;
-    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], PyList_GET_SIZE(args[0]), max, false};
+    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], 0, max, false};
     h->logged = h->tx != NULL && (opened(tx, args[0], OPENED_WRITE) || captured(tx, args[0], OPENED_WRITE));
     return true;
+}
+
+/* Now it is open: how many items there are. */
+static Py_ssize_t
+measure(Heap *h)
+{
+    return h->n = PyList_GET_SIZE(h->list);
 }
 
 static PyObject *
@@ -131,18 +138,19 @@ heap_push(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if ((h.tx != NULL && open_list_append(h.tx, h.list) < 0) || PyList_Append(h.list, args[1]) < 0)
         return NULL;
-    h.n++;
-    return rise(&h, 0, h.n - 1) < 0 ? NULL : Py_NewRef(Py_None);
+    return rise(&h, 0, measure(&h) - 1) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
 heap_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 {
     Heap h;
-    if (!heap_of(&h, args, n, 1, max) || h.n == 0)
+    if (!heap_of(&h, args, n, 1, max))
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_list_pop(h.tx, h.list, -1) < 0)
         return NULL;
+    if (measure(&h) == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
     PyObject *last = Py_NewRef(item(&h, --h.n));
     PyObject *result = NULL;
     if (PyList_SetSlice(h.list, h.n, h.n + 1, NULL) == 0) {
@@ -162,10 +170,12 @@ static PyObject *
 heap_replace(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 {
     Heap h;
-    if (!heap_of(&h, args, n, 2, max) || h.n == 0)
+    if (!heap_of(&h, args, n, 2, max))
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
+    if (measure(&h) == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
     PyObject *result = Py_NewRef(item(&h, 0));
     if (put(&h, 0, args[1]) < 0 || sink(&h, 0) < 0)
         Py_CLEAR(result);
@@ -180,8 +190,9 @@ heap_push_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
-    h.n = PyList_GET_SIZE(h.list);
-    int r = h.n == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    int r = measure(&h) == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    if (r < 0 && PyList_GET_SIZE(h.list) == 0 && PyErr_ExceptionMatches(PyExc_RuntimeError))
+        PyErr_SetString(PyExc_IndexError, "index out of range");
     if (r <= 0)
         return r < 0 ? NULL : Py_NewRef(args[1]);
     return heap_replace(original, args, n, max);
@@ -195,8 +206,7 @@ heap_make(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_write(h.tx, h.list) < 0)
         return NULL;
-    h.n = PyList_GET_SIZE(h.list);
-    for (Py_ssize_t i = h.n / 2; --i >= 0;) {
+    for (Py_ssize_t i = measure(&h) / 2; --i >= 0;) {
         if (sink(&h, i) < 0)
             return NULL;
     }
@@ -419,6 +429,58 @@ short_way(PyObject *args)
     return find_twin(short_ways, ways(args, 0), args);
 }
 
+/* ---- Running code ----------------------------------------------------------------------------
+ * In C, because the code may look at the frame that called exec. */
+
+/* The code with barriers, or NULL: with an exception, or without if that is not done. */
+static PyObject *
+with_barriers(Tx *tx, PyObject *code, PyObject *namespace)
+{
+    static PyObject *instrument;
+    tx_pause(tx);
+    if (instrument == NULL)
+        instrument = PyImport_ImportModuleAttrString("tornado.stm.instrument", "instrument_module_code");
+    PyObject *result = instrument ? PyObject_CallFunctionObjArgs(instrument, code, namespace, NULL) : NULL;
+    tx_resume(tx);
+    if (result == Py_None)
+        Py_CLEAR(result);
+    return result;
+}
+
+/* exec: compiled code that runs in a namespace of its own runs with barriers. */
+static PyObject *
+run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *namespace = n > 1 ? args[1] : NULL;
+    bool simple = n >= 1 && n <= 3 && PyCode_Check(args[0]) && (n < 3 || args[2] == Py_None);
+    for (Py_ssize_t i = 0; i < nkw; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "globals") == 0)
+            namespace = args[n + i];
+        else
+            simple &= args[n + i] == Py_None;
+    }
+    if (tx == NULL || !tx->live)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    if (simple && namespace != NULL && PyDict_CheckExact(namespace)) {
+        PyObject *code = with_barriers(tx, args[0], namespace);
+        if (code == NULL && PyErr_Occurred())
+            return NULL;
+        if (code != NULL) {
+            PyObject *result = NULL;
+            if (!tx->open || open_whole_write(tx, namespace) == 0)
+                result = PyObject_CallFunctionObjArgs(original, code, namespace, NULL);
+            Py_DECREF(code);
+            return result;
+        }
+    }
+    if (exclusive_for(tx, "exec of text, or in the namespace of its caller", NULL) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
 /* ---- The table -------------------------------------------------------------------------------- */
 
 #define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL, NULL}
@@ -436,6 +498,7 @@ static PyMethodDef twins[] = {
     TWIN("_count_elements", count_elements),
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
+    {"exec", _PyCFunction_CAST(run_code), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
