@@ -65,7 +65,7 @@ library() { readlink -f "$("$CC" -print-file-name="$1")"; }
 say "tests on that engine"
 status=0
 LD_PRELOAD="$(library libasan.so) $(library libstdc++.so.6)" \
-ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:log_path=$BUILD/report \
+ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:detect_stack_use_after_return=1:log_path=$BUILD/report \
 UBSAN_OPTIONS=$UBSAN_OPTIONS:log_path=$BUILD/report \
 PYTHONMALLOC=debug PYTHONPATH=$PWD/tests/sanitized STM_ENGINE=$(compgen -G "$BUILD/lib/tornado/stm/_engine*.so") \
     "$PYTHON" -m pytest -q -x "$@" || status=$?

@@ -5,9 +5,11 @@ transactions are open: a step that waits, or a transaction that begins again una
 """
 
 import collections
+import operator
 import random
 import threading
 import time
+import types
 
 import pytest
 
@@ -329,6 +331,83 @@ def test_a_deletion_that_does_not_come_about_changes_no_order():
     for _ in range(3):
         run(attempt)
         assert list(d) == ["a", "b", "c"]
+
+
+DELETIONS = {
+    "del": lambda d, key: operator.setitem(d, "result", delete(key)(d)),
+    "pop": lambda d, key: d.pop(key),
+    "pop with a default": lambda d, key: d.pop(key, 0),
+    "dict.pop": lambda d, key: dict.pop(d, key),
+    "pop by arguments": lambda d, key: d.pop(*[key]),
+    "a method kept": lambda d, key: (pop := d.pop, pop(key))[1],
+    "__delitem__": lambda d, key: d.__delitem__(key),
+    "dict.__delitem__": lambda d, key: dict.__delitem__(d, key),
+    "operator": lambda d, key: operator.delitem(d, key),
+    "super": lambda d, key: Sub.delete(d, key) if isinstance(d, Sub) else d.pop(key),
+    "bound by hand": lambda d, key: types.MethodType(dict.pop, d)(key),
+}
+
+
+class Sub(dict):
+    def delete(self, key):
+        return super().pop(key)
+
+
+@pytest.mark.parametrize("make", [dict, Sub, collections.OrderedDict, lambda d: collections.defaultdict(list, d), collections.Counter])
+@pytest.mark.parametrize("name", DELETIONS)
+def test_every_way_to_delete_gives_what_it_gives(name, make):
+    deletion = DELETIONS[name]
+    if make is collections.OrderedDict and name in ("dict.pop", "dict.__delitem__", "bound by hand"):
+        pytest.skip("breaks an OrderedDict")
+
+    def both(d):
+        try:
+            missing = deletion(d, "missing")
+        except KeyError as e:
+            missing = repr(e)
+        return deletion(d, "b"), missing, list(d.items())
+
+    plain = make(dict.fromkeys("abc", 1))
+    expected = both(plain)
+    run(both, make(dict.fromkeys("abc", 1)))
+    d, attempts = make(dict.fromkeys("abc", 1)), []
+
+    def attempt():
+        seen(d, list(plain_before.items()))
+        result = both(d)
+        abort_once(attempts)
+        return result
+
+    plain_before = make(dict.fromkeys("abc", 1))
+    run(lambda: seen(d, list(plain_before.items())))
+    assert run(attempt) == expected
+    assert list(d.items()) == list(plain.items())
+
+
+@pytest.mark.parametrize("bad", [lambda d: d.pop(), lambda d: d.pop("a", 1, 2), lambda d: d.__delitem__("a", 1), lambda d: d.pop([])])
+def test_a_call_that_complains_deletes_nothing(bad):
+    for _ in range(2):
+        d = letters()
+        with pytest.raises(TypeError):
+            run(bad, d)
+        assert list(d) == list("abcdef")
+
+
+def test_an_iterator_finds_what_it_finds_after_a_deletion():
+    # The language leaves open what it finds; it is the same as without transactions, though.
+    def use(d, iterator):
+        del d["b"]
+        d["b"] = 1
+        d["c"] = d.pop("c")
+        return next(iterator, None)
+
+    results = []
+    for call in (lambda f, *args: f(*args)), run, run:
+        d = letters()
+        iterator = iter(d)
+        next(iterator)
+        results.append([call(use, d, iterator)] + list(iterator) + list(d))
+    assert results[0] == results[1] == results[2]
 
 
 def test_deletions_of_one_that_becomes_exclusive():

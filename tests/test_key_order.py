@@ -110,3 +110,77 @@ def test_a_key_deleted_and_put_back_by_who_inserted_another():
     table = {"old": 0}
     assert run(change, table, Overtaking(put, table, "other")) == ["other", "a"]
     assert list(table) == ["other", "a", "old"]
+
+
+class Thing:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+class Many(Thing):
+    """More attributes than an instance keeps inline."""
+
+    def __init__(self):
+        super().__init__(**{f"a{i}": i for i in range(40)})
+
+
+class OwnDict(dict):
+    """Its attributes are its items."""
+
+    def __init__(self):
+        self.__dict__ = self
+
+
+def set_attribute(thing, name):
+    setattr(thing, name, name)
+
+
+@pytest.mark.parametrize("make", [Thing, Many, OwnDict])
+def test_attributes_come_in_the_order_of_commits(make):
+    def change(thing, overtaking):
+        thing.mine = 1
+        thing.too = 1
+        overtaking.happens()
+
+    thing = make()
+    run(change, thing, Overtaking(set_attribute, thing, "other"))
+    assert list(vars(thing))[-3:] == ["other", "mine", "too"]
+
+
+@pytest.mark.parametrize("make", [Thing, Many, OwnDict])
+def test_who_made_attributes_sees_the_order_of_commits(make):
+    def change(thing, overtaking):
+        thing.mine = 1
+        overtaking.happens()
+        seen = list(thing.__dict__)
+        thing.last = 1
+        return seen
+
+    thing = make()
+    assert run(change, thing, Overtaking(set_attribute, thing, "other"))[-2:] == ["other", "mine"]
+    assert list(vars(thing))[-3:] == ["other", "mine", "last"]
+
+
+def test_attributes_that_are_items_stay_in_their_order():
+    def change(own):
+        own["first"] = 1
+        own.second = 2
+        own["third"] = 3
+
+    own = OwnDict()
+    run(change, own)
+    assert list(own) == ["first", "second", "third"]
+
+
+def test_a_key_inserted_deleted_and_inserted_again():
+    def change(table, overtaking):
+        table["a"] = 1
+        overtaking.happens()
+        del table["a"]
+        table["b"] = 2
+        table["a"] = 3
+        return list(table)
+
+    table = {}
+    assert run(change, table, Overtaking(put, table, "other")) == ["other", "b", "a"]
+    assert list(table) == ["other", "b", "a"]

@@ -1,10 +1,12 @@
 """Bugs that were there once; each test failed before its fix."""
 
 import builtins
+import collections
 import dis
 import enum
 import functools
 import gc
+import heapq
 import importlib
 import io
 import logging
@@ -390,12 +392,16 @@ def test_exec_takes_its_namespaces_by_name():
 
 
 @pytest.mark.parametrize("make", [
-    lambda: 3, lambda: [(1, 2), 3], lambda: [(1, 2, 3)], lambda: [len(3) for _ in "a"], lambda: [(len(3) for _ in "a")],
+    lambda: 3, lambda: [(1, 2), 3], lambda: [(1, 2, 3)], lambda: [()], lambda: [(1,)], lambda: [len(3) for _ in "a"], lambda: [(len(3) for _ in "a")],
 ])
-def test_what_dict_update_says_of_wrong_rows(make):
+@pytest.mark.parametrize("put", [
+    lambda rows: {}.update(rows), lambda rows: dict(rows), lambda rows: collections.OrderedDict(rows),
+    lambda rows: collections.OrderedDict().update(rows),
+], ids=["update", "dict", "ordered", "ordered update"])
+def test_what_a_dict_says_of_wrong_rows(put, make):
     def step():
         try:
-            {}.update(make())
+            put(make())
         except Exception as error:
             return type(error), str(error), getattr(error, "__notes__", None)
 
@@ -619,3 +625,69 @@ def test_the_first_lock_of_a_thread():
     thread.start()
     thread.join()
     assert done == [False]
+
+
+def test_a_heap_that_grows_while_others_wait_for_it():
+    heap = []
+
+    def push(number):
+        for i in range(5):
+            heapq.heappush(heap, -number * 5 - i)
+        if number % 3 == 0:
+            heapq.heappop(heap)
+            heapq.heapreplace(heap, 1000)
+
+    queue = transaction.TransactionQueue()
+    for number in range(300):
+        queue.add(push, number)
+    core.inject_delays(0.3, 0.0002)
+    try:
+        queue.run(2)
+    finally:
+        core.inject_delays(0, 0)
+    assert len(heap) == 1400
+    popped = [heapq.heappop(heap) for _ in range(len(heap))]
+    assert popped == sorted(popped)
+
+
+def test_a_comparison_that_empties_the_heap():
+    class Empties(int):
+        def __lt__(self, other):
+            heap.clear()
+            return NotImplemented
+
+    heap = [Empties(0)]
+
+    def step():
+        with pytest.raises(IndexError):
+            heapq.heappushpop(heap, 1)
+
+    run(step)
+
+
+def test_code_that_exec_runs_is_called_by_who_calls_exec():
+    code = compile("caller = sys._getframe(1).f_code.co_name", "none", "exec")
+
+    def step():
+        namespace = {"sys": sys}
+        exec(code, namespace)
+        exec("text_caller = sys._getframe(1).f_code.co_name", namespace)
+        return namespace["caller"], namespace["text_caller"]
+
+    assert run(step) == ("step", "step")
+
+
+def test_exec_of_code_that_has_barriers():
+    box = Box(1)
+
+    function = types.FunctionType(compile("def function(): box.value += 1", "none", "exec").co_consts[0], {"box": box})
+    run(lambda: function())
+    assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
+
+    def step():
+        exec(function.__code__, {"box": box})
+
+    run(step)
+    assert box.value == 3
+    assert aborted_once(step)
+    assert box.value == 3

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as st
 
+import planted
 from tornado.stm import core, testing
 
 core.activate()
@@ -71,30 +72,34 @@ PROGRAMS = st.lists(st.sampled_from(POOLS), min_size=1, max_size=2).flatmap(
 SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02), (4, 0.05, 0.01), (6, 0, 0.1)]
 
 
-def run_programs(count, seed, tries):
+def run_programs(count, seed, tries, shrink=True):
     """Let hypothesis make that many programs; the message of a failure shows the smallest one that it found.
 
     Threads do not do the same again.  So once a program has failed, it and its smaller variants get more `tries`.
     """
-    failed = False
+    failure = None
 
     @hypothesis_seed(seed)
     @settings(
-        max_examples=count, deadline=None, database=None, phases=(Phase.generate, Phase.shrink), print_blob=False,
+        max_examples=count, deadline=None, database=None, phases=(Phase.generate, Phase.shrink)[: 1 + shrink], print_blob=False,
         suppress_health_check=list(HealthCheck),
     )
     @given(PROGRAMS, st.integers(0, 2**16))
     def run(program, seed):
-        nonlocal failed
+        nonlocal failure
         threads, aborts, delays = SCHEDULES[seed % len(SCHEDULES)]
-        for attempt in range(tries if failed else 1):
+        for attempt in range(tries if failure else 1):
             try:
                 check(program, seed + attempt, threads=threads, aborts=aborts, delays=delays)
-            except AssertionError:
-                failed = True
+            except AssertionError as e:
+                failure = min(failure, e, key=lambda each: len(str(each))) if failure else e
                 raise
 
-    run()
+    try:
+        run()
+    except Exception:
+        # Where it did not happen again, hypothesis only says that.
+        raise failure from None
 
 
 def test_random_programs_are_serializable():
@@ -108,3 +113,13 @@ def test_many_random_programs_are_serializable():
     seed = int(os.environ.get("SERIALIZABILITY_SEED", random.randrange(2**32)))
     print("seed", seed)
     run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 10000)), seed=seed, tries=100)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("bug", planted.BUGS)
+def test_planted_bugs_are_found(bug, tmp_path):
+    planted.plant(bug, tmp_path)
+    taken = [planted.hunt(tmp_path, seed, programs=2000, timeout=400) for seed in (1, 2, 3)]
+    print(bug, [each["programs"] for each in taken])
+    assert all(each["found"] for each in taken)

@@ -687,18 +687,44 @@ PyDict_Items(PyObject *dict)
 }
 
 /* In the engine: dictkeys.c, for the layout with an index. */
-bool
-dict_swap_places(PyObject *dict, PyObject *a, Py_hash_t hash_a, PyObject *b, Py_hash_t hash_b)
+int
+dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **actual, PyObject **value, Py_ssize_t *place)
 {
-    (void)hash_a;
-    (void)hash_b;
-    PyDictUnicodeEntry *ea = entry_of((PyDictObject *)dict, a), *eb = entry_of((PyDictObject *)dict, b);
-    if (ea == NULL || eb == NULL)
-        return false;
-    PyDictUnicodeEntry t = *ea;
-    *ea = *eb;
-    *eb = t;
-    return true;
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
+    PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, key);
+    if (e != NULL) {
+        *actual = Py_NewRef(key);
+        *value = e->me_value;
+        e->me_key = placeholder;
+        e->me_value = Py_NewRef(Py_None);
+        *place = 0;     /* an entry is found by its key here */
+    }
+    PyCriticalSection_End(&section);
+    return e != NULL;
+}
+
+int
+dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value)
+{
+    (void)place;
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
+    PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, placeholder);
+    if (e == NULL || entry_of((PyDictObject *)dict, key) != NULL)
+        fail("a deleted key has no place to go back to");
+    Py_DECREF(e->me_value);
+    e->me_key = key;
+    e->me_value = Py_NewRef(value);
+    PyCriticalSection_End(&section);
+    return 0;
+}
+
+int
+dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place)
+{
+    (void)place;
+    return PyDict_Pop(dict, placeholder, NULL);
 }
 
 Py_hash_t

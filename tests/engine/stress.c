@@ -198,6 +198,25 @@ account_read(int i, int64_t *balance)
     return 0;
 }
 
+/* In the engine: structures.c, for types of the interpreter. */
+void
+structure_swap(PyObject *object, void *copy)
+{
+    Account *a = (Account *)object, *b = copy;
+    int64_t balance = a->balance;
+    uint64_t writer = a->writer;
+    a->balance = b->balance;
+    a->writer = b->writer;
+    b->balance = balance;
+    b->writer = writer;
+}
+
+void
+structure_forget(Undo *u)
+{
+    PyMem_RawFree(u->mem);
+}
+
 static int
 account_write(int i, int64_t balance)
 {
@@ -214,9 +233,7 @@ account_write(int i, int64_t balance)
             }
             char *copy = PyMem_RawMalloc(sizeof(Account));
             memcpy(copy, a, sizeof(Account));
-            Undo *u = undo_push(tx, UNDO_STRUCT, (PyObject *)a, NULL, NULL);
-            u->mem = copy + sizeof(PyObject);
-            u->n = sizeof(Account) - sizeof(PyObject);
+            undo_push(tx, UNDO_STRUCT, (PyObject *)a, NULL, NULL)->mem = copy;
         }
     }
     a->balance = balance;
@@ -338,13 +355,16 @@ dict_delete(int d, int k)
         return 0;
     }
     if (locks_apply()) {
-        if (order_keep_place(tx, dicts[d], keys[k], old) < 0)
-            fail("no place kept");
+        PyObject *value;
+        if (order_delete_key(tx, dicts[d], keys[k], &value) != 1 || value != old)
+            fail("a key is not deleted");
+        Py_DECREF(value);
         self->deleted[d] = true;
     }
+    else
+        PyDict_DelItem(dicts[d], keys[k]);
     Py_DECREF(old);
     record(DELETE, d, k, 0, 0);
-    PyDict_DelItem(dicts[d], keys[k]);
     return 0;
 }
 

@@ -34,7 +34,7 @@ except ImportError:
 PARALLEL = COMPILED and not gil_is_enabled()
 
 if COMPILED:
-    from .instrument import has_barriers, instrument, instrument_module_code, trusted
+    from .instrument import has_barriers, instrument, trusted
 else:
 
     def trusted(function):

@@ -242,7 +242,11 @@ def instrument(function):
 
 
 def instrument_module_code(code, namespace):
-    """The instrumented form of code that `exec` is about to run in this namespace."""
+    """The instrumented form of code that `exec` is about to run in this namespace; None if it is too long for that."""
+    if has_barriers(code):
+        return code
+    if len(code.co_code) > LONGEST:
+        return None
     with _lock:
         return _instrumented(code, namespace)
 

@@ -84,8 +84,10 @@ class Scheduler:
     def submit(self, handle):
         """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
         transaction = core.Transaction(run_handle, (handle,), self._last_scheduled())
-        self._last.parent, self._last.child = core.current(), transaction
         self._push((transaction,))
+        # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
+        # have a transaction before its predecessor.
+        self._last.parent, self._last.child = core.current(), transaction
 
     def _last_scheduled(self):
         """What this very transaction (or thread, outside transactions) scheduled last, or None."""

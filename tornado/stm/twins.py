@@ -23,7 +23,6 @@ import pickle
 import struct
 import sys
 import threading
-import types
 from collections import OrderedDict, defaultdict
 
 from . import _engine, core, sockets
@@ -192,12 +191,40 @@ def _sum(items, start):
     return builtins.sum(items, start)
 
 
+def _row(i, row):
+    """The key and the value in the i-th row that a dict is made of."""
+    try:
+        try:
+            items = iter(row)
+        except TypeError:
+            raise TypeError("object is not iterable") from None
+        pair = tuple(items)
+    except TypeError as error:
+        error.add_note(f"Cannot convert dictionary update sequence element #{i} to a sequence")
+        raise
+    if len(pair) != 2:
+        raise ValueError(f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required")
+    return pair
+
+
+def _ordered_row(_, row):
+    """The same for an OrderedDict, which has other complaints."""
+    pair = tuple(row)
+    if len(pair) < 2:
+        raise ValueError(f"need more than {len(pair)} value{'s' if not pair else ''} to unpack")
+    if len(pair) > 2:
+        raise ValueError("too many values to unpack (expected 2)")
+    return pair
+
+
 def _dict_twin(cls, before):
     """Twin of the constructor of a kind of dict, whose first arguments, `before` of them, are none of its contents."""
 
+    row_of = _ordered_row if cls is OrderedDict else _row
+
     def twin(*args, **kwargs):
         if len(args) == before + 1:
-            args = (*args[:before], _items_of(args[before]))
+            args = (*args[:before], _items_of(args[before], row_of))
         return _make(cls, args, kwargs)
 
     return twin
@@ -207,23 +234,16 @@ def _dict_twin(cls, before):
 def _make(cls, args, kwargs):
     for arg in args:
         core.open_items(arg)
-    return cls(*args, **kwargs)
+    return _engine.capture(cls(*args, **kwargs))
 
 
-def _items_of(source):
+def _items_of(source, row_of):
     """What a constructor of a dict is given, as something of which C code needs to open no more than the items."""
     if isinstance(source, dict):
         return source
     if hasattr(source, "keys"):
         return [(key, source[key]) for key in source.keys()]
-    return [_pair(row) for row in source]
-
-
-def _pair(row):
-    try:
-        return tuple(row)
-    except TypeError:
-        return row  # the constructor complains
+    return [row_of(i, row) for i, row in enumerate(source)]
 
 
 def dict_update(self, /, *others, **kwargs):
@@ -233,7 +253,7 @@ def dict_update(self, /, *others, **kwargs):
 
 def ordered_dict_update(self, /, *others, **kwargs):
     """Twin of ``OrderedDict.update``."""
-    _update(self, operator.setitem, others, kwargs)
+    _update(self, operator.setitem, others, kwargs, row_of=_ordered_row)
 
 
 def dict_init(self, /, *others, **kwargs):
@@ -243,10 +263,10 @@ def dict_init(self, /, *others, **kwargs):
 
 def ordered_dict_init(self, /, *others, **kwargs):
     """Twin of ``OrderedDict.__init__``."""
-    _update(self, operator.setitem, others, kwargs, "OrderedDict")
+    _update(self, operator.setitem, others, kwargs, "OrderedDict", _ordered_row)
 
 
-def _update(self, put, others, kwargs, name="update"):
+def _update(self, put, others, kwargs, name="update", row_of=_row):
     if len(others) > 1:
         raise TypeError(f"{name} expected at most 1 argument, got {len(others)}")
     for other in others:
@@ -258,26 +278,9 @@ def _update(self, put, others, kwargs, name="update"):
                 put(self, key, other[key])
         else:
             for i, row in enumerate(other):
-                pair = _row(i, row)
-                if len(pair) != 2:
-                    raise ValueError(
-                        f"dictionary update sequence element #{i} has length {len(pair)}; 2 is required"
-                    )
-                put(self, *pair)
+                put(self, *row_of(i, row))
     for key, value in kwargs.items():
         put(self, key, value)
-
-
-def _row(i, row):
-    try:
-        try:
-            items = iter(row)
-        except TypeError:
-            raise TypeError("object is not iterable") from None
-        return tuple(items)
-    except TypeError as error:
-        error.add_note(f"Cannot convert dictionary update sequence element #{i} to a sequence")
-        raise
 
 
 def dict_subclass(cls, rows, /):
@@ -374,6 +377,10 @@ def _bytes_join(separator, items):
     return separator.join(items)
 
 
+#: formats none of whose fields names an attribute or an item of an argument
+_plain_formats = set()
+
+
 def str_format(self, /, *args, **kwargs):
     """Twin of ``str.format``."""
     if _looks_inside(self):
@@ -398,18 +405,14 @@ def _format_at_once(text, args, kwargs):
 @trusted
 def _looks_inside(text):
     """Does any field of this format name an attribute or an item of an argument?"""
-    return _fields_with_paths(text)
-
-
-@functools.lru_cache(maxsize=1000)
-@trusted
-def _fields_with_paths(text):
     try:
         for _, name, spec, _ in _string.formatter_parser(text):
-            if name is not None and (any(_string.formatter_field_name_split(name)[1]) or _fields_with_paths(spec)):
+            if name is not None and (any(_string.formatter_field_name_split(name)[1]) or _looks_inside(spec)):
                 return True
     except ValueError:
         pass  # the original complains
+    if len(_plain_formats) < 1000:
+        _plain_formats.add(text)
     return False
 
 
@@ -596,23 +599,6 @@ _locale_setlocale = _locale.setlocale
 # ---- Code made at run time -----------------------------------------------------------------------------------------
 
 
-def exec_(source, /, globals=None, locals=None, *, closure=None):
-    """Twin of ``exec``: compiled code that runs in a namespace of its own runs instrumented."""
-    return _exec(source, globals, locals, closure)
-
-
-@trusted
-def _exec(source, namespace, local, closure):
-    if isinstance(source, types.CodeType) and namespace is not None and local is None and closure is None:
-        core.change(namespace)
-        return exec(core.instrument_module_code(source, namespace), namespace)
-    core.exclusive("exec of text, or in the namespace of its caller")
-    if namespace is None:
-        caller = sys._getframe(2)
-        namespace, local = caller.f_globals, caller.f_locals if local is None else local
-    return exec(source, namespace, local, closure=closure)
-
-
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
 # is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
@@ -727,7 +713,6 @@ INSTANCE_TWINS = {
 
 TWINS = {
     builtins.print: print_,
-    builtins.exec: exec_,
     dict.update: dict_update,
     OrderedDict.update: ordered_dict_update,
     dict.__init__: dict_init,
@@ -736,17 +721,17 @@ TWINS = {
     builtins.all: all_,
     builtins.any: any_,
     builtins.sum: sum_,
-    dict: _dict_twin(dict, 0),
+    dict: _engine.short_way(dict, _dict_twin(dict, 0)),
     OrderedDict: _dict_twin(OrderedDict, 0),
     defaultdict: _dict_twin(defaultdict, 1),
-    _bisect.bisect_left: bisect_left,
-    _bisect.bisect_right: bisect_right,
+    _bisect.bisect_left: _engine.short_way(_bisect.bisect_left, bisect_left),
+    _bisect.bisect_right: _engine.short_way(_bisect.bisect_right, bisect_right),
     _bisect.insort_left: insort_left,
     _bisect.insort_right: insort_right,
     functools.reduce: reduce_,
     functools.cmp_to_key: cmp_to_key,
     operator.call: call,
-    str.format: str_format,
+    str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
     bytes.join: bytes_join,
     bytearray.join: bytes_join,
@@ -768,6 +753,6 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
 }

@@ -800,9 +800,9 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
             note_items(tx, obj);
         return 0;
     }
-    bool exact = PyDict_CheckExact(obj) || PySet_CheckExact(obj);
-    if (exact && (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ))) {
-        note_items(tx, obj);
+    if (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)) {
+        if (PyDict_CheckExact(obj) || PySet_CheckExact(obj))
+            note_items(tx, obj);
         return check_doomed(tx);
     }
     uint64_t bits;
@@ -951,30 +951,6 @@ open_whole_write(Tx *tx, PyObject *obj)
     }
 }
 
-/* The key of a dict that is about to be deleted, if it is there. */
-static int
-open_dict_delete(Tx *tx, PyObject *dict, PyObject *key, uint64_t bits)
-{
-    bool first;
-    if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
-        return -1;
-    tx->deletes_keys = true;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
-        return 0;
-    if (marked(tx, cell_of(dict, WHOLE), MODE_SHARED))
-        return log_contents(tx, dict, KIND_DICT);   /* it has read the whole: nobody else writes there */
-    PyObject *actual, *value;
-    int there = dict_find(dict, key, &actual, &value);
-    if (there < 0)
-        return open_whole_write(tx, dict);
-    if (there == 0)
-        return undo_push(tx, UNDO_DICT_SET, dict, key, NULL) ? 0 : -1;
-    int r = order_keep_place(tx, dict, actual, value);
-    Py_DECREF(actual);
-    Py_DECREF(value);
-    return r;
-}
-
 static int
 open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
 {
@@ -994,7 +970,7 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
             return -1;
     }
     else if (del)
-        return open_dict_delete(tx, dict, key, bits);
+        return open_whole_write(tx, dict);
     else if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
@@ -1055,8 +1031,7 @@ open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
     if (opened(tx, obj, OPENED_WRITE))
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
-    if ((PyDict_CheckExact(obj) || kind == KIND_LIST || PySet_CheckExact(obj))
-        && captured(tx, obj, OPENED_WRITE))
+    if ((kind == KIND_DICT || kind == KIND_LIST || kind == KIND_SET) && captured(tx, obj, OPENED_WRITE))
         return check_doomed(tx);
     switch (kind) {
     case KIND_DICT:
@@ -1068,6 +1043,34 @@ open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
     default:
         return open_whole_write(tx, obj);
     }
+}
+
+/* A key is to be deleted. Returns 1 if that is done, with a new reference to its value;
+ * 0 if it is open for being deleted, or complained about, by who wants to. */
+int
+delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
+{
+    uint64_t bits;
+    bool first;
+    if (kind_of(tx, obj) != KIND_DICT || is_module_dict(obj) || embedding_values(obj) != NULL
+        || opened(tx, obj, OPENED_WRITE) || (PyDict_CheckExact(obj) && captured(tx, obj, OPENED_WRITE)))
+        return open_key_write(tx, obj, key, true);
+    int h = hash_of(key, &bits);
+    if (h <= 0)
+        return h;
+    if (lock_key_owned(tx, obj, cell_of(obj, bits), &first) < 0)
+        return -1;
+    tx->deletes_keys = true;
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
+        return 0;
+    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED))
+        return log_contents(tx, obj, KIND_DICT);    /* it has read the whole: nobody else writes there */
+    int done = order_delete_key(tx, obj, key, value);
+    if (done == -2)
+        return open_whole_write(tx, obj);
+    if (done == 0)
+        return undo_push(tx, UNDO_DICT_SET, obj, key, NULL) ? 0 : -1;
+    return done;
 }
 
 /* The element that is equal to the key: 1 for 1.0. A new reference. */

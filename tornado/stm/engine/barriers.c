@@ -291,7 +291,37 @@ BARRIER(item_write)
         return -1;
     return open_key_write(tx, operand(s, 2), key, false);
 }
-BARRIER(item_delete) { UNUSED_NAME; return open_key_write(tx, operand(s, 2), operand(s, 1), true); }
+
+static void
+replace_operand(Site s, int i, PyObject *o)
+{
+    _PyStackRef old = s.top[-i];
+    s.top[-i] = PyStackRef_FromPyObjectNew(o);
+    PyStackRef_CLOSE(old);
+}
+
+/* Where the key is deleted here, the instruction gets another to delete. */
+BARRIER(item_delete)
+{
+    UNUSED_NAME;
+    PyObject *container = operand(s, 2), *value = NULL;
+    PyMappingMethods *mapping = Py_TYPE(container)->tp_as_mapping;
+    if (mapping != NULL && mapping->mp_ass_subscript != PyDict_Type.tp_as_mapping->mp_ass_subscript)
+        return PyDict_Check(container) && !PyODict_Check(container)
+            ? check_doomed(tx)      /* a __delitem__ in Python */
+            : open_key_write(tx, container, operand(s, 1), true);
+    int done = delete_key(tx, container, operand(s, 1), &value);
+    if (done <= 0)
+        return done;
+    Py_DECREF(value);       /* the undo log has it */
+    if (tx->scratch == NULL && (tx->scratch = PyDict_New()) == NULL)
+        return -1;
+    if (PyDict_SetItem(tx->scratch, Py_None, Py_None) < 0)
+        return -1;
+    replace_operand(s, 2, tx->scratch);
+    replace_operand(s, 1, Py_None);
+    return 0;
+}
 BARRIER(slice_read) { UNUSED_NAME; return open_whole_read(tx, operand(s, 3)); }
 
 BARRIER(slice_write)

@@ -126,6 +126,7 @@ makes_containers(PyObject *type)
     case KIND_ODICT:
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
+    case KIND_ARRAY:
     case KIND_ITERATOR:
         return true;
     default:
@@ -323,6 +324,37 @@ before_init(Tx *tx, Args a)
     return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
 }
 
+/* Stands in for a call that was to delete a key, and give back its value: it has been done. */
+static PyObject *
+give_deleted(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(n))
+{
+    PyObject *value = stm_self->deleted;
+    stm_self->deleted = NULL;
+    return value;
+}
+
+static PyMethodDef give_deleted_def = {"give_deleted", _PyCFunction_CAST(give_deleted), METH_FASTCALL, NULL};
+
+/* pop, not __delitem__ or operator.delitem */
+static bool
+gives_value(PyObject *callable)
+{
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type)
+        || (PyCFunction_Check(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable)));
+}
+
+/* Is this call sure to delete the key from the dict, by no Python code? */
+static bool
+deletes_itself(PyObject *callable, PyObject *receiver, Args a)
+{
+    if (a.n > (gives_value(callable) ? 3 : 2) || a.nkw > 0)
+        return false;       /* it will complain */
+    if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) == receiver)
+        return true;        /* dict.pop, dict.__delitem__ */
+    PyMappingMethods *mapping = Py_TYPE(receiver)->tp_as_mapping;
+    return mapping != NULL && mapping->mp_ass_subscript == PyDict_Type.tp_as_mapping->mp_ass_subscript;
+}
+
 static int
 apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
@@ -395,9 +427,16 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
         return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
-    case EFFECT_DELETES_KEY:
-        return second == NULL ? open_whole_write(tx, receiver)
-                              : open_key_write(tx, receiver, second, true);
+    case EFFECT_DELETES_KEY: {
+        if (second == NULL)
+            return open_whole_write(tx, receiver);
+        if (!deletes_itself(callable, receiver, a))
+            return open_key_write(tx, receiver, second, true);
+        int done = delete_key(tx, receiver, second, &tx->deleted);
+        if (done > 0 && !gives_value(callable))
+            Py_SETREF(tx->deleted, Py_NewRef(Py_None));
+        return done < 0 ? -1 : 0;
+    }
     case EFFECT_MUTATES:
         if (open_whole_write(tx, receiver) < 0)
             return -1;
@@ -549,6 +588,8 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 
 /* ---- The barrier's work ---------------------------------------------------------------------- */
 
+static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
+
 /* A C function or method: its effect, and what it calls. */
 static int
 before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
@@ -561,6 +602,33 @@ before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
         *entry = &via[VIA_CALLBACKS];
     if (e->effect == EFFECT_RUNS_CONTEXT && a.n > 1 && !PyFunction_Check(a.args[1]))
         *entry = &via[VIA_CONTEXT];
+    return 0;
+}
+
+/* functools.partial of something else than a Python function: where nothing stands in for
+ * that, it may make the call itself. */
+static int
+before_partial(Tx *tx, Partial *p, Args a, const EffectEntry **entry)
+{
+    PyObject *all[16], *k, *v;
+    Py_ssize_t own = PyTuple_GET_SIZE(p->args), own_kw = PyDict_GET_SIZE(p->keywords), pos = 0, n = 0;
+    *entry = &via[VIA_PARTIAL];
+    if (p->placeholders != 0 || own + a.n + own_kw + a.nkw > (Py_ssize_t)Py_ARRAY_LENGTH(all))
+        return check_doomed(tx);
+    for (Py_ssize_t i = 0; i < own; i++)
+        all[n++] = PyTuple_GET_ITEM(p->args, i);
+    for (Py_ssize_t i = 0; i < a.n; i++)
+        all[n++] = a.args[i];
+    PyObject **kw = all + n;
+    while (PyDict_Next(p->keywords, &pos, &k, &v))
+        all[n++] = v;
+    for (Py_ssize_t i = 0; i < a.nkw; i++)
+        all[n++] = a.kw[i];
+    const EffectEntry *e = NULL;
+    if (before(tx, p->function, (Args){all, own + a.n, kw, own_kw + a.nkw}, &e, 1) < 0)
+        return -1;
+    if (e == NULL || (e->twin == NULL && e->effect != EFFECT_VIA && e != &watched))
+        *entry = NULL;
     return 0;
 }
 
@@ -577,8 +645,7 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
             return -1;
         if (PyFunction_Check(f))
             return ensure_instrumented(tx, f);
-        *entry = &via[VIA_PARTIAL];
-        return check_doomed(tx);
+        return before_partial(tx, p, a, entry);
     }
     case EFFECT_GETS_ITEMS: {
         ItemGetter *getter = (ItemGetter *)callable;
@@ -617,8 +684,6 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
 
 /* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
 typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
-
-static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
 
 /* The same for something bound: with its receiver as the first argument. */
 static int
@@ -733,6 +798,17 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
      * something lives which nobody but the undo log refers to. */
     if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->n_undo))
         forget_past(tx);
+    if (tx->deleted != NULL) {
+        static PyObject *giver;
+        if (giver == NULL)
+            giver = PyCFunction_New(&give_deleted_def, NULL);
+        if (giver == NULL)
+            return -1;
+        _PyStackRef old = *callable;
+        *callable = PyStackRef_FromPyObjectNew(giver);
+        PyStackRef_CLOSE(old);
+        return 0;
+    }
     if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)

@@ -46,12 +46,6 @@ entry_key(PyDictKeysObject *keys, Py_ssize_t ix)
     return DK_IS_UNICODE(keys) ? DK_UNICODE_ENTRIES(keys)[ix].me_key : DK_ENTRIES(keys)[ix].me_key;
 }
 
-static PyObject *
-entry_value(PyDictKeysObject *keys, Py_ssize_t ix)
-{
-    return DK_IS_UNICODE(keys) ? DK_UNICODE_ENTRIES(keys)[ix].me_value : DK_ENTRIES(keys)[ix].me_value;
-}
-
 static Py_hash_t
 entry_hash(PyDictKeysObject *keys, Py_ssize_t ix)
 {
@@ -93,11 +87,55 @@ is_plain_key(PyObject *key, int depth)
     return true;
 }
 
-/* Look a key up, without any Python code but its __hash__. Returns 1 with new references to the key
- * that the dict has and to its value; 0 when it is not there; -1 when only Python
- * code could tell, or the dict shares its keys with others. */
+#define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
+
+/* Give the entry another key and value; takes and gives back references to them. What
+ * remembers the place of an entry looks it up again. */
+static void
+entry_replace(PyDictKeysObject *keys, Py_ssize_t ix, PyObject **key, Py_hash_t hash, PyObject **value)
+{
+    PyObject *old_key, *old_value;
+    if (DK_IS_UNICODE(keys)) {
+        PyDictUnicodeEntry *e = &DK_UNICODE_ENTRIES(keys)[ix];
+        old_key = e->me_key;
+        old_value = e->me_value;
+        STORE(e->me_value, *value);
+        STORE(e->me_key, *key);
+    }
+    else {
+        PyDictKeyEntry *e = &DK_ENTRIES(keys)[ix];
+        old_key = e->me_key;
+        old_value = e->me_value;
+        STORE(e->me_value, *value);
+        STORE(e->me_hash, hash);
+        STORE(e->me_key, *key);
+    }
+    *key = old_key;
+    *value = old_value;
+    STORE(keys->dk_version, 0);
+}
+
+/* The slot of the index table that leads to this very key, or false. */
+static bool
+slot_of(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, size_t *slot)
+{
+    Py_ssize_t ix;
+    for (Probe p = probe(keys, hash); (ix = index_get(keys, p.slot)) != DKIX_EMPTY; probe_next(&p)) {
+        if (ix >= 0 && entry_key(keys, ix) == key) {
+            *slot = p.slot;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Delete a key without any Python code but its __hash__, and have a placeholder stand in
+ * its place. Returns 1 with new references to the key that the dict had and to its value,
+ * and the place; 0 if the key is not there; -1 when only Python code could tell, or
+ * the dict shares its keys with others. */
 int
-dict_find(PyObject *dict, PyObject *key, PyObject **actual, PyObject **value)
+dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **actual, PyObject **value,
+          Py_ssize_t *place)
 {
     PyDictObject *d = (PyDictObject *)dict;
     Py_hash_t hash = PyObject_Hash(key);
@@ -127,61 +165,87 @@ dict_find(PyObject *dict, PyObject *key, PyObject **actual, PyObject **value)
             if (PyObject_RichCompareBool(k, key, Py_EQ) != 1)
                 continue;
         }
-        *actual = Py_NewRef(k);
-        *value = Py_NewRef(entry_value(keys, ix));
+        *actual = Py_NewRef(placeholder);
+        *value = Py_NewRef(Py_None);
+        index_set(keys, p.slot, DKIX_DUMMY);
+        entry_replace(keys, ix, actual, PyObject_Hash(placeholder), value);
+        *place = ix;
         result = 1;
     }
     Py_END_CRITICAL_SECTION();
     return result;
 }
 
-/* The slot of the index table that leads to this very key, or false. */
+/* Does the placeholder stand there, with no index that leads to it? Then the array is
+ * still that of the deletion. */
 static bool
-slot_of(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, size_t *slot)
+is_at(PyDictKeysObject *keys, PyObject *placeholder, Py_ssize_t place)
 {
-    Py_ssize_t ix;
-    for (Probe p = probe(keys, hash); (ix = index_get(keys, p.slot)) != DKIX_EMPTY; probe_next(&p)) {
-        if (ix >= 0 && entry_key(keys, ix) == key) {
-            *slot = p.slot;
-            return true;
-        }
-    }
-    return false;
+    size_t slot;
+    return place < keys->dk_nentries && entry_key(keys, place) == placeholder
+        && !slot_of(keys, placeholder, PyObject_Hash(placeholder), &slot);
 }
 
-#define SWAP_FIELD(a, b, field) do { \
-        __typeof__((a)->field) t_ = (a)->field; \
-        __atomic_store_n(&(a)->field, (b)->field, __ATOMIC_RELEASE); \
-        __atomic_store_n(&(b)->field, t_, __ATOMIC_RELEASE); \
-    } while (0)
-
-/* Let two keys, which both are in the dict as these very objects, change places. The
- * caller holds the dict's lock, and nobody else looks for either of them. */
-bool
-dict_swap_places(PyObject *dict, PyObject *a, Py_hash_t hash_a, PyObject *b, Py_hash_t hash_b)
+/* Put a deleted key, which is not there, in the place of its placeholder. */
+int
+dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value)
 {
     PyDictObject *d = (PyDictObject *)dict;
+    Py_hash_t hash = PyObject_Hash(key);
+    if (hash == -1 && PyErr_Occurred())
+        return -1;
+    int result = 0;
+    PyObject *k = Py_NewRef(key), *v = Py_NewRef(value);
+    Py_BEGIN_CRITICAL_SECTION(dict);
     PyDictKeysObject *keys = d->ma_keys;
     size_t slot_a, slot_b;
-    if (d->ma_values != NULL || !slot_of(keys, a, hash_a, &slot_a) || !slot_of(keys, b, hash_b, &slot_b))
-        return false;
-    Py_ssize_t ix_a = index_get(keys, slot_a), ix_b = index_get(keys, slot_b);
-    if (DK_IS_UNICODE(keys)) {
-        PyDictUnicodeEntry *e = DK_UNICODE_ENTRIES(keys);
-        SWAP_FIELD(&e[ix_a], &e[ix_b], me_value);
-        SWAP_FIELD(&e[ix_a], &e[ix_b], me_key);
+    if (is_at(keys, placeholder, place)) {
+        /* The slot that led to it may have been used for another key: then there is
+         * another one, for that key has not needed a new one. */
+        Probe p = probe(keys, hash);
+        while (index_get(keys, p.slot) >= 0)
+            probe_next(&p);
+        entry_replace(keys, place, &k, hash, &v);
+        index_set(keys, p.slot, place);
     }
     else {
-        PyDictKeyEntry *e = DK_ENTRIES(keys);
-        SWAP_FIELD(&e[ix_a], &e[ix_b], me_value);
-        SWAP_FIELD(&e[ix_a], &e[ix_b], me_hash);
-        SWAP_FIELD(&e[ix_a], &e[ix_b], me_key);
+        Py_hash_t other = PyObject_Hash(placeholder);
+        result = PyDict_SetItem(dict, key, value);
+        keys = d->ma_keys;
+        if (result == 0 && slot_of(keys, key, hash, &slot_a) && slot_of(keys, placeholder, other, &slot_b)) {
+            Py_ssize_t a = index_get(keys, slot_a), b = index_get(keys, slot_b);
+            entry_replace(keys, b, &k, hash, &v);
+            index_set(keys, slot_a, b);
+            index_set(keys, slot_b, a);
+            entry_replace(keys, a, &k, other, &v);
+        }
+        if (PyDict_Pop(dict, placeholder, NULL) < 0)
+            result = -1;
     }
-    index_set(keys, slot_a, ix_b);
-    index_set(keys, slot_b, ix_a);
-    /* What remembers the place of an entry looks it up again. */
-    __atomic_store_n(&keys->dk_version, 0, __ATOMIC_RELAXED);
-    return true;
+    Py_END_CRITICAL_SECTION();
+    Py_DECREF(k);
+    Py_DECREF(v);
+    return result;
+}
+
+/* The key stays deleted. */
+int
+dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place)
+{
+    PyDictObject *d = (PyDictObject *)dict;
+    PyObject *k = NULL, *v = NULL;
+    int result = 0;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    if (is_at(d->ma_keys, placeholder, place)) {
+        entry_replace(d->ma_keys, place, &k, 0, &v);
+        STORE(d->ma_used, d->ma_used - 1);
+    }
+    else if (PyDict_Pop(dict, placeholder, NULL) < 0)
+        result = -1;
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(k);
+    Py_XDECREF(v);
+    return result;
 }
 
 /* Exchange all that is in the dict with all that is in a copy, which nobody else knows:

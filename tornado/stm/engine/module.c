@@ -348,6 +348,23 @@ engine_c_twin(PyObject *self, PyObject *original)
 }
 
 static PyObject *
+engine_short_way(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return short_way(args);
+}
+
+static PyObject *
+capture(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = live_tx();
+    if (tx != NULL)
+        note_captured(tx, obj);
+    return Py_NewRef(obj);
+}
+
+static PyObject *
 open_items(PyObject *self, PyObject *obj)
 {
     (void)self;
@@ -579,6 +596,9 @@ static PyMethodDef methods[] = {
     {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},
     {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
     {"c_twin", engine_c_twin, METH_O, DOC("c_twin(f): what stands in for this C function, in C")},
+    {"short_way", engine_short_way, METH_VARARGS,
+     DOC("short_way(f, twin, ...): what stands in for f, in C, where that is simple, and else calls the twin")},
+    {"capture", capture, METH_O, DOC("capture(obj): nobody else can know it before the commit; return it")},
     {"open_items", open_items, METH_O, DOC("open_items(obj): lock it for C code that takes its items")},
     {"open_plain", open_plain, METH_O,
      DOC("open_plain(obj): open_all, but stop at an instance of a Python class; was there none?")},

@@ -9,9 +9,10 @@
  *
  * Deletions.  A key that a rollback puts back has to stand where it stood, while
  * others insert and delete keys around it, and the dict may have moved all of its
- * entries.  So a deletion leaves a placeholder: a key that no program has, in the
- * place of the deleted one.  A rollback exchanges the two and drops the
- * placeholder; a commit just drops it.
+ * entries.  So the engine itself deletes the key, before the instruction or call
+ * that was to do it and has nothing left to do then, and leaves a placeholder: a key
+ * that no program has, in the place of the deleted one.  A rollback exchanges the
+ * two again; a commit drops the placeholder, and the dict is as a deletion leaves it.
  *
  * Nobody sees any of this.  All of it happens while the transaction has the
  * intention to write in the dict, which excludes those who read or write the whole,
@@ -44,34 +45,32 @@ next_placeholder(Tx *tx)
     return PyList_GET_ITEM(tx->placeholders, tx->n_placeholders++);
 }
 
-/* Before the transaction deletes the key, which the dict has as this very object, and
- * which it owns: log that, and see to it that the place is kept. */
+/* Delete the key, which this transaction owns, and keep its place. Returns 1 with a new
+ * reference to its value; 0 if it is not there; -1 with an exception; -2 if that cannot be done so. */
 int
-order_keep_place(Tx *tx, PyObject *dict, PyObject *key, PyObject *value)
+order_delete_key(Tx *tx, PyObject *dict, PyObject *key, PyObject **value)
 {
-    Py_hash_t hash = PyObject_Hash(key);
-    PyObject *placeholder = next_placeholder(tx);
-    if (placeholder == NULL || (hash == -1 && PyErr_Occurred()))
+    PyObject *placeholder = next_placeholder(tx), *actual;
+    Py_ssize_t place;
+    if (placeholder == NULL)
         return -1;
-    Undo *u = undo_push(tx, UNDO_DICT_DEL, dict, key, value);
-    if (u == NULL)
+    int there = dict_hide(dict, key, placeholder, &actual, value, &place);
+    if (there <= 0) {
+        tx->n_placeholders--;
+        return there < 0 ? -2 : 0;
+    }
+    Undo *u = undo_push(tx, UNDO_DICT_DEL, dict, actual, *value);
+    if (u == NULL) {
+        if (dict_unhide(dict, placeholder, place, actual, *value) == 0)
+            tx->n_placeholders--;
+        Py_DECREF(actual);
+        Py_CLEAR(*value);
         return -1;
-    u->n = hash;
+    }
+    Py_DECREF(actual);
+    u->n = place;
     u->mem = placeholder;       /* borrowed: lives as long as the thread's descriptor */
-    int r;
-    Py_BEGIN_CRITICAL_SECTION(dict);
-    r = PyDict_SetItem(dict, placeholder, Py_None);
-    if (r == 0 && !dict_swap_places(dict, key, hash, placeholder, PyObject_Hash(placeholder)))
-        r = PyDict_Pop(dict, placeholder, NULL) < 0 ? -1 : 1;
-    Py_END_CRITICAL_SECTION();
-    if (r == 0)
-        return 0;
-    /* It is not there any more: nobody else could take it out. */
-    tx->n_undo--;
-    Py_DECREF(u->obj);
-    Py_DECREF(u->key);
-    Py_DECREF(u->old);
-    return r < 0 ? -1 : 0;
+    return 1;
 }
 
 /* Put a deleted key back in its place. */
@@ -79,55 +78,9 @@ int
 order_restore_place(Tx *tx, Undo *u)
 {
     PyObject *now = NULL;
-    int r;
-    Py_BEGIN_CRITICAL_SECTION(u->obj);
-    r = PyDict_Pop(u->obj, u->key, &now) < 0 ? -1 : PyDict_SetItem(u->obj, u->key, u->old);
-    if (r == 0)
-        dict_swap_places(u->obj, u->key, u->n, u->mem, PyObject_Hash(u->mem));
-    if (PyDict_Pop(u->obj, u->mem, NULL) < 0)
-        r = -1;
-    Py_END_CRITICAL_SECTION();
+    int r = PyDict_Pop(u->obj, u->key, &now);
     displace(tx, now);
-    return r;
-}
-
-/* Was this logged before the insertion of a key? (Or before a deletion of a key that was
- * not there.) */
-static bool
-inserts(Undo *u)
-{
-    return u->kind == UNDO_DICT_SET && u->old == NULL;
-}
-
-/* Has the key been inserted again after it was deleted? */
-static bool
-inserted_after(Tx *tx, Py_ssize_t i)
-{
-    for (Py_ssize_t j = i + 1; j < tx->n_undo; j++) {
-        Undo *u = &tx->undo[j];
-        if (inserts(u) && u->obj == tx->undo[i].obj
-            && (u->key == tx->undo[i].key || PyObject_Hash(u->key) == tx->undo[i].n))
-            return true;
-    }
-    return false;
-}
-
-/* Drop the placeholder that the undo entry has, if it is there. */
-static void
-drop_placeholder(Tx *tx, Py_ssize_t i)
-{
-    Undo *u = &tx->undo[i];
-    PyObject *now = NULL;
-    Py_BEGIN_CRITICAL_SECTION(u->obj);
-    /* The deletion that the place was kept for may not have come about: a __delitem__
-     * that does something else, a comparison that raised. */
-    if (UNLIKELY(PyDict_GetItemRef(u->obj, u->key, &now) == 1 && !inserted_after(tx, i)))
-        dict_swap_places(u->obj, u->key, u->n, u->mem, PyObject_Hash(u->mem));
-    if (PyDict_Pop(u->obj, u->mem, NULL) < 0)
-        PyErr_FormatUnraisable("tornado.stm: while dropping the place of a key");
-    Py_END_CRITICAL_SECTION();
-    Py_XDECREF(now);
-    PyErr_Clear();
+    return r < 0 ? -1 : dict_unhide(u->obj, u->mem, u->n, u->key, u->old);
 }
 
 /* There will be no rollback: drop the placeholders. */
@@ -135,8 +88,9 @@ void
 order_drop_placeholders(Tx *tx)
 {
     for (Py_ssize_t i = 0; tx->n_placeholders > 0 && i < tx->n_undo; i++) {
-        if (tx->undo[i].kind == UNDO_DICT_DEL)
-            drop_placeholder(tx, i);
+        Undo *u = &tx->undo[i];
+        if (u->kind == UNDO_DICT_DEL && dict_drop_placeholder(u->obj, u->mem, u->n) < 0)
+            PyErr_FormatUnraisable("tornado.stm: while dropping the place of a key");
     }
     tx->n_placeholders = 0;
 }
@@ -159,8 +113,9 @@ order_hide_placeholders(Tx *tx, PyObject *dict)
     if (u == NULL)
         return -1;
     for (Py_ssize_t i = 0; i < tx->n_undo; i++) {
-        if (tx->undo[i].kind == UNDO_DICT_DEL && tx->undo[i].obj == dict)
-            drop_placeholder(tx, i);
+        u = &tx->undo[i];
+        if (u->kind == UNDO_DICT_DEL && u->obj == dict && dict_drop_placeholder(dict, u->mem, u->n) < 0)
+            return -1;
     }
     return 1;
 }

@@ -104,7 +104,7 @@ typedef struct {
 typedef enum {
     UNDO_ATTR,          /* obj.key = old (or delete) */
     UNDO_DICT_SET,      /* dict[key] = old (or delete: the key was inserted) */
-    UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is its hash */
+    UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is where that was */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
     UNDO_SET_DEL,       /* add key */
@@ -245,6 +245,8 @@ typedef struct Tx {
     Py_ssize_t n_placeholders;      /* of which so many are in use */
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     Transaction *added, *last_added;    /* chain: into their queues after the commit */
+    PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
+    PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
@@ -474,7 +476,7 @@ void undo_forget(Tx *tx, Py_ssize_t from);
 void displace(Tx *tx, PyObject *value);
 
 /* order.c */
-int order_keep_place(Tx *tx, PyObject *dict, PyObject *key, PyObject *value);
+int order_delete_key(Tx *tx, PyObject *dict, PyObject *key, PyObject **value);
 int order_restore_place(Tx *tx, Undo *u);
 void order_drop_placeholders(Tx *tx);
 int order_hide_placeholders(Tx *tx, PyObject *dict);
@@ -482,8 +484,10 @@ int order_restore_all(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx, const void *place);
 
 /* dictkeys.c */
-int dict_find(PyObject *dict, PyObject *key, PyObject **actual, PyObject **value);
-bool dict_swap_places(PyObject *dict, PyObject *a, Py_hash_t hash_a, PyObject *b, Py_hash_t hash_b);
+int dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **actual, PyObject **value,
+              Py_ssize_t *place);
+int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value);
+int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
 bool dict_exchange(PyObject *dict, PyObject *copy);
 
 /* frames.c */
@@ -579,6 +583,7 @@ PyObject *proxied(PyObject *proxy);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
+int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 int open_whole_write(Tx *tx, PyObject *obj);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
@@ -698,6 +703,7 @@ PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
 
 /* twins.c */
 PyObject *c_twin(PyObject *original);
+PyObject *short_way(PyObject *args);
 
 /* barriers.c */
 PyObject *barrier_make(const char *name, PyObject *operand);

@@ -10,7 +10,7 @@
 /* ---- Heaps ------------------------------------------------------------------------------
  * The order of comparisons and the list that results are those of heapq. */
 
-typedef struct { Tx *tx; PyObject *list; Py_ssize_t n; bool max; } Heap;
+typedef struct { Tx *tx; PyObject *list; Py_ssize_t n; bool max, logged; } Heap;
 
 static PyObject *
 item(Heap *h, Py_ssize_t i)
@@ -37,25 +37,41 @@ before(Heap *h, PyObject *a, PyObject *b)
 }
 
 static int
+log_item(Heap *h, Py_ssize_t i)
+{
+    if (h->tx == NULL || h->logged)
+        return 0;
+    PyObject *index = PyLong_FromSsize_t(i);
+    int r = index == NULL ? -1 : open_key_write(h->tx, h->list, index, false);
+    Py_XDECREF(index);
+    return r;
+}
+
+static int
 put(Heap *h, Py_ssize_t i, PyObject *value)
 {
-    if (h->tx != NULL) {
-        PyObject *index = PyLong_FromSsize_t(i);
-        int r = index == NULL ? -1 : open_key_write(h->tx, h->list, index, false);
-        Py_XDECREF(index);
-        if (r < 0)
-            return -1;
-    }
-    return PyList_SetItem(h->list, i, Py_NewRef(value));
+    return log_item(h, i) < 0 ? -1 : PyList_SetItem(h->list, i, Py_NewRef(value));
 }
 
 static int
 exchange(Heap *h, Py_ssize_t i, Py_ssize_t j)
 {
-    PyObject *a = Py_NewRef(item(h, i)), *b = Py_NewRef(item(h, j));
-    int r = put(h, i, b) < 0 || put(h, j, a) < 0 ? -1 : 0;
-    Py_DECREF(a);
-    Py_DECREF(b);
+    if (log_item(h, i) < 0 || log_item(h, j) < 0)
+        return -1;
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(h->list);
+    PyObject **items = ((PyListObject *)h->list)->ob_item;
+    if (PyList_GET_SIZE(h->list) != h->n) {
+        PyErr_SetString(PyExc_RuntimeError, "list changed size during iteration");
+        r = -1;
+    }
+    else {
+        /* Threads that are no transactions may be reading, without a lock. */
+        PyObject *a = items[i];
+        _Py_atomic_store_ptr_release(&items[i], items[j]);
+        _Py_atomic_store_ptr_release(&items[j], a);
+    }
+    Py_END_CRITICAL_SECTION();
     return r;
 }
 
@@ -94,16 +110,24 @@ sink(Heap *h, Py_ssize_t i)
     return rise(h, top, i);
 }
 
-/* The heap of the first argument, opened to be changed; false if the original shall
- * deal with it. */
+/* The heap of the first argument, not opened yet; false if the original shall deal with
+ * it. */
 static bool
 heap_of(Heap *h, PyObject *const *args, Py_ssize_t n, Py_ssize_t wanted, bool max)
 {
     if (n != wanted || !PyList_Check(args[0]))
         return false;
     Tx *tx = stm_self;
-    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], PyList_GET_SIZE(args[0]), max};
+    *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], 0, max, false};
+    h->logged = h->tx != NULL && (opened(tx, args[0], OPENED_WRITE) || captured(tx, args[0], OPENED_WRITE));
     return true;
+}
+
+/* Now it is open: how many items there are. */
+static Py_ssize_t
+measure(Heap *h)
+{
+    return h->n = PyList_GET_SIZE(h->list);
 }
 
 static PyObject *
@@ -114,18 +138,19 @@ heap_push(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if ((h.tx != NULL && open_list_append(h.tx, h.list) < 0) || PyList_Append(h.list, args[1]) < 0)
         return NULL;
-    h.n++;
-    return rise(&h, 0, h.n - 1) < 0 ? NULL : Py_NewRef(Py_None);
+    return rise(&h, 0, measure(&h) - 1) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
 heap_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 {
     Heap h;
-    if (!heap_of(&h, args, n, 1, max) || h.n == 0)
+    if (!heap_of(&h, args, n, 1, max))
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_list_pop(h.tx, h.list, -1) < 0)
         return NULL;
+    if (measure(&h) == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
     PyObject *last = Py_NewRef(item(&h, --h.n));
     PyObject *result = NULL;
     if (PyList_SetSlice(h.list, h.n, h.n + 1, NULL) == 0) {
@@ -145,10 +170,12 @@ static PyObject *
 heap_replace(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 {
     Heap h;
-    if (!heap_of(&h, args, n, 2, max) || h.n == 0)
+    if (!heap_of(&h, args, n, 2, max))
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
+    if (measure(&h) == 0)
+        return PyObject_Vectorcall(original, args, n, NULL);
     PyObject *result = Py_NewRef(item(&h, 0));
     if (put(&h, 0, args[1]) < 0 || sink(&h, 0) < 0)
         Py_CLEAR(result);
@@ -163,8 +190,9 @@ heap_push_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
-    h.n = PyList_GET_SIZE(h.list);
-    int r = h.n == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    int r = measure(&h) == 0 ? 0 : before(&h, item(&h, 0), args[1]);
+    if (r < 0 && PyList_GET_SIZE(h.list) == 0 && PyErr_ExceptionMatches(PyExc_RuntimeError))
+        PyErr_SetString(PyExc_IndexError, "index out of range");
     if (r <= 0)
         return r < 0 ? NULL : Py_NewRef(args[1]);
     return heap_replace(original, args, n, max);
@@ -178,8 +206,7 @@ heap_make(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_write(h.tx, h.list) < 0)
         return NULL;
-    h.n = PyList_GET_SIZE(h.list);
-    for (Py_ssize_t i = h.n / 2; --i >= 0;) {
+    for (Py_ssize_t i = measure(&h) / 2; --i >= 0;) {
         if (sink(&h, i) < 0)
             return NULL;
     }
@@ -259,6 +286,201 @@ count_elements(PyObject *original, PyObject *const *args, Py_ssize_t n)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
+/* ---- Short ways ---------------------------------------------------------------------------------
+ * What is simple is left to the original, once it has been opened, and anything else to a
+ * stand-in in Python: `pair` is the original and that. */
+
+static PyObject *
+ways(PyObject *pair, int which)
+{
+    return PyTuple_GET_ITEM(pair, which);
+}
+
+static bool
+are_tuples(PyObject *rows)
+{
+    if (!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows))
+        return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(rows); i++) {
+        if (!PyTuple_CheckExact(PySequence_Fast_GET_ITEM(rows, i)))
+            return false;
+    }
+    return true;
+}
+
+/* dict(...) from nothing, from a dict, from a list of tuples */
+static PyObject *
+make_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    bool simple = tx == NULL || !tx->open || n == 0;
+    if (!simple && n == 1 && (PyDict_CheckExact(args[0]) || PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]))) {
+        if (open_whole_read(tx, args[0]) < 0)
+            return NULL;
+        simple = PyDict_CheckExact(args[0]) || are_tuples(args[0]);
+    }
+    if (!simple)
+        return stm_call(ways(pair, 1), args, n, kwnames);
+    PyObject *result = PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
+    if (result != NULL && tx != NULL && tx->live)
+        note_captured(tx, result);
+    return result;
+}
+
+/* str.format() where no field looks inside an argument; which formats are such is remembered. */
+static PyObject *
+format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    int simple = tx == NULL || !tx->open || n == 0 || !PyUnicode_CheckExact(args[0]);
+    if (!simple)
+        simple = PySet_Contains(PyTuple_GET_ITEM(pair, 2), args[0]);
+    if (simple < 0)
+        return NULL;
+    if (!simple)
+        return stm_call(ways(pair, 1), args, n, kwnames);
+    Py_ssize_t all = n + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    for (Py_ssize_t i = 1; tx != NULL && tx->open && i < all; i++) {
+        if (open_deep_read(tx, args[i]) < 0)
+            return NULL;
+    }
+    return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
+}
+
+/* bisect without a key in a list or tuple: 0 to the left of what is equal, 1 to the right */
+static Py_ssize_t
+search(Tx *tx, PyObject *sorted, PyObject *x, int right)
+{
+    Py_ssize_t lo = 0, hi = PySequence_Fast_GET_SIZE(sorted);
+    if (open_deep_read(tx, x) < 0)
+        return -1;
+    while (lo < hi) {
+        Py_ssize_t middle = lo + (hi - lo) / 2;
+        PyObject *item = PySequence_GetItem(sorted, middle);
+        int r = item == NULL || open_deep_read(tx, item) < 0 ? -1
+            : right ? PyObject_RichCompareBool(x, item, Py_LT) : PyObject_RichCompareBool(item, x, Py_LT);
+        Py_XDECREF(item);
+        if (r < 0)
+            return -1;
+        if (r == right)
+            hi = middle;
+        else
+            lo = middle + 1;
+    }
+    return lo;
+}
+
+static PyObject *
+bisect(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, int right)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open || n != 2 || kwnames != NULL
+        || (!PyList_CheckExact(args[0]) && !PyTuple_CheckExact(args[0])))
+        return stm_call(ways(pair, 1), args, n, kwnames);
+    Py_ssize_t at = open_whole_read(tx, args[0]) < 0 ? -1 : search(tx, args[0], args[1], right);
+    return at < 0 ? NULL : PyLong_FromSsize_t(at);
+}
+
+static PyObject *
+bisect_left(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return bisect(pair, args, n, kwnames, 0);
+}
+
+static PyObject *
+bisect_right(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return bisect(pair, args, n, kwnames, 1);
+}
+
+#define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
+static PyMethodDef short_ways[] = {
+    SHORT_WAY("dict", make_dict),
+    SHORT_WAY("format", format_text),
+    SHORT_WAY("bisect_left", bisect_left),
+    SHORT_WAY("bisect_right", bisect_right),
+    {NULL, NULL, 0, NULL},
+};
+
+static const char *
+name_of(PyObject *callable)
+{
+    if (PyType_Check(callable))
+        return ((PyTypeObject *)callable)->tp_name;
+    if (PyCFunction_Check(callable))
+        return ((PyCFunctionObject *)callable)->m_ml->ml_name;
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method->ml_name : "";
+}
+
+static PyObject *
+find_twin(PyMethodDef *table, PyObject *original, PyObject *self)
+{
+    for (PyMethodDef *d = table; d->ml_name != NULL; d++) {
+        if (strcmp(d->ml_name, name_of(original)) == 0)
+            return PyCFunction_New(d, self);
+    }
+    return PyErr_Format(PyExc_ValueError, "no function in C stands in for %R", original);
+}
+
+/* Put a short way before a stand-in in Python. */
+PyObject *
+short_way(PyObject *args)
+{
+    return find_twin(short_ways, ways(args, 0), args);
+}
+
+/* ---- Running code ----------------------------------------------------------------------------
+ * In C, because the code may look at the frame that called exec. */
+
+/* The code with barriers, or NULL: with an exception, or without if that is not done. */
+static PyObject *
+with_barriers(Tx *tx, PyObject *code, PyObject *namespace)
+{
+    static PyObject *instrument;
+    tx_pause(tx);
+    if (instrument == NULL)
+        instrument = PyImport_ImportModuleAttrString("tornado.stm.instrument", "instrument_module_code");
+    PyObject *result = instrument ? PyObject_CallFunctionObjArgs(instrument, code, namespace, NULL) : NULL;
+    tx_resume(tx);
+    if (result == Py_None)
+        Py_CLEAR(result);
+    return result;
+}
+
+/* exec: compiled code that runs in a namespace of its own runs with barriers. */
+static PyObject *
+run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *namespace = n > 1 ? args[1] : NULL;
+    bool simple = n >= 1 && n <= 3 && PyCode_Check(args[0]) && (n < 3 || args[2] == Py_None);
+    for (Py_ssize_t i = 0; i < nkw; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "globals") == 0)
+            namespace = args[n + i];
+        else
+            simple &= args[n + i] == Py_None;
+    }
+    if (tx == NULL || !tx->live)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    if (simple && namespace != NULL && PyDict_CheckExact(namespace)) {
+        PyObject *code = with_barriers(tx, args[0], namespace);
+        if (code == NULL && PyErr_Occurred())
+            return NULL;
+        if (code != NULL) {
+            PyObject *result = NULL;
+            if (!tx->open || open_whole_write(tx, namespace) == 0)
+                result = PyObject_CallFunctionObjArgs(original, code, namespace, NULL);
+            Py_DECREF(code);
+            return result;
+        }
+    }
+    if (exclusive_for(tx, "exec of text, or in the namespace of its caller", NULL) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
 /* ---- The table -------------------------------------------------------------------------------- */
 
 #define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL, NULL}
@@ -276,6 +498,7 @@ static PyMethodDef twins[] = {
     TWIN("_count_elements", count_elements),
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
+    {"exec", _PyCFunction_CAST(run_code), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -283,11 +506,5 @@ static PyMethodDef twins[] = {
 PyObject *
 c_twin(PyObject *original)
 {
-    const char *name = PyCFunction_Check(original) ? ((PyCFunctionObject *)original)->m_ml->ml_name
-        : Py_IS_TYPE(original, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)original)->d_method->ml_name : "";
-    for (PyMethodDef *d = twins; d->ml_name != NULL; d++) {
-        if (strcmp(d->ml_name, name) == 0)
-            return PyCFunction_New(d, original);
-    }
-    return PyErr_Format(PyExc_ValueError, "no function in C stands in for %R", original);
+    return find_twin(twins, original, original);
 }

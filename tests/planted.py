@@ -1,0 +1,116 @@
+"""Bugs planted in a copy of the engine, to see that the serializability oracle finds them.
+
+    planted.py NAME [SEED]     plant the bug in a copy, build that, and let the oracle run; without a name: list them
+
+A bug is a replacement in the text of one file; the text must be there once.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: name -> replacements (file below tornado/stm, text, text in its place)
+BUGS = {
+    "a missing barrier before a read": [
+        ("instrument.py", '    "CONTAINS_OP": ("contains", None),\n', ""),
+        ("instrument.py", "        FOR_ITER LIST_APPEND ", "        CONTAINS_OP FOR_ITER LIST_APPEND "),
+    ],
+    "a missing barrier before a write": [
+        ("instrument.py", '    "STORE_SUBSCR": ("item_write", None),\n', ""),
+        ("instrument.py", "        FOR_ITER LIST_APPEND ", "        STORE_SUBSCR FOR_ITER LIST_APPEND "),
+    ],
+    "a lost undo entry": [
+        ("engine/undo.c", "for (Py_ssize_t i = tx->n_undo; --i >= 0;) {\n        interruptible",
+         "for (Py_ssize_t i = tx->n_undo; --i > 0;) {\n        interruptible"),
+    ],
+    "locks released before the rollback": [
+        ("engine/transaction.c", "    undo_rollback(tx);\n", "    locks_release(tx);\n    undo_rollback(tx);\n"),
+    ],
+    "a mark compared without its mode": [
+        ("engine/stm.h", "            return (m & mode) == mode;\n", "            return true;\n"),
+    ],
+    "a mark compared with the wrong epoch": [
+        ("engine/orec.c", "        if (m >> 18 == epoch && (tag ", "        if (m >> 18 == epoch + 1 && (tag "),
+    ],
+    "an iterator not restored": [
+        ("engine/undo.c", "        for (Py_ssize_t i = 0; i < u->n; i++) {\n            char t",
+         "        for (Py_ssize_t i = 0; i < 0; i++) {\n            char t"),
+    ],
+    "a generator not restored": [
+        ("engine/undo.c", "        generator_restore(u);\n", ""),
+    ],
+    "keys in the order of insertion": [
+        ("engine/undo.c", "            || are_last(&t, u + i, n - i);", "            || true;"),
+    ],
+}
+
+
+def plant(name, directory):
+    """Make a copy of the project with the bug in it, and build it there."""
+    shutil.copytree(ROOT / "tornado", directory / "tornado", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for file in ("setup.py", "pyproject.toml", "README.rst", "LICENSE"):
+        shutil.copy(ROOT / file, directory)
+    for file, old, new in BUGS[name]:
+        path = directory / "tornado" / "stm" / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{file} has changed: {old!r} is there {text.count(old)} times"
+        path.write_text(text.replace(old, new))
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
+
+
+def hunt(directory, seed, programs, timeout):
+    """Let the oracle run on the copy in that directory.
+
+    Returns:
+        dict: ``programs``, how many it took, and ``found``, the failure's text or None.
+    """
+    command = [sys.executable, __file__, "--in", str(directory), str(seed), str(programs)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def hunt_here(directory, seed, programs):
+    """The same, in this process."""
+    import tornado
+
+    tornado.__path__.insert(0, str(Path(directory) / "tornado"))
+    import test_serializability as oracle
+
+    assert oracle.core.__file__.startswith(str(directory))
+    check, count = oracle.check, 0
+
+    def counted(*args, **options):
+        nonlocal count
+        count += 1
+        check(*args, **options)
+
+    oracle.check = counted
+    found = None
+    try:
+        oracle.run_programs(programs, seed=seed, tries=1, shrink=False)
+    except AssertionError as e:
+        found = str(e)
+    return {"programs": count, "found": found}
+
+
+def main(args):
+    if not args:
+        print(*BUGS, sep="\n")
+    elif args[0] == "--in":
+        print(json.dumps(hunt_here(args[1], int(args[2]), int(args[3]))))
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            plant(args[0], Path(directory))
+            result = hunt(directory, int(args[1]) if args[1:] else 1, 10000, timeout=600)
+        print(f"{result['programs']} programs\n{result['found']}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
