@@ -563,6 +563,7 @@ CALLS = """
     contextvars.ContextVar.reset SETS_CONTEXT
 
     tornado.stm._engine.* PURE
+    tornado.stm._engine.Queue.add PURE
     _asyncio.get_running_loop PURE
     _asyncio._get_running_loop PURE
     _asyncio.get_event_loop PURE

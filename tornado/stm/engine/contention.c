@@ -102,13 +102,14 @@ wake(int slot, uint32_t what)
     }
 }
 
+/* Those in an attempt, who may have to abort it, or else those between attempts. */
 static void
-wake_everybody(void)
+wake_all(bool idle)
 {
     int limit = atomic_load(&stm_thread_limit);
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL)
+        if (o != NULL && atomic_load(&o->parked) != 0 && !(atomic_load(&o->parked_for) & PARK_IDLE) == !idle)
             unpark(o);
     }
 }
@@ -444,7 +445,8 @@ ask_main(PyObject *request)
         PyErr_SetString(PyExc_RuntimeError, "the main thread has been asked already");
         return -1;
     }
-    wake_everybody();
+    atomic_thread_fence(memory_order_seq_cst);
+    wake_all(true);
     return 0;
 }
 
@@ -485,7 +487,7 @@ await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
 {
     Idle idle = {holds, arg};
     for (;;) {
-        await(tx, reason, holds_or_asked, &idle);
+        await(tx, reason | PARK_IDLE, holds_or_asked, &idle);
         if (holds(tx, arg))
             return;
         if (serve_main() < 0)
@@ -703,7 +705,7 @@ exclude_others(Tx *tx)
 {
     atomic_store(&stm_exclusive_slot, tx->slot);
     atomic_thread_fence(memory_order_seq_cst);
-    wake_everybody();
+    wake_all(false);
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
     await(tx, PARK_OTHERS, others_over, NULL);
     log_if(tx, LOG_WAIT_DONE);

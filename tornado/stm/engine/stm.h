@@ -450,7 +450,7 @@ int wait_for_predecessor(Tx *tx);
 void contention_clear_async(Tx *tx);
 void contention_after_fork(void);
 
-enum { PARK_OTHERS = 1, PARK_TOKEN = 2, PARK_GATE = 4, PARK_ORDER = 8 };
+enum { PARK_OTHERS = 1, PARK_TOKEN = 2, PARK_GATE = 4, PARK_ORDER = 8, PARK_IDLE = 128 };
 void wake(int slot, uint32_t what);
 
 static inline int
