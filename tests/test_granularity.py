@@ -315,6 +315,14 @@ cyclic = []
 cyclic += [cyclic, cyclic]
 
 
+class Lookup:
+    def __init__(self, items):
+        self.items = items
+
+    def __getitem__(self, key):
+        return self.items
+
+
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_what_c_code_reads_on_the_way_conflicts_with_changes(name):
     def make():

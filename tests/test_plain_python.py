@@ -1224,7 +1224,14 @@ class Lookup:
 def formatting_with_mappings(pair):
     missing, lookup = pair
     lookup.d["b"].append(3)
-    return "{a} {z}".format_map(missing), "{b} {m.amount}".format_map(lookup), "%(b)s" % lookup, "%(a)s %(q)s" % missing
+    return "{a} {z}".format_map(missing), "{b} {m.amount}".format_map(lookup)
+
+
+@feature(lambda: (Missing(a=1), Lookup({"b": [2], "m": Money(1)})))
+def interpolation_of_mappings(pair):
+    missing, lookup = pair
+    lookup.d["b"].append(3)
+    return "%(b)s" % lookup, "%(a)s %(q)s" % missing, "%(k)s %(k)r" % {"k": Money(2)}, "%s" % lookup.d
 
 
 @feature(lambda: [1, 2])
@@ -1855,6 +1862,7 @@ def context_managers(log):
 ALONE = set("""
     bytes_io
     cached_property_deleted
+    interpolation_of_mappings
     context_managers
     iterator_finditer
     iterator_iter_unpack

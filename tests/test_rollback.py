@@ -1,5 +1,6 @@
 """An aborted attempt leaves no trace: whatever it has changed is put back, with its order and its identities."""
 
+import array
 import asyncio
 import collections
 import contextlib
@@ -141,7 +142,7 @@ class Picture:
             parts.append(sorted((self.of(each) for each in obj), key=str))
         elif isinstance(obj, deque):
             parts.append((obj.maxlen, self.all(obj)))
-        elif isinstance(obj, bytearray):
+        elif isinstance(obj, (bytearray, array.array)):
             parts.append(bytes(obj))
         elif isinstance(obj, contextvars.Context):
             parts.append(sorted((var.name, self.of(value)) for var, value in obj.items()))
@@ -1081,6 +1082,62 @@ def numbered(n):
     return {i: i + 0.5 for i in range(n)}
 
 
+def array_operations():
+    def append(o):
+        o.append(65)
+
+    def extend(o):
+        o.extend([1, 2])
+
+    def add_in_place(o):
+        o += array.array("i", [7])
+
+    def multiply_in_place(o):
+        o *= 2
+
+    def set_item(o):
+        o[0] = 1
+
+    def set_slice(o):
+        o[1:3] = array.array("i", [5, 6, 7])
+
+    def delete_item(o):
+        del o[1]
+
+    def delete_slice(o):
+        del o[::2]
+
+    def insert(o):
+        o.insert(1, 9)
+
+    def pop(o):
+        o.pop()
+
+    def pop_first(o):
+        o.pop(0)
+
+    def remove(o):
+        o.remove(o[1])
+
+    def reverse(o):
+        o.reverse()
+
+    def byteswap(o):
+        o.byteswap()
+
+    def from_bytes(o):
+        o.frombytes(bytes(o.itemsize))
+
+    def clear(o):
+        o.clear()
+
+    def through_a_view(o):
+        view = memoryview(o)
+        view[1] = 17
+
+    return table(*locals().values())
+
+
 CONTAINERS = {
     "short list": (lambda: floats(5), list_operations()),
     "long list": (lambda: floats(100), list_operations()),
@@ -1103,6 +1160,7 @@ CONTAINERS = {
     "half full bounded deque": (lambda: deque(floats(3), maxlen=6), deque_operations()),
     "deque subclass": (lambda: labelled(Line, floats(5)), deque_operations()),
     "bytearray": (lambda: bytearray(b"hello world"), bytearray_operations()),
+    "array": (lambda: array.array("i", range(5)), array_operations()),
     "empty list": (list, list_operations()),
     "empty dict": (dict, dict_operations()),
     "empty set": (set, set_operations()),
@@ -1149,7 +1207,17 @@ ORDINARY = {
     "deque": "append appendleft pop popleft extend rotate set_item delete_item clear",
     "bounded deque": "append appendleft",
     "bytearray": "append extend add_in_place set_item set_slice clear",
+    "array": "append extend add_in_place set_item set_slice clear",
 }
+
+
+@pytest.mark.parametrize("make", [lambda: bytearray(b"abc"), lambda: array.array("i", range(3))], ids=["bytearray", "array"])
+def test_a_view_of_what_has_changed_its_size(make):
+    def grow_and_look(o, views):
+        o.append(1)
+        views.append(memoryview(o))
+
+    check(grow_and_look, make(), [])
 
 
 @pytest.mark.parametrize("kind", ORDINARY)

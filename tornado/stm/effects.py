@@ -87,6 +87,10 @@ TYPES = """
     types.MappingProxyType PROXY
     types.GenericAlias INERT
     types.UnionType INERT
+    typing.TypeVar INERT
+    typing.ParamSpec INERT
+    typing.TypeVarTuple INERT
+    typing.TypeAliasType INERT
     types.TracebackType INERT
     types.FrameType INERT
     types.CellType UNKNOWN
@@ -124,7 +128,7 @@ TYPES = """
     weakref.ReferenceType INERT
     weakref.ProxyType UNKNOWN
     re.Pattern INERT
-    re.Match INERT
+    re.Match PROXY
     datetime.date INERT
     datetime.time INERT
     datetime.datetime INERT
@@ -268,10 +272,8 @@ CALLS = """
     builtins.slice.* PURE
     builtins.tuple.* DEEP
     builtins.frozenset.* ITERATES
-    builtins.memoryview.* PURE
-    builtins.memoryview.tobytes READS
-    builtins.memoryview.tolist READS
-    builtins.memoryview.hex READS
+    builtins.memoryview.* READS
+    builtins.memoryview.release PURE
     builtins.property.* PURE
     types.MappingProxyType.* PURE
     types.MappingProxyType.get GETS_KEY
@@ -418,7 +420,7 @@ CALLS = """
     builtins.len READS
     builtins.next ADVANCES
     builtins.oct PURE
-    builtins.ord PURE
+    builtins.ord READS
     builtins.pow PURE
     builtins.repr PRINTS
     builtins.round PURE
@@ -519,6 +521,26 @@ CALLS = """
     builtins.object.__dir__ ATTRIBUTES
     builtins.type.__dir__ PURE
     builtins.object.__sizeof__ PURE
+    builtins.object.__subclasshook__ PURE
+    builtins.type.__prepare__ PURE
+    builtins.set.__class_getitem__ PURE
+    builtins.set.__reduce__ READS
+    builtins.enumerate.__class_getitem__ PURE
+    builtins.reversed.__length_hint__ READS
+    itertools.repeat.__length_hint__ READS
+    itertools.chain.__class_getitem__ PURE
+    collections.deque.__reduce__ READS
+    collections.defaultdict.__reduce__ READS
+    collections.defaultdict.__class_getitem__ PURE
+    collections.OrderedDict.__reduce__ READS
+    functools.partial.__reduce__ READS
+    functools.partial.__class_getitem__ PURE
+    functools._lru_cache_wrapper.__copy__ PURE
+    functools._lru_cache_wrapper.__deepcopy__ PURE
+    functools._lru_cache_wrapper.__reduce__ PURE
+    operator.attrgetter.__reduce__ PURE
+    operator.itemgetter.__reduce__ PURE
+    operator.methodcaller.__reduce__ PURE
     builtins.type.mro PURE
     builtins.type.__subclasses__ PURE
     builtins.type.__instancecheck__ PURE
@@ -589,6 +611,11 @@ CALLS = """
     time.ctime PURE
     time.sleep PURE
     time.get_clock_info PURE
+    time.clock_getres PURE
+    time.clock_gettime PURE
+    time.clock_gettime_ns PURE
+    time.process_time_ns PURE
+    time.thread_time_ns PURE
     time.struct_time ITERATES
     datetime.date.* PURE
     datetime.time.* PURE
@@ -601,6 +628,11 @@ CALLS = """
     datetime.timedelta PURE
     datetime.timezone PURE
     zoneinfo.ZoneInfo PURE
+    zoneinfo.ZoneInfo.utcoffset PURE
+    zoneinfo.ZoneInfo.dst PURE
+    zoneinfo.ZoneInfo.tzname PURE
+    zoneinfo.ZoneInfo.fromutc PURE
+    datetime.tzinfo.* PURE
     decimal.Decimal DEEP
     decimal.Decimal.* PURE
     decimal.Context CREATES
@@ -655,7 +687,7 @@ CALLS = """
     re.Pattern.scanner EXCLUSIVE
     re.Pattern.sub CALLS_BACK
     re.Pattern.subn CALLS_BACK
-    re.Match.* PURE
+    re.Match.* READS
     _sre.compile ITERATES
     _sre.ascii_iscased PURE
     _sre.ascii_tolower PURE
@@ -669,17 +701,25 @@ CALLS = """
     json.encoder.c_make_encoder DEEP
     json.decoder.scanstring PURE
     json.scanner.c_make_scanner READS
-    struct.pack PURE
+    struct.pack READS
     struct.unpack READS
     struct.unpack_from READS
     struct.calcsize PURE
     struct.pack_into MUTATES_SECOND
     struct.Struct PURE
-    struct.Struct.pack PURE
+    struct.Struct.pack READS
     struct.Struct.pack_into MUTATES_SECOND
     struct.Struct.unpack READS
     struct.Struct.unpack_from READS
     binascii.* READS
+    marshal.dumps DEEP
+    marshal.loads READS
+    _locale.localeconv PURE
+    _locale.nl_langinfo PURE
+    _locale.strcoll PURE
+    _locale.strxfrm PURE
+    _locale.getencoding PURE
+    _statistics._normal_dist_inv_cdf PURE
     zlib.crc32 READS
     zlib.adler32 READS
     zlib.compress READS
@@ -703,9 +743,9 @@ CALLS = """
     _hashlib.new CREATES
     _hashlib.hmac_new CREATES
     _hashlib.hmac_digest READS
-    _hashlib.compare_digest PURE
+    _hashlib.compare_digest READS
     _hashlib.pbkdf2_hmac READS
-    _operator._compare_digest PURE
+    _operator._compare_digest READS
     _blake2.blake2b CREATES
     _blake2.blake2s CREATES
     io.StringIO CREATES
@@ -736,6 +776,41 @@ CALLS = """
     os.strerror PURE
     posix.stat PURE
     posix.lstat PURE
+    posix.access PURE
+    posix.getcwd PURE
+    posix.getcwdb PURE
+    posix.getegid PURE
+    posix.geteuid PURE
+    posix.getgid PURE
+    posix.getgroups PURE
+    posix.getloadavg PURE
+    posix.getpgid PURE
+    posix.getpgrp PURE
+    posix.getrandom PURE
+    posix.getsid PURE
+    posix.getuid PURE
+    posix.get_terminal_size PURE
+    posix.isatty PURE
+    posix.listdir PURE
+    posix.readlink PURE
+    posix.fstat PURE
+    posix.sched_getaffinity PURE
+    posix.sysconf PURE
+    posix.confstr PURE
+    posix.pathconf PURE
+    posix.uname PURE
+    posix.times PURE
+    posix.waitstatus_to_exitcode PURE
+    posix.WCOREDUMP PURE
+    posix.WEXITSTATUS PURE
+    posix.WIFCONTINUED PURE
+    posix.WIFEXITED PURE
+    posix.WIFSIGNALED PURE
+    posix.WIFSTOPPED PURE
+    posix.WSTOPSIG PURE
+    posix.WTERMSIG PURE
+    posix.get_blocking PURE
+    posix.get_inheritable PURE
     _thread.get_ident PURE
     _thread.get_native_id PURE
     sys._getframe PURE
@@ -746,6 +821,13 @@ CALLS = """
     sys.getsizeof PURE
     sys.getrecursionlimit PURE
     sys.getdefaultencoding PURE
+    sys.getfilesystemencodeerrors PURE
+    sys.getswitchinterval PURE
+    sys.get_int_max_str_digits PURE
+    sys._is_gil_enabled PURE
+    sys._getframemodulename PURE
+    sys.gettrace PURE
+    sys.getprofile PURE
     sys.getfilesystemencoding PURE
     sys.get_coroutine_origin_tracking_depth PURE
     sys.get_asyncgen_hooks PURE
@@ -760,7 +842,14 @@ CALLS = """
     _abc._get_dump PURE
     _abc.get_cache_token PURE
     _typing._idfunc PURE
+    typing.Generic.* PURE
     typing.TypeVar PURE
+    typing.TypeVar.* PURE
+    typing.ParamSpec PURE
+    typing.ParamSpec.* PURE
+    typing.TypeVarTuple PURE
+    typing.TypeVarTuple.* PURE
+    typing.Union.* PURE
     _uuid.generate_time_safe PURE
     tornado.speedups.websocket_mask READS
     _warnings.warn EXCLUSIVE
@@ -789,8 +878,11 @@ CALLS = """
     _io.BufferedWriter.fileno PURE
 """
 
-#: methods that have no public name
+#: methods of types that have no public name
 HIDDEN_CALLS = [
+    *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
+      for method in (view.isdisjoint, view.__reversed__)),
+    (type({}.values()).__reversed__, "ITERATES"),
     (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
     (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
 ]

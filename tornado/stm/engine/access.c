@@ -643,10 +643,11 @@ open_all_attributes(Tx *tx, PyObject *dict)
     return 0;
 }
 
+/* What a proxy stands for: the first field of it. */
 PyObject *
 proxied(PyObject *proxy)
 {
-    return *(PyObject **)((char *)proxy + sizeof(PyObject));
+    return *(PyObject **)((char *)proxy + (Py_TYPE(proxy)->tp_itemsize ? sizeof(PyVarObject) : sizeof(PyObject)));
 }
 
 int

@@ -357,7 +357,7 @@ is_deep_inert(Tx *tx, PyObject *o, int depth)
     Kind kind = kind_of(tx, o);
     if (kind != KIND_TUPLE || !PyTuple_Check(o) || depth > 4)
         return kind != KIND_TUPLE && kind != KIND_LIST && kind != KIND_DICT && kind != KIND_ODICT
-            && kind != KIND_SET && kind != KIND_DEQUE && kind != KIND_BYTEARRAY && kind != KIND_BUFFER
+            && kind != KIND_SET && kind != KIND_DEQUE && kind != KIND_BYTEARRAY && kind != KIND_ARRAY && kind != KIND_BUFFER
             && kind != KIND_PROXY && kind != KIND_ITERATOR && kind != KIND_UNKNOWN;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
         if (!is_deep_inert(tx, PyTuple_GET_ITEM(o, i), depth + 1))
@@ -579,10 +579,10 @@ OPERATOR_BARRIER(binary)
         return check_doomed(tx);
     int op = instruction_arg(s);
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
-        return open_deep_read(tx, b) < 0 ? -1 : open_operand(tx, a, ka);
+        return open_interpolated(tx, a, b) < 0 ? -1 : open_operand(tx, a, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
         && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
-            || ka == KIND_BYTEARRAY || ka == KIND_ODICT)) {
+            || ka == KIND_BYTEARRAY || ka == KIND_ARRAY || ka == KIND_ODICT)) {
         if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, b) : open_iter(tx, b)) < 0)
             return -1;
         return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, a)

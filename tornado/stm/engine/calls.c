@@ -116,9 +116,12 @@ call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 static PyMethodDef call_captured_def = {"call_captured", _PyCFunction_CAST(call_captured),
                                         METH_FASTCALL | METH_KEYWORDS, NULL};
 
+/* reversed() may give what a method returns, which can be old. */
 static bool
 makes_containers(PyObject *type)
 {
+    if ((PyTypeObject *)type == &PyReversed_Type)
+        return false;
     switch (classify((PyTypeObject *)type)) {
     case KIND_LIST:
     case KIND_DICT:

@@ -175,7 +175,18 @@ open_deep_read(Tx *tx, PyObject *obj)
     return LIKELY(kind == KIND_INERT) ? 0 : open_and_visit(tx, obj, kind, go_deeper, &depth);
 }
 
-/* The same; 1 if all of it is of C types that copy and pickle know, 0 if not. */
+/* `text % values` looks items up in values that are no tuple, by their own method, and prints
+ * what that returns. */
+int
+open_interpolated(Tx *tx, PyObject *text, PyObject *values)
+{
+    bool looks_up = PyUnicode_Check(text) && is_python_class(Py_TYPE(values)) && !PyTuple_Check(values)
+        && Py_TYPE(values)->tp_as_mapping != NULL && Py_TYPE(values)->tp_as_mapping->mp_subscript != NULL
+        && PyUnicode_FindChar(text, '(', 0, PyUnicode_GET_LENGTH(text), 1) >= 0;
+    return looks_up ? exclusive_for(tx, "formatting with the items of", values) : open_deep_read(tx, values);
+}
+
+/* All of it; 1 if it is of C types that copy and pickle know, 0 if not. */
 int
 open_plain_read(Tx *tx, PyObject *obj)
 {

@@ -559,6 +559,7 @@ kind_of(Tx *tx, PyObject *obj)
 
 /* deep.c */
 int open_deep_read(Tx *tx, PyObject *obj);
+int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);
 int open_attributes(Tx *tx, PyObject *obj);
 

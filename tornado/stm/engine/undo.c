@@ -89,6 +89,38 @@ restore_bytes(PyObject *bytearray, PyObject *old)
     return 0;
 }
 
+/* The same for an array. */
+static int
+restore_items(PyObject *array, PyObject *old)
+{
+    int r = 0;
+    if (PyObject_Size(array) != PyList_GET_SIZE(old))
+        return call_and_drop(array, "clear", NULL) < 0 ? -1 : call_and_drop(array, "extend", old);
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(old); i++)
+        r = PySequence_SetItem(array, i, PyList_GET_ITEM(old, i));
+    return r;
+}
+
+/* Views keep the memory of something from changing its size. It has done so in the attempt:
+ * all that there are now were made after that. */
+static void
+release_views(Tx *tx, PyObject *obj)
+{
+    if (!PyErr_ExceptionMatches(PyExc_BufferError))
+        return;
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; tx->displaced != NULL && i < PyList_GET_SIZE(tx->displaced); i++) {
+        PyObject *view = PyList_GET_ITEM(tx->displaced, i);
+        bool part = PyList_CheckExact(view);    /* of a list that was cut */
+        for (Py_ssize_t j = 0; j < (part ? PyList_GET_SIZE(view) : 1); j++) {
+            PyObject *v = part ? PyList_GET_ITEM(view, j) : view;
+            if (PyMemoryView_Check(v) && PyMemoryView_GET_BUFFER(v)->obj == obj)
+                Py_XDECREF(PyObject_CallMethod(v, "release", NULL));
+            PyErr_Clear();
+        }
+    }
+}
+
 static int
 undo_one(Tx *tx, Undo *u)
 {
@@ -128,8 +160,13 @@ undo_one(Tx *tx, Undo *u)
         displace(tx, PyList_GetSlice(u->obj, 0, PyList_GET_SIZE(u->obj)));
         return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
     case UNDO_SEQ_ALL:
-        if (PyByteArray_Check(u->obj))
-            return restore_bytes(u->obj, u->old);
+        if (PyByteArray_Check(u->obj) || kind_of(tx, u->obj) == KIND_ARRAY) {
+            int (*restore)(PyObject *obj, PyObject *old) = PyByteArray_Check(u->obj) ? restore_bytes : restore_items;
+            if (restore(u->obj, u->old) == 0)
+                return 0;
+            release_views(tx, u->obj);
+            return restore(u->obj, u->old);
+        }
         displace(tx, PySequence_List(u->obj));
         if (call_and_drop(u->obj, "clear", NULL) < 0)
             return -1;
