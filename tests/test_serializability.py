@@ -36,10 +36,13 @@ def strategy_of(argument):
 
 
 PURSE_ARGUMENTS = ("source", "target", "first", "second")
-STEPS = [
-    (name, *map(strategy_of, function.__code__.co_varnames[1 : function.__code__.co_argcount]))
-    for name, function in concurrent.OPERATIONS.items()
-]
+
+
+def steps_of(operations):
+    return [
+        (name, *map(strategy_of, function.__code__.co_varnames[1 : function.__code__.co_argcount]))
+        for name, function in operations.items()
+    ]
 
 
 def check(program, seed, **options):
@@ -59,15 +62,27 @@ def names_in(code):
     return set(code.co_names).union(*nested)
 
 
-#: the operations that have to do with each part of the heap: those of a program must meet, or nothing can go wrong
+def that_use(part, operations):
+    return {name: function for name, function in operations.items() if part in names_in(function.__code__)}
+
+
+#: (operations, those to be undone) that have to do with each part of the heap.  The operations of a program must meet, or
+#: nothing can go wrong.
 POOLS = [
-    pool
+    (steps_of(operations), steps_of(that_use(part, concurrent.UNDONE)))
     for part in sorted(vars(concurrent.Heap()))
-    if (pool := [step for step in STEPS if part in names_in(concurrent.OPERATIONS[step[0]].__code__)])
+    if (operations := that_use(part, concurrent.OPERATIONS))
 ]
-PROGRAMS = st.lists(st.sampled_from(POOLS), min_size=1, max_size=2).flatmap(
-    lambda pools: testing.programs(sum(pools, []), ways=("perform", "perform_all"))
-)
+
+
+def programs_of(pools):
+    operations, undone = map(list, zip(*pools))
+    return testing.programs(
+        sum(operations, []), sum(undone, []), ways=("perform", "perform_all"), rehearsed="perform_rehearsed"
+    )
+
+
+PROGRAMS = st.lists(st.sampled_from(POOLS), min_size=1, max_size=2).flatmap(programs_of)
 #: combinations of (threads, aborts, delays); which one a program gets depends on its seed
 SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02), (4, 0.05, 0.01), (6, 0, 0.1)]
 

@@ -35,12 +35,19 @@ from tornado.stm.testing import require
 
 COINS = 10
 OPERATIONS = {}  # name -> function; arguments are small numbers, but for the names of purses
+UNDONE = {}  # the same, for what Python gives no meaning to if it is done: changing what an iterator is about to walk over
 PURSES = {}  # name -> function(h, new=None): what it holds; if `new` is given, after it has been put in
 
 
 def op(function):
     """Declare an operation."""
     OPERATIONS[function.__name__] = function
+    return function
+
+
+def undone(function):
+    """Declare an operation that must be rolled back."""
+    UNDONE[function.__name__] = function
     return function
 
 
@@ -662,22 +669,28 @@ class Heap:
         self.working = working(["a", "b"], self.log)
         self.working.send(None)
         self.countdown = Countdown(9)
-        table = dict.fromkeys("abcdefgh", 0)
-        plain = list(range(12))  # no operation changes these
+        # What these are over is only changed by what is undone.
+        self.table = table = dict.fromkeys("abcdefgh", 0)
+        del table["b"]
+        self.plain = plain = list(range(12))
+        self.walked_set = {0, 1, 2, 3, 8, 16}
+        self.walked_ordered = OrderedDict.fromkeys("abcd")
+        self.walked_deque = deque(plain)
+        self.walked_bytes = bytearray(b"xyz")
         self.iterators = [
             iter(plain), iter(tuple(plain)), iter("abcdefghij"), iter(b"abcdefgh"), iter(range(9)), iter(table),
-            iter(table.items()), iter(table.values()), iter({0, 1, 2, 3}), iter(deque(plain)), reversed(plain),
+            iter(table.items()), iter(table.values()), iter(self.walked_set), iter(self.walked_deque), reversed(plain),
             reversed(table), enumerate(plain), zip(plain, plain), map(operator.neg, plain), filter(None, plain),
             itertools.chain(plain, "ab"), itertools.islice(plain, 2, 9), itertools.count(5), itertools.accumulate(plain),
             itertools.pairwise(plain), itertools.batched(plain, 2), itertools.repeat(1, 5), iter(self.countdown.__next__, 3),
             itertools.cycle([1, 2, 3]), itertools.zip_longest(plain, "ab"), itertools.product([0, 1], repeat=2),
-            itertools.groupby([0, 0, 1]), iter(OrderedDict(a=1, b=2)), iter(bytearray(b"xyz")), iter(Sequence()),
+            itertools.groupby([0, 0, 1]), iter(self.walked_ordered), iter(self.walked_bytes), iter(Sequence()),
             map(lambda a: a + 1, plain), filter(lambda a: a % 2, plain), zip(iter(plain), self.countdown),
             itertools.starmap(pow, [(2, 2), (3, 2)]), itertools.takewhile(bool, [1, 2, 0]), iter(reversed("abc")),
             itertools.permutations("abc"), itertools.tee(iter(plain))[0], re.finditer("a", "banana"),
         ]
         self.live = iter(self.list)  # over what operations change, as are these
-        self.lives = [None] * 6
+        self.lives = [None] * 4
         self.steady = dict.fromkeys(range(4), 0)
 
     def observe(self):
@@ -696,7 +709,7 @@ class Heap:
 
 
 def functions(steps):
-    return [(OPERATIONS[name], *args) for name, *args in steps]
+    return [(OPERATIONS.get(name) or UNDONE[name], *args) for name, *args in steps]
 
 
 def perform(h, *steps):
@@ -706,6 +719,10 @@ def perform(h, *steps):
 
 def perform_all(h, *steps):
     return testing.perform_all(h, *functions(steps))
+
+
+def perform_rehearsed(h, rehearsal, *steps):
+    return testing.perform_rehearsed(h, functions(rehearsal), *functions(steps))
 
 
 # ---- Purses -------------------------------------------------------------------------------------------------------------------
@@ -2383,18 +2400,100 @@ def iterator_of_changing_keys(h):
 
 
 @op
-def iterator_of_changing_ordered_dict(h):
-    return next_of(h, 3, h.ordered)
-
-
-@op
-def iterator_of_changing_deque(h):
-    return next_of(h, 4, h.deque)
-
-
-@op
 def iterator_of_changing_bytes(h):
-    return next_of(h, 5, h.bytes)
+    return next_of(h, 3, h.bytes)
+
+
+@undone
+def table_changed(h, n):
+    h.table["new"] = n
+    del h.table["adef"[n % 4]]
+    h.table["b"] = n
+
+
+@undone
+def table_emptied(h, n):
+    key, value = h.table.popitem()
+    h.table.clear()
+    h.table.update(a=n, z=n)
+
+
+@undone
+def table_grown(h):
+    for i in range(20):
+        h.table[i] = i
+        if i % 3 == 0:
+            del h.table[i]
+
+
+@undone
+def plain_changed(h, n):
+    h.plain.pop(n)
+    h.plain[n:] = [n] * 20
+    h.plain.sort()
+
+
+@undone
+def plain_emptied(h):
+    h.plain.clear()
+
+
+@undone
+def walked_set_changed(h, n):
+    h.walked_set.discard(n)
+    h.walked_set.add(n + 20)
+    h.walked_set ^= {1, 2}
+
+
+@undone
+def walked_set_emptied(h, n):
+    while h.walked_set:
+        h.walked_set.pop()
+    h.walked_set.update(range(n * 5))
+
+
+@undone
+def walked_ordered_changed(h, n):
+    h.walked_ordered.move_to_end("abcd"[n % 4], last=n > 3)
+    h.walked_ordered["e"] = n
+    del h.walked_ordered["b"]
+
+
+@undone
+def walked_ordered_emptied(h, n):
+    h.walked_ordered.popitem(last=False)
+    h.walked_ordered.clear()
+
+
+@undone
+def walked_deque_changed(h, n):
+    h.walked_deque.rotate(n)
+    h.walked_deque.append(n)
+    h.walked_deque[1] = h.walked_deque.popleft()
+
+
+@undone
+def walked_deque_pushed(h, n):
+    h.walked_deque.append(n)
+    h.walked_deque.appendleft(n)
+
+
+@undone
+def walked_deque_emptied(h):
+    h.walked_deque.clear()
+
+
+@undone
+def walked_bytes_changed(h, n):
+    h.walked_bytes[0] = n
+    h.walked_bytes.append(n)
+
+
+@undone
+def class_kept_changed(h, n):
+    cls = type(h.thing)
+    cls.limit = n
+    cls.another = n
 
 
 @op

@@ -37,7 +37,10 @@ import weakref
 from . import core
 from .core import trusted
 
-__all__ = ["Run", "check_serializable", "describe", "perform", "perform_all", "programs", "replay", "require", "run_concurrently"]
+__all__ = [
+    "Run", "check_serializable", "compare", "describe", "judge", "perform", "perform_all", "perform_rehearsed", "programs",
+    "replay", "require", "run_concurrently",
+]
 
 
 class Run:
@@ -269,22 +272,46 @@ def perform_all(heap, *steps):
     return results
 
 
-def programs(operations, *, ways=(perform, perform_all), transactions=8, length=5):
+def perform_rehearsed(heap, rehearsal, *steps):
+    """The same, after an attempt that performs the rehearsal in the place of the steps, and is rolled back.
+
+    Args:
+        rehearsal: a tuple of steps, of which nothing must be seen.
+    """
+    if core.rehearse():
+        perform_all(heap, *rehearsal)
+        _roll_back()
+    return perform_all(heap, *steps)
+
+
+@trusted
+def _roll_back():
+    raise core.Abort
+
+
+def programs(operations, undone=(), *, ways=(perform, perform_all), rehearsed=perform_rehearsed, transactions=8, length=5):
     """A hypothesis strategy for lists of calls, each of some random operations.
 
     Args:
         operations: tuples ``(operation, *strategies of its arguments)``.
+        undone: more of them, for rehearsals only.
         ways: functions like `perform`, which carry steps out.
+        rehearsed: a function like `perform_rehearsed`.
         transactions: the most calls of a program; the fewest are two.
         length: the most operations of a call.
     """
     from hypothesis import strategies
 
-    step = strategies.one_of(
-        [strategies.tuples(strategies.just(operation), *arguments) for operation, *arguments in operations]
+    def steps_of(operations):
+        step = [strategies.tuples(strategies.just(operation), *arguments) for operation, *arguments in operations]
+        return strategies.lists(strategies.one_of(step), min_size=1, max_size=length)
+
+    steps = steps_of(operations)
+    rehearsal = steps_of([*operations, *undone]).map(tuple)
+    call = strategies.one_of(
+        strategies.builds(lambda way, steps: (way, *steps), strategies.sampled_from(ways), steps),
+        strategies.builds(lambda rehearsal, steps: (rehearsed, rehearsal, *steps), rehearsal, steps),
     )
-    steps = strategies.lists(step, min_size=1, max_size=length)
-    call = strategies.builds(lambda way, steps: (way, *steps), strategies.sampled_from(ways), steps)
     return strategies.lists(call, min_size=2, max_size=transactions)
 
 

@@ -750,6 +750,8 @@ become_inevitable(Tx *tx, int grade, const char *why)
         return 0;
     if (tx->releasing == AFTER_ABORT)
         return abort_self(tx, CAUSE_DROPPED);   /* a finalizer of what never was */
+    if (tx->rehearsing)
+        return abort_self(tx, CAUSE_INJECTED);
     if (stm_log_on)
         log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
     if (tx->grade == GRADE_NONE && tx->releasing) {

@@ -524,6 +524,17 @@ recorded_history(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+rehearse(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->txn != NULL && tx->txn->attempts == 0 && tx->grade == GRADE_NONE)
+        tx->rehearsing = true;
+    return PyBool_FromLong(tx != NULL && tx->rehearsing);
+}
+
+static PyObject *
 switch_barriers(PyObject *self, PyObject *on)
 {
     (void)self;
@@ -621,6 +632,8 @@ static PyMethodDef methods[] = {
      DOC("record_history(on): begin an empty history, or end it; while no transactions run")},
     {"recorded_history", recorded_history, METH_NOARGS,
      DOC("a list of (number, slot, age, event, other, detail), see history.c")},
+    {"rehearse", rehearse, METH_NOARGS,
+     DOC("rehearse(): a test hook, true in the first attempt of a transaction, which then never becomes inevitable")},
     {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},
     {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path): write the conflict log there")},
     {"log_close", engine_log_close, METH_NOARGS, DOC("end the conflict log")},

@@ -231,6 +231,7 @@ typedef struct Tx {
     bool failed;                    /* its function has raised an exception */
     bool async_sent;                /* an asynchronous exception is on its way */
     int want_grade;                 /* the next attempt begins in this grade */
+    bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
     bool asked;                     /* for the token, and has it not taken yet */
     int cause;                      /* of the abort, CAUSE_... */
     uint64_t inject_state;

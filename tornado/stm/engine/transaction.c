@@ -132,6 +132,7 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing,
                           memory_order_relaxed);
     tx->cause = CAUSE_DOOMED;
+    tx->rehearsing = false;
     tx->paused = 0;
     tx->stamp++;
     tx->n_placeholders = 0;
