@@ -31,7 +31,7 @@ for pid in "${pids[@]}"; do
 done
 
 nm --defined-only -g "$work"/*.o | awk 'NF == 3 {print $3}' | sort -u >"$work/defined"
-nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|dict_|generator_|structure_)' | sort -u |
+nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|dict_|generator_|structure_|classify$)' | sort -u |
     comm -23 - "$work/defined" >"$work/missing"
 {
     echo '#include <stdio.h>'

@@ -60,6 +60,14 @@ class TransactionQueue(core.Queue):
     def __init__(self):
         core.activate()
         super().__init__()
+        self._helpers = []
+
+    @trusted
+    def _hire(self):
+        """Start one more thread; called by any of those that work."""
+        helper = threading.Thread(target=self._work, args=(self._hire,), daemon=True, name="transactions")
+        helper.start()
+        self._helpers.append(helper)
 
     @trusted
     def run(self, nb_segments=0):
@@ -76,20 +84,12 @@ class TransactionQueue(core.Queue):
         """
         if core.in_transaction():
             raise TransactionError("a queue cannot run inside a transaction")
-        helpers = []
-
-        @trusted
-        def help_out():
-            helper = threading.Thread(target=self._work, args=(help_out,), daemon=True, name="transactions")
-            helper.start()
-            helpers.append(helper)
-
         limit = getsegmentlimit()
         self._begin(min(nb_segments or limit, limit))
-        self._work(help_out)
-        # A helper may have called for others, until the last transaction was over.
-        for helper in helpers:
-            helper.join()
+        self._work(self._hire)
+        # A helper may have hired others, until the last transaction was over.
+        while self._helpers:
+            self._helpers.pop().join()
         failure = self._failure()
         if failure is not None:
             raise failure
