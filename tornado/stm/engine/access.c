@@ -874,8 +874,12 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
         undo = UNDO_SET_ALL;
         copy = PySet_New(obj);
         break;
+    case KIND_ARRAY:
+        undo = UNDO_ARRAY;
+        copy = PySequence_List(obj);
+        break;
     case KIND_BYTEARRAY:
-        undo = UNDO_SEQ_ALL;
+        undo = UNDO_BYTES;
         copy = PyBytes_FromStringAndSize(PyByteArray_AS_STRING(obj), PyByteArray_GET_SIZE(obj));
         break;
     case KIND_ODICT:

@@ -112,7 +112,9 @@ typedef enum {
     UNDO_LIST_LEN,      /* cut to n items */
     UNDO_LIST_ITEM,     /* list[n] = old */
     UNDO_LIST_ALL,      /* contents = old (a list) */
-    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, bytearray, OrderedDict by update */
+    UNDO_BYTES,         /* contents = old (a bytearray, bytes) */
+    UNDO_ARRAY,         /* contents = old (an array.array, a list) */
+    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, OrderedDict by update */
     UNDO_METHOD,        /* obj.key(old), or obj.key() */
     UNDO_CELL,          /* closure cell = old */
     UNDO_STRUCT,        /* memory of a C structure */

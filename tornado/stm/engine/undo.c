@@ -159,14 +159,15 @@ undo_one(Tx *tx, Undo *u)
     case UNDO_LIST_ALL:
         displace(tx, PyList_GetSlice(u->obj, 0, PyList_GET_SIZE(u->obj)));
         return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
+    case UNDO_BYTES:
+    case UNDO_ARRAY: {
+        int (*restore)(PyObject *obj, PyObject *old) = u->kind == UNDO_BYTES ? restore_bytes : restore_items;
+        if (restore(u->obj, u->old) == 0)
+            return 0;
+        release_views(tx, u->obj);
+        return restore(u->obj, u->old);
+    }
     case UNDO_SEQ_ALL:
-        if (PyByteArray_Check(u->obj) || kind_of(tx, u->obj) == KIND_ARRAY) {
-            int (*restore)(PyObject *obj, PyObject *old) = PyByteArray_Check(u->obj) ? restore_bytes : restore_items;
-            if (restore(u->obj, u->old) == 0)
-                return 0;
-            release_views(tx, u->obj);
-            return restore(u->obj, u->old);
-        }
         displace(tx, PySequence_List(u->obj));
         if (call_and_drop(u->obj, "clear", NULL) < 0)
             return -1;
