@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the stress program of the engine's algorithms:  build.sh PYTHON OUTPUT [COMPILER FLAG...]
 #
-# PYTHON says where the interpreter's headers are.  What the engine calls of the interpreter and the stand-in does not
-# have becomes a stub that fails.
+# PYTHON says where the interpreter's headers are; ENGINE=DIRECTORY takes the engine from there.  What the engine calls of
+# the interpreter and the stand-in does not have becomes a stub that fails.
 
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-engine=$here/../../tornado/stm/engine
+engine=${ENGINE:-$here/../../tornado/stm/engine}
 python=$1 output=$2
 shift 2
 CC=${CC:-cc}
