@@ -30,9 +30,9 @@ for pid in "${pids[@]}"; do
     wait "$pid"
 done
 
-nm --defined-only -g "$work"/*.o | awk 'NF == 3 {print $3}' | sort -u >"$work/defined"
-nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|dict_|generator_|structure_)' | sort -u |
-    comm -23 - "$work/defined" >"$work/missing"
+# The linker says what is missing.
+LC_ALL=C "$CC" "${flags[@]}" "$work"/*.o -o "$output" 2>&1 |
+    sed -n "s/.*undefined reference to [\`']\([A-Za-z_0-9]*\)'.*/\1/p" | sort -u >"$work/missing" || true
 {
     echo '#include <stdio.h>'
     echo '#include <stdlib.h>'
