@@ -3,6 +3,7 @@
 Here without sanitizers, which ``make sanitize`` adds.
 """
 
+import os
 import random
 import shutil
 import subprocess
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import tornado.stm
 from tornado.stm import core
 
 BUILD = Path(__file__).parent / "engine" / "build.sh"
+ENGINE = Path(tornado.stm.__file__).parent / "engine"
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent", allow_module_level=True)
@@ -44,3 +47,48 @@ def test_random_transactions_are_serial(program, threads):
 def test_many_random_transactions_are_serial(program, threads):
     for _ in range(4):
         run(program, random.randrange(1 << 32), threads, 100_000 // threads)
+
+
+#: what it breaks: (file, text, what takes its place); each of them makes the engine unsound
+BUGS = {
+    "a reader does not look for owners": ("orec.c", "int other = owner_before_reader(c, tx->slot);", "int other = 0;"),
+    "a writer does not look for readers": ("orec.c", "            if (!find_marker(tx, &x)) {", "            if (true) {"),
+    "marks are compared with the wrong epoch": ("orec.c", "if (m >> 18 == epoch && (tag", "if (m >> 18 == epoch - 1 && (tag"),
+    "the mark that stands for any does not": ("orec.c", "|| tag == MARK_ANY_TAG)", ")"),
+    "marks are shared across buckets": ("stm.h", "MARK_ANY_TAG ? tag - 2", "MARK_ANY_TAG ? tag - 1"),
+    "locks are released before the commit": ("transaction.c", "take_ticket(tx);", "locks_release(tx); take_ticket(tx);"),
+    "locks are released before the rollback": ("transaction.c", "undo_rollback(tx);", "locks_release(tx); undo_rollback(tx);"),
+    "the undo log is applied forwards": (
+        "undo.c", "Py_ssize_t i = tx->n_undo; --i >= 0;", "Py_ssize_t i = 0; i < tx->n_undo; i++",
+    ),
+    "an undo entry is lost": ("undo.c", "undo_one(tx, &tx->undo[i]) < 0", "i != 2 && undo_one(tx, &tx->undo[i]) < 0"),
+    "an exclusive transaction does not wait": ("contention.c", "await(tx, PARK_OTHERS, others_over, NULL);", ""),
+    "a transaction begins beside an exclusive one": (
+        "contention.c", "|| LIKELY(atomic_load(&stm_exclusive_slot) == 0))", "|| true)",
+    ),
+    "a commit does not wait for its predecessor": (
+        "contention.c", "if (p == NULL || atomic_load(&p->done))", "if (true)",
+    ),
+    "keys are not in the order of commits": ("order.c", "if (tx->unordered == 0)", "if (true)"),
+    "a ticket is drawn unseen": ("contention.c", "atomic_store(&tx->ticket, CHOOSING);", ""),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_program_finds_a_bug(bug, tmp_path):
+    """It fails on an engine that is broken on purpose."""
+    name, text, instead = BUGS[bug]
+    engine = tmp_path / "engine"
+    shutil.copytree(ENGINE, engine)
+    source = (engine / name).read_text()
+    assert source.count(text) >= 1
+    (engine / name).write_text(source.replace(text, instead))
+    program = tmp_path / "stress"
+    subprocess.run([BUILD, sys.executable, program], check=True, env={**os.environ, "ENGINE": str(engine)})
+    for seed in range(20):
+        done = subprocess.run([program, str(seed), "4", "5000"], capture_output=True, timeout=300)
+        if done.returncode:
+            return
+    pytest.fail("it finds nothing")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the stress program of the engine's algorithms:  build.sh PYTHON OUTPUT [COMPILER FLAG...]
 #
-# PYTHON says where the interpreter's headers are.  What the engine calls of the interpreter and the stand-in does not
-# have becomes a stub that fails.
+# PYTHON says where the interpreter's headers are; ENGINE=DIRECTORY takes the engine from there.  What the engine calls of
+# the interpreter and the stand-in does not have becomes a stub that fails.
 
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-engine=$here/../../tornado/stm/engine
+engine=${ENGINE:-$here/../../tornado/stm/engine}
 python=$1 output=$2
 shift 2
 CC=${CC:-cc}
@@ -30,9 +30,9 @@ for pid in "${pids[@]}"; do
     wait "$pid"
 done
 
-nm --defined-only -g "$work"/*.o | awk 'NF == 3 {print $3}' | sort -u >"$work/defined"
-nm -u "$work"/*.o | awk 'NF == 2 {print $2}' | grep -E '^(_?Py|c_base_method|dict_|generator_|structure_|classify$)' | sort -u |
-    comm -23 - "$work/defined" >"$work/missing"
+# The linker says what is missing.
+LC_ALL=C "$CC" "${flags[@]}" "$work"/*.o -o "$output" 2>&1 |
+    sed -n "s/.*undefined reference to [\`']\([A-Za-z_0-9]*\)'.*/\1/p" | sort -u >"$work/missing" || true
 {
     echo '#include <stdio.h>'
     echo '#include <stdlib.h>'

@@ -24,7 +24,8 @@ void jitter(void);
 
 #define atomic_load_explicit(at, order) (jitter(), __atomic_load_n(at, order))
 #define atomic_load(at) atomic_load_explicit(at, memory_order_seq_cst)
-#define atomic_store_explicit(at, value, order) (jitter(), __atomic_store_n(at, value, order))
+#define atomic_store_explicit(at, value, order) \
+    __extension__ ({ __auto_type stored = (value); jitter(); __atomic_store_n(at, stored, order); })
 #define atomic_store(at, value) atomic_store_explicit(at, value, memory_order_seq_cst)
 #define atomic_exchange(at, value) (jitter(), __atomic_exchange_n(at, value, memory_order_seq_cst))
 #define atomic_fetch_add_explicit(at, n, order) (jitter(), __atomic_fetch_add(at, n, order))
