@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize primes bench-engine clean
+.PHONY: help setup build test sanitize suites primes bench-engine clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -14,6 +14,10 @@ test: setup           ## run the tests, but for the long ones
 
 sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
 	@scripts/sanitize.sh
+
+suites: setup         ## run CPython's own tests as transactions, without and with injected aborts
+	@.venv/bin/python -m tests.suites
+	@.venv/bin/python -m tests.suites --inject 0.02 --seed 1
 
 primes: setup         ## run the primes benchmark on every interpreter there is
 	@.venv/bin/python -m stm_bench primes

@@ -1,0 +1,37 @@
+"""CPython's own tests come out as transactions as they do plainly: a few modules always, all of them with ``-m long``."""
+
+import importlib.util
+
+import pytest
+
+from suites import MODULES, Comparison, Run, compare
+
+if importlib.util.find_spec("test.test_list") is None:
+    pytest.skip("this interpreter came without the package test", allow_module_level=True)
+
+QUICK = ["test_list", "test_heapq"]
+
+
+@pytest.mark.parametrize("inject", [0.0, 0.02])
+@pytest.mark.parametrize("module", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in MODULES if name not in QUICK)])
+@pytest.mark.timeout(1300)
+def test_a_suite_comes_out_as_it_does_plainly(module, inject):
+    comparison = compare(module, inject, seed=1)
+    assert comparison.plain.outcomes
+    assert comparison.good, (comparison.unlisted, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
+
+
+def test_a_difference_fails_unless_it_is_listed():
+    plain, ours = Run({"test.a.B.c": ["success"], "a.B.d": ["success"]}), Run({"test.a.B.c": ["error"], "a.B.d": ["success"]})
+    assert not Comparison("a", plain, ours, {}).good
+    assert Comparison("a", plain, ours, {"a.B.c": "why"}).good
+
+
+def test_a_test_that_never_ends_fails():
+    plain = Run({"a.B.c": ["success"]})
+    assert not Comparison("a", plain, Run(), {}).good
+    assert not Comparison("a", plain, Run(dict(plain.outcomes), end="killed by SIGSEGV"), {}).good
+
+
+def test_a_suite_without_tests_fails():
+    assert not Comparison("a", Run(), Run(), {}).good
