@@ -311,6 +311,36 @@ CALLBACKS = {
     "a cycle": lambda rows: repr([cyclic, rows]),
 }
 
+def function():
+    def f():
+        pass
+
+    f.a = 1
+    return (f,)
+
+
+def bare_function():
+    return (lambda: None,)
+
+
+FUNCTIONS = {
+    "the same attribute": (function, lambda f: setattr(f, "a", 2), lambda f: f.a, CONFLICT),
+    "different attributes": (function, lambda f: setattr(f, "a", 2), lambda f: setattr(f, "b", 2), APART),
+    "the name": (function, lambda f: setattr(f, "__name__", "g"), lambda f: f.__name__, CONFLICT),
+    "the first attribute": (bare_function, lambda f: hasattr(f, "a"), lambda f: setattr(f, "a", 1), CONFLICT),
+    "the first attribute, by the dict": (bare_function, lambda f: hasattr(f, "a"), lambda f: f.__dict__.update(a=1), CONFLICT),
+    "an attribute, by the dict": (function, lambda f: f.a, lambda f: f.__dict__.update(a=3), CONFLICT),
+    "by a bound method": (function, lambda f: types.MethodType(f, 1).a, lambda f: setattr(f, "a", 2), CONFLICT),
+    "of a partial": (lambda: (functools.partial(int),), lambda p: setattr(p, "a", 2), lambda p: getattr(p, "a", 0), CONFLICT),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_attributes_of_functions(name):
+    *meeting, outcome = FUNCTIONS[name]
+    assert meet(*meeting) == outcome
+
+
 cyclic = []
 cyclic += [cyclic, cyclic]
 

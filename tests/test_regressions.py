@@ -79,6 +79,22 @@ def test_writing_to_a_closed_file_raises():
         core.Transaction(write, ()).run()
 
 
+def test_nothing_shows_where_a_key_of_a_new_dict_was():
+    # The table of what is open forgets; it may forget that the dict is new, and still know that it may be read.
+    def step():
+        left = []
+        for size in range(100, 4100, 97):
+            d = {"a": 1, "b": 2, "c": 3}
+            bool(d)
+            others = [{} for _ in range(size)]  # each of these takes a place in the table
+            del d["b"]
+            left.append([*d])
+            del others
+        return left
+
+    assert core.Transaction(step, ()).run() == [["a", "c"]] * len(range(100, 4100, 97))
+
+
 class Plain:
     pass
 

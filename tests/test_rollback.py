@@ -406,6 +406,28 @@ rebound = 1.5
 deleted = 2.5
 
 
+def test_attributes_of_functions():
+    def set_all(f):
+        f.a = 2
+        f.b = 3
+        f.__name__ = "other"
+        f.__doc__ = "text"
+        f.__dict__.update(c=4)
+
+    for make in (lambda: None, lambda: None):
+        f = make
+        f.a = 1
+        name = f.__name__
+        check(set_all, f)
+        assert (f.__dict__, f.__name__, f.__doc__) == ({"a": 1}, name, None)
+
+    def bare():
+        pass
+
+    check(set_all, bare)
+    assert (bare.__dict__, bare.__name__, bare.__doc__) == ({}, "bare", None)
+
+
 def test_closure():
     n, never_set = 1.5, None
     del never_set

@@ -423,8 +423,10 @@ prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
 int
 open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
 {
-    prepare_dict(tx, obj, name);
     Kind kind = kind_of(tx, obj);
+    if ((kind == KIND_FUNCTION || kind == KIND_METHOD) && !is_python_class(Py_TYPE(obj)))
+        return open_function_attr_read(tx, obj, name);
+    prepare_dict(tx, obj, name);
     switch (kind) {
     case KIND_INSTANCE: {
         PyDictValues *v = inline_values(obj);
@@ -473,6 +475,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         return open_global_write(tx, PyModule_GetDict(obj), name);
     if (kind == KIND_CLASS && ((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
         return check_doomed(tx);    /* cannot be done */
+    if ((kind == KIND_FUNCTION || kind == KIND_METHOD) && !is_python_class(type))
+        return open_function_attr_write(tx, obj, name);
     if (kind != KIND_INSTANCE && !is_python_class(type))
         return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
     if (type->tp_setattro != PyObject_GenericSetAttr && !raw_write) {
@@ -1068,8 +1072,10 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
     tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED))
-        return log_contents(tx, obj, KIND_DICT);    /* it has read the whole: nobody else writes there */
+    /* It has read the whole, so that nobody else writes there; or it has made the dict, and that
+     * has been forgotten since. Either way it may read the whole again without being asked. */
+    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED) || opened(tx, obj, OPENED_READ))
+        return log_contents(tx, obj, KIND_DICT);
     int done = order_delete_key(tx, obj, key, value);
     if (done == -2)
         return open_whole_write(tx, obj);

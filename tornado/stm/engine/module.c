@@ -643,7 +643,7 @@ static PyMethodDef methods[] = {
 static int
 engine_exec(PyObject *module)
 {
-    if (orec_init() < 0 || born_init() < 0 || module_dicts_init() < 0 || calls_init() < 0)
+    if (orec_init() < 0 || born_init() < 0 || module_dicts_init() < 0 || calls_init() < 0 || functions_init() < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
     if (wrapper == NULL)

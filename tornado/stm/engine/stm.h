@@ -12,6 +12,7 @@
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   barriers.c     the functions that instrumented bytecode calls
+ *   functions.c    the same for attributes of functions
  *   deep.c         the same for all that C code may read from an object on
  *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
@@ -559,6 +560,11 @@ kind_of(Tx *tx, PyObject *obj)
 }
 
 #define MAX_DEPTH 100   /* of objects inside objects */
+
+/* functions.c */
+int functions_init(void);
+int open_function_attr_read(Tx *tx, PyObject *obj, PyObject *name);
+int open_function_attr_write(Tx *tx, PyObject *obj, PyObject *name);
 
 /* deep.c */
 int open_deep_read(Tx *tx, PyObject *obj);
