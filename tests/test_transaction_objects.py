@@ -189,6 +189,99 @@ def test_what_a_trusted_finalizer_puts_off_after_an_abort_is_dropped(put_off):
     assert done == [1]
 
 
+# ---- Objects that one thread makes and another one drops --------------------------------------------------------------
+
+class Mortal:
+    """Counts its end in a shared object, as an ordinary application's class."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def __del__(self):
+        self.world.died += 1
+
+
+class World:
+    def __init__(self):
+        self.died = 0
+        self.kept = None
+
+
+def make(world):
+    world.kept = Mortal(world)
+
+
+def drop(world):
+    world.kept = None
+
+
+class OtherThread:
+    """Makes an object and sees it dropped by the thread of the test, in the middle of what it does then."""
+
+    def __init__(self, then):
+        self.world = World()
+        for _ in range(2):  # what has never been called before has to run alone
+            run(make, self.world)
+            run(drop, self.world)
+        self.world.died = 0
+        self.then = then
+        self.made, self.dropped = threading.Lock(), threading.Lock()
+        self.made.acquire(), self.dropped.acquire()
+
+    @trusted
+    def is_dropped(self):
+        """Wait until it is.  The next call of a Python function is where the interpreter finds out."""
+        if self.made.locked():
+            self.made.release()
+            assert self.dropped.acquire(timeout=TIMEOUT)
+
+    def nothing(self):
+        pass
+
+    @trusted
+    def work(self):
+        run(make, self.world)
+        self.then(self)
+
+    def run(self):
+        thread = threading.Thread(target=self.work)
+        thread.start()
+        assert self.made.acquire(timeout=TIMEOUT)
+        self.made.release()
+        run(drop, self.world)
+        self.dropped.release()
+        thread.join(TIMEOUT)
+        return self.world.died
+
+
+def test_the_finalizer_of_an_object_of_another_thread_survives_an_abort():
+    once = Once()
+
+    def step(other):
+        other.is_dropped()
+        other.nothing()
+        once()
+
+    assert OtherThread(trusted(lambda other: run(step, other))).run() == 1
+    assert once.attempts == [False, False]
+
+
+def test_the_finalizer_of_an_object_of_another_thread_waits_for_a_place_of_its_own():
+    """While the thread runs the project's code, between transactions, it may have a lock in its hand."""
+    seen = []
+
+    @trusted
+    def then(other):
+        other.is_dropped()
+        trusted(lambda: None)()  # here the interpreter finds out
+        seen.append(other.world.died)
+        core.settle()
+        seen.append(other.world.died)
+
+    assert OtherThread(then).run() == 1
+    assert seen == [0, 1]
+
+
 # ---- After a fork ----------------------------------------------------------------------------------------------------
 
 

@@ -658,11 +658,11 @@ class _Rewriter:
         """Has this generator handlers besides the one around all of it, which turns StopIteration into an error?"""
         return sum(isinstance(item, TryBegin) for item in self.bytecode) > 1
 
-    def makes_objects(self):
-        """Is this an ``__init__`` whose first argument is an ordinary variable?"""
+    def has_self(self, name):
+        """Is this a method of this name whose first argument is an ordinary variable?"""
         code = self.code
         return (
-            code.co_name == "__init__" and code.co_argcount > 0 and not self.suspends
+            code.co_name == name and code.co_argcount > 0 and not self.suspends
             and code.co_varnames[0] not in code.co_cellvars
         )
 
@@ -762,8 +762,10 @@ class _Rewriter:
                 self.emit_barrier("got_iterator", None, item.location)
             elif item.name in DISPLAYS:
                 self.emit_barrier("made", None, item.location)
-            elif item.name == "RESUME" and self.makes_objects() and i + 1 == end:
+            elif item.name == "RESUME" and i + 1 == end and self.has_self("__init__"):
                 self.emit_barrier("constructed", None, item.location)
+            elif item.name == "RESUME" and i + 1 == end and self.has_self("__del__"):
+                self.emit_barrier("finalizing", None, item.location)
         return self.out
 
     def nested(self, code):

@@ -361,6 +361,7 @@ class Scheduler:
         lock = self._lock
         while True:
             timeout = None
+            core.settle()
             if main:
                 core.serve_main()
             with lock:

@@ -133,6 +133,11 @@ BARRIER(constructed)
     tx->constructing = NULL;
     _PyStackRef first = s.frame->localsplus[0];
     PyObject *self = PyStackRef_IsNull(first) ? NULL : PyStackRef_AsPyObjectBorrow(first);
+    if (self != NULL && tx->watching == Py_TYPE(self)) {
+        tx->watching = NULL;
+        if (note_birth(tx, self) < 0)
+            return -1;
+    }
     if (self != NULL && type != NULL && Py_IS_TYPE(self, type) && self->ob_tid == tx->tid
         && self->ob_ref_shared == 0) {
         if (type->tp_finalize != NULL && undo_push(tx, UNDO_BIRTH, self, NULL, NULL) == NULL)
@@ -140,6 +145,21 @@ BARRIER(constructed)
         note_captured(tx, self);
     }
     return check_doomed(tx);
+}
+
+/* At the beginning of a __del__, wherever that runs. */
+static PyObject *
+finalizing(PyObject *Py_UNUSED(self))
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || UNLIKELY(stm_barriers_off))
+        return Py_None;
+    _PyInterpreterFrame *f = PyThreadState_Get()->current_frame;
+    _PyStackRef first = f->localsplus[0];
+    if (!PyStackRef_IsNull(first)
+        && finalizer_begins(tx, PyStackRef_AsPyObjectBorrow(first), f) < 0)
+        return NULL;
+    return Py_None;
 }
 
 /* Have those barriers run for those local variables, which the operand has as ((place,
@@ -864,6 +884,7 @@ static const struct { const char *name; PyObject *(*enter)(PyObject *self); } ba
     ENTRY(special_read),
     ENTRY(special_write),
     ENTRY(constructed),
+    ENTRY(finalizing),
     ENTRY(made),
     ENTRY(born),
     {"opened", opened_before},
@@ -981,6 +1002,12 @@ barrier_make(const char *name, PyObject *operand)
 
 /* ---- Python code that no barrier announced ---------------------------------------------------- */
 
+static bool
+is_finalizer(PyCodeObject *code)
+{
+    return code->co_argcount == 1 && PyUnicode_EqualToUTF8AndSize(code->co_name, "__del__", 7);
+}
+
 /* sys.monitoring callback for PY_START and PY_RESUME: the net under the call
  * barriers. Code that C called (a comparison, a weak reference's callback, a
  * property) arrives here the first time, and runs exclusively that once. */
@@ -993,9 +1020,14 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
     if (((PyCodeObject *)args[0])->co_flags & CO_STM_ANY)
         return Py_NewRef(stm_disable);
     Tx *tx = stm_self;
-    if (tx == NULL || !tx->live || stm_barriers_off)
+    if (tx == NULL || stm_barriers_off)
         Py_RETURN_NONE;
-    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    _PyInterpreterFrame *f = PyThreadState_Get()->current_frame;
+    if (f != NULL && is_finalizer((PyCodeObject *)args[0])
+        && finalizer_begins(tx, PyStackRef_AsPyObjectBorrow(f->localsplus[0]), f) < 0)
+        return NULL;
+    if (!tx->live)
+        Py_RETURN_NONE;
     if (f != NULL && !PyStackRef_IsNull(f->f_funcobj)) {
         PyObject *func = PyStackRef_AsPyObjectBorrow(f->f_funcobj);
         if (PyFunction_Check(func) && PyFunction_GET_CODE(func) == args[0]

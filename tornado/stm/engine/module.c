@@ -446,6 +446,17 @@ atomic_exit(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+settle(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->dying != NULL && state_of(tx) == TX_IDLE)
+        finalize_dying(tx);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 stats(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -622,6 +633,8 @@ static PyMethodDef methods[] = {
     {"atomic_enter", atomic_enter, METH_NOARGS,
      DOC("exclude all transactions; False if this thread is in one already")},
     {"atomic_exit", atomic_exit, METH_NOARGS, DOC("let transactions run again")},
+    {"settle", settle, METH_NOARGS,
+     DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,
      DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,

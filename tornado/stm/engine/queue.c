@@ -216,6 +216,8 @@ queue_work(PyObject *self, PyObject *start)
             release_dropped(tx, dropped, exception);
             exception = NULL;
         }
+        if (t == NULL)
+            finalize_dying(tx);
         if (over) {
             signal_sleepers(q, INT_MAX);
             Py_RETURN_NONE;

@@ -224,6 +224,7 @@ typedef struct Tx {
     uint64_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
     uintptr_t tid;                  /* ob_tid of what this thread allocates */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
+    PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
     bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
     PyObject *births[2];            /* in f_locals of the frames of captured generators; [1]: of those
                                        that have exception handlers of their own */
@@ -255,6 +256,7 @@ typedef struct Tx {
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
+    PyObject *dying;                /* list of objects whose finalizers have been put off */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -507,6 +509,9 @@ bool has_python_finalizer(PyTypeObject *type);
 PyObject *watched_constructor(PyObject *callable);
 void born_never_was(Tx *tx);
 void born_forget(Tx *tx);
+int note_birth(Tx *tx, PyObject *obj);
+int finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f);
+void let_die(Tx *tx);
 
 /* types.c */
 typedef enum {
@@ -750,6 +755,7 @@ void run_deferred(Tx *tx);
 int run_prepared(Tx *tx);
 void tx_abort(Tx *tx);
 void forget_past(Tx *tx);
+void finalize_dying(Tx *tx);
 static inline void tx_set_live(Tx *tx)
 {
     tx->live = state_of(tx) != TX_IDLE && tx->paused == 0;

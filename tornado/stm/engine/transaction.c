@@ -63,7 +63,8 @@ in_child(void)
         tx->aborting = tx->asked = tx->async_sent = false;
         tx->want_grade = GRADE_NONE;
         tx->txn = NULL;
-        tx->deferred = tx->prepared = tx->displaced = tx->fresh = NULL;
+        tx->deferred = tx->prepared = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
+        tx->births[0] = tx->births[1] = NULL;
         atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
@@ -137,7 +138,7 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->stamp++;
     tx->n_placeholders = 0;
     tx->deletes_keys = false;
-    tx->constructing = NULL;
+    tx->constructing = tx->watching = NULL;
     if (UNLIKELY(grade != GRADE_NONE))
         begin_inevitable(tx, grade);
     else
@@ -231,6 +232,7 @@ release(Tx *tx, int after, Transaction *dropped)
     if (after == AFTER_COMMIT && txn != NULL)
         Py_TYPE(txn)->tp_clear((PyObject *)txn);
     if (after == AFTER_COMMIT) {
+        let_die(tx);
         /* What finalizers have put off: they ran alone, or did nothing that could be seen. */
         run_prepared(tx);
         run_deferred(tx);
@@ -243,6 +245,14 @@ release(Tx *tx, int after, Transaction *dropped)
     Py_CLEAR(tx->prepared);
     Py_CLEAR(tx->deferred);
     Py_CLEAR(tx->fresh);
+}
+
+/* Outside transactions: finalizers that began in a wrong place (born.c). */
+void
+finalize_dying(Tx *tx)
+{
+    while (tx->dying != NULL)
+        release(tx, AFTER_COMMIT);
 }
 
 /* An exclusive transaction is never rolled back. What it keeps for that would only
