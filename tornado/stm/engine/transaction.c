@@ -252,7 +252,7 @@ void
 finalize_dying(Tx *tx)
 {
     while (tx->dying != NULL)
-        release(tx, AFTER_COMMIT);
+        release(tx, AFTER_COMMIT, NULL);
 }
 
 /* An exclusive transaction is never rolled back. What it keeps for that would only
