@@ -716,12 +716,18 @@ def test_doom_reaches_it_at_its_commit_behind_a_predecessor():
 @pytest.mark.parametrize("grade", [core.irrevocable, core.exclusive])
 def test_doom_reaches_it_while_it_waits_for_the_token(grade):
     """An irrevocable one has the token and stays until the victim has been doomed and the elder has committed."""
-    victim = Victim(lambda victim: grade("a test"))
-    over = Latch()
+    held, over = Latch(), Latch()
 
     def holder():
         core.irrevocable("a test")
+        held.open()
         over.wait()
+
+    def ask(victim):
+        held.wait()
+        grade("a test")
+
+    victim = Victim(ask)
 
     def elder():
         victim.holds.wait()
