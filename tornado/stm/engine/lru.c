@@ -72,6 +72,9 @@ make_key(Cache *c, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 
 /* ---- The list of links, oldest first -------------------------------------------------- */
 
+/* The list has a reference to each link, besides that of the dict: the wrapper drops both when
+ * it is cleared. */
+
 static void
 unlink_(Link *link)
 {
@@ -106,12 +109,16 @@ take_back(PyObject *self, PyObject *const *args, Py_ssize_t n)
         Link *prev = args[3] == args[0] ? &c->root : (Link *)args[3];
         if (what != REMOVED)
             unlink_(link);
-        if (what == ADDED)
+        if (what == ADDED) {
             r = PyDict_DelItem(c->cache, link->key);
+            Py_DECREF(link);
+        }
         else
             link_after(prev, link);
-        if (what == REMOVED)
+        if (what == REMOVED) {
+            Py_INCREF(link);
             r = PyDict_SetItem(c->cache, link->key, (PyObject *)link);
+        }
     }
     c->hits = PyLong_AsSsize_t(args[4]);
     c->misses = PyLong_AsSsize_t(args[5]);
@@ -232,6 +239,7 @@ drop(Tx *tx, Cache *c, Link *link)
     r = PyDict_DelItem(c->cache, link->key);
     Py_END_CRITICAL_SECTION();
     Py_DECREF(link);
+    Py_DECREF(link);    /* the list's */
     return r;
 }
 
@@ -255,10 +263,11 @@ add(Tx *tx, Cache *c, PyObject *key, PyObject *result)
     if (r == 0)
         link_after(c->root.prev, link);
     Py_END_CRITICAL_SECTION();
-    if (r == 0)
-        r = log_step(tx, c, ADDED, link);
-    Py_DECREF(link);
-    return r;
+    if (r < 0) {
+        Py_DECREF(link);
+        return -1;
+    }
+    return log_step(tx, c, ADDED, link);
 }
 
 /* A call of the wrapper. */
