@@ -684,7 +684,7 @@ class _Rewriter:
 
     def handles_exceptions(self):
         """Has this generator handlers besides the one around all of it, which turns StopIteration into an error?"""
-        return sum(isinstance(item, TryBegin) for item in self.bytecode) > 1
+        return len({item.target for item in self.bytecode if isinstance(item, TryBegin)}) > 1
 
     def has_self(self, name):
         """Is this a method of this name whose first argument is an ordinary variable?"""

@@ -21,6 +21,7 @@
 
 #include "internal/pycore_code.h"
 #include "internal/pycore_opcode_utils.h"
+#include "internal/pycore_dict.h"
 #include "opcode.h"
 
 int stm_barriers_off;
@@ -445,8 +446,11 @@ BARRIER(get_iterator)
 BARRIER(got_iterator)
 {
     UNUSED_NAME;
-    if (tx->new_iterator)
+    if (tx->new_iterator) {
+        /* What it goes over has been opened, too. */
         note_captured(tx, operand(s, 1));
+        note(tx, operand(s, 1), OPENED_READ, 1);
+    }
     tx->new_iterator = false;
     return 0;
 }
@@ -469,7 +473,37 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
     static int name##_work(Tx *tx, Site s)
 
 QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
-QUICK_BARRIER(iterate, 1, OPENED_READ, &PyTuple_Type) { return open_iter(tx, operand(s, 1)); }
+
+/* A generator made in this transaction that handles no exceptions, or a view of such a dict. */
+static inline bool
+own_iterable(Tx *tx, PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    if (t == &PyGen_Type) {
+        PyGenObject *g = (PyGenObject *)o;
+        return (g->gi_frame_state == FRAME_CREATED || g->gi_frame_state == FRAME_SUSPENDED)
+            && tx->births[0] != NULL && g->gi_iframe.f_locals == tx->births[0];
+    }
+    return (t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
+        && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict);
+}
+
+static int
+iterate_work(Tx *tx, PyObject *o)
+{
+    return own_iterable(tx, o) ? check_doomed(tx) : open_iter(tx, o);
+}
+
+static PyObject *
+iterate(Barrier *Py_UNUSED(b), Tx *tx, SITE)
+{
+    if (!tx->open)
+        return Py_None;
+    PyObject *o = operand(THE_SITE, 1);
+    if (LIKELY(Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o) || opened(tx, o, OPENED_READ)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return UNLIKELY(iterate_work(tx, o) < 0) ? failed(tx) : Py_None;
+}
 
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
@@ -776,6 +810,10 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         return 1;
     PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
     switch (effect) {
+    case EFFECT_LIST_EXTEND:
+        return n != 1 ? 1 : open_list_append(tx, receiver) < 0 ? -1 : iterate_work(tx, first);
+    case EFFECT_MUTATES:
+        return n == 0 ? open_whole_write(tx, receiver) : 1;
     case EFFECT_LIST_APPEND:
         return n == 1 ? open_list_append(tx, receiver) : 1;
     case EFFECT_LIST_POP:
