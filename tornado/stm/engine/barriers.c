@@ -9,9 +9,9 @@
  * The first is the shortest way there is from bytecode to C: the instruction looks a key up in
  * the namespace of its frame and drops what it finds.  A function's frame has no namespace of
  * its own, so that one gets a table of the function's barriers in that place when it begins
- * (`table_begin`); the argument of the instruction, which the interpreter does not use, tells
+ * (`table_begin`; a generator also by way of `born`); the argument of the instruction, which the interpreter does not use, tells
  * which barrier.  The second way is an object whose negation does the work: in code that has
- * a namespace, or can suspend, or has too few barriers for a table to be worth it.
+ * a namespace, or has too few barriers for a table to be worth it.
  *
  * A barrier looks at the instruction's operands where they lie, on the caller's value
  * stack, and at the instruction's own argument behind it.  So nothing is copied, no
@@ -218,14 +218,19 @@ opened_before(Barrier *b, Tx *tx, SITE)
 
 /* Before RETURN_GENERATOR: tells the generator that this will make from older ones. The
  * frame of a function has no use of its f_locals. The operand: can it handle exceptions? */
-BARRIER(born)
+static PyObject *
+born(Barrier *b, Tx *tx, SITE)
 {
-    PyObject **birth = &tx->births[name_operand == Py_True];
+    (void)top;
+    (void)next;
+    if (!tx->open)
+        return Py_None;
+    PyObject **birth = &tx->births[b->operand == Py_True];
     if (*birth == NULL && (*birth = new_birth()) == NULL)
-        return -1;
-    if (s.frame->f_locals == NULL)
-        s.frame->f_locals = Py_NewRef(*birth);
-    return 0;
+        return NULL;
+    if (frame->f_locals == b->table)
+        frame->f_locals = Py_NewRef(*birth);
+    return Py_None;
 }
 
 /* After the display of a list, dict or set. */
@@ -1134,6 +1139,20 @@ table_store(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(key), PyObject *Py_UN
     tx->key_error = NULL;
     return -1;
 }
+
+/* The same in a generator that was made in a transaction: its frame refers to that one's birth, and
+ * its code has the table as the last constant. */
+static PyObject *
+birth_enter(PyObject *Py_UNUSED(self), PyObject *key)
+{
+    Tx *tx = stm_self;
+    if (UNLIKELY(tx == NULL || !tx->live))
+        return Py_None;
+    PyObject *consts = _PyFrame_GetCode(tx->tstate->current_frame)->co_consts;
+    return table_enter(PyTuple_GET_ITEM(consts, PyTuple_GET_SIZE(consts) - 1), key);
+}
+
+PyMappingMethods birth_as_mapping = {.mp_subscript = birth_enter, .mp_ass_subscript = table_store};
 
 static PyObject *
 table_begin(PyObject *self)
