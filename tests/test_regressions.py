@@ -703,3 +703,48 @@ def test_exec_of_code_that_has_barriers():
     assert box.value == 3
     assert aborted_once(step)
     assert box.value == 3
+
+
+def test_a_constant_key_deleted_and_set_again_is_undone():
+    """Keys that are constants are noted as opened; after a deletion that tells nothing of the undo log."""
+    d = {"a": 1, "b": 2, "c": 3}
+    seen = []
+
+    def step():
+        d["a"] = 10
+        d["a"] = d["a"] + 1
+        del d["a"]
+        d["a"] = 12
+        d["new"] = d["b"]
+        del d["new"]
+        d["new"] = 5
+        seen.append(list(d.items()))
+
+    aborted_once(step)
+    assert list(d.items()) == [("a", 1), ("b", 2), ("c", 3)]
+    core.Transaction(step, ()).run()
+    assert list(d.items()) == [("b", 2), ("c", 3), ("a", 12), ("new", 5)] == seen[-1]
+
+
+def test_a_constant_key_of_something_else_than_a_dict():
+    class Keyed:
+        def __init__(self):
+            self.asked = []
+
+        def __getitem__(self, key):
+            self.asked.append(key)
+            return len(self.asked)
+
+    missing = collections.defaultdict(list)
+    keyed = Keyed()
+    core.Transaction(lambda: Keyed()["y"], ()).run()  # a first call from C runs alone
+
+    def step():
+        missing["x"].append(keyed["y"])
+        missing["x"].append(keyed["y"])
+        return missing["x"]
+
+    aborted_once(step)
+    assert not missing and not keyed.asked
+    assert core.Transaction(step, ()).run() == [1, 2]
+    assert keyed.asked == ["y", "y"]

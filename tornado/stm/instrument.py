@@ -190,6 +190,17 @@ SPECIAL_ATTRIBUTES = dict.fromkeys(
 LONGEST = 1 << 16
 
 NUMBER, INERT = "number", "inert"
+
+
+class _Text(str):
+    """The fact that something is this text: the fact `INERT`, and more."""
+
+    def __new__(cls, text):
+        fact = super().__new__(cls, INERT)
+        fact.text = text
+        return fact
+
+
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
 
@@ -566,7 +577,8 @@ class _Rewriter:
             return
         if name == "LOAD_CONST":
             inert = isinstance(item.arg, (str, bytes, type(None), type(...), frozenset))
-            stack.append(NUMBER if isinstance(item.arg, (int, float, complex)) else INERT if inert else None)
+            fact = NUMBER if isinstance(item.arg, (int, float, complex)) else INERT if inert else None
+            stack.append(_Text(item.arg) if type(item.arg) is str else fact)
             return
         if name in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"):
             stack.append(self.variable_fact(_variable(item.arg)))
@@ -631,7 +643,8 @@ class _Rewriter:
         name = item.name
         if name == "BINARY_OP":
             if int(item.arg) == SUBSCRIPT:
-                return "item_read", None
+                key = self.known(1)
+                return ("key_read", key.text) if isinstance(key, _Text) else ("item_read", None)
             if self.known(1) in (NUMBER, INERT) and self.known(2) in (NUMBER, INERT):
                 return None
             return "binary", None
@@ -644,6 +657,8 @@ class _Rewriter:
             builtin = self.calls_builtin(i, "range", *NUMERIC_BUILTINS)
             if builtin is not None:
                 return "call_builtin", builtin
+        if name == "STORE_SUBSCR" and isinstance(self.known(1), _Text):
+            return "key_write", self.known(1).text
         if name in ("LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"):
             return None if _variable(item.arg) in self.stable else BARRIERS[name]
         if name == "LOAD_GLOBAL":

@@ -212,6 +212,13 @@ embedding_values(PyObject *dict)
     return v != NULL && v->embedded ? v : NULL;
 }
 
+/* Neither a namespace of a module nor that of an instance. */
+bool
+is_plain_dict(PyObject *dict)
+{
+    return !is_module_dict(dict) && embedding_values(dict) == NULL;
+}
+
 static int lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell);
 static int lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first);
 

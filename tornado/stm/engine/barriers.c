@@ -479,6 +479,42 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
 
 QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
 
+/* container["key"], container["key"] = ...: with a key that is the barrier's own. A plain dict is
+ * noted as opened for that. */
+static __attribute__((noinline)) PyObject *
+open_constant_key(Tx *tx, PyObject *container, Barrier *b, bool write)
+{
+    int r = write ? open_key_write(tx, container, b->operand, false) : open_item_read(tx, container, b->operand);
+    if (r < 0)
+        return failed(tx);
+    if (PyDict_CheckExact(container) && is_plain_dict(container))
+        note_opened(tx, container, b->what);
+    return Py_None;
+}
+
+static PyObject *
+key_read(Barrier *b, Tx *tx, SITE)
+{
+    if (!tx->open)
+        return Py_None;
+    PyObject *container = operand(THE_SITE, 2);
+    if (LIKELY(own_container(tx, container) || opened(tx, container, b->what)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_constant_key(tx, container, b, false);
+}
+
+static PyObject *
+key_write(Barrier *b, Tx *tx, SITE)
+{
+    if (!tx->open)
+        return Py_None;
+    PyObject *container = operand(THE_SITE, 2);
+    /* What has been deleted must be logged once more when it is inserted. */
+    if (LIKELY(own_container(tx, container) || (opened(tx, container, b->what) && !tx->deletes_keys)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_constant_key(tx, container, b, true);
+}
+
 /* A generator made in this transaction that handles no exceptions, or a view of such a dict. */
 static inline bool
 own_iterable(Tx *tx, PyObject *o)
@@ -988,6 +1024,8 @@ static const struct { const char *name; Enter enter; } barriers[] = {
     ENTRY(cell_write),
     ENTRY(item_read),
     ENTRY(item_write),
+    ENTRY(key_read),
+    ENTRY(key_write),
     ENTRY(item_delete),
     ENTRY(slice_read),
     ENTRY(slice_write),

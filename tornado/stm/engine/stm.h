@@ -643,6 +643,7 @@ int open_whole_read(Tx *tx, PyObject *obj);
 PyObject *proxied(PyObject *proxy);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
+bool is_plain_dict(PyObject *dict);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 int open_whole_write(Tx *tx, PyObject *obj);
