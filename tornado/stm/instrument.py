@@ -418,6 +418,7 @@ class _Rewriter:
         self.opens = {}  # the same for barriers that had to be emitted -> how many
         self.codes = {}  # id of a nested code object -> its instrumented form
         self.find_variables()
+        self.find_loops()
         self.find_blocks()
 
     # -- What is known ---------------------------------------------------------------------------------------------
@@ -712,9 +713,13 @@ class _Rewriter:
         body = self.body(start, {})
         given = self.worth_giving()
         if given:
-            other = self.body_given(start, given)
+            back_edges = self.back_edges
+            other, copies = self.body_given(start, given)
             light = Label()
             location = self.bytecode[start - 1].location
+            for place, certain in back_edges:
+                if given <= certain:  # as they are from the second time round on
+                    body[place] = Instr("JUMP_FORWARD", copies[body[place].arg], location=body[place].location)
             body = [self.guard(given, light, location), *body, light, *other]
         self.find_facts(frozenset())
         beginning = self.body(0, {}, start)
@@ -763,7 +768,8 @@ class _Rewriter:
         """The facts about arguments that are worth a second body of the function, which takes them for granted.
 
         A barrier at the beginning (`opened`) tells whether they hold: a method that is called again and again for
-        the same objects, or for objects made in the same transaction, then does without all those barriers.
+        the same objects, or for objects made in the same transaction, then does without all those barriers.  And a loop
+        in which they have certainly come to hold goes on in the second body.
         """
         if self.suspends or len(self.bytecode) > LONGEST_DOUBLED:
             return frozenset()
@@ -771,17 +777,29 @@ class _Rewriter:
         stored = {name for item in self.bytecode if isinstance(item, Instr) for name in _stored(item)}
         constant = set(code.co_varnames[: code.co_argcount]) - stored
         spared = {fact: count for fact, count in self.opens.items() if fact[1] in constant}
+        choices = [certain & spared.keys() for _, certain in self.back_edges]
+        looped = max(choices, key=lambda facts: sum(map(spared.get, facts)), default=())
+        if any(fact in self.opens_in_loops for fact in looped):
+            return frozenset(looped)
         return frozenset(spared) if sum(spared.values()) >= FEWEST_SPARED else frozenset()
 
+    def find_loops(self):
+        """Find which places lie in a loop."""
+        labels = {item: i for i, item in enumerate(self.bytecode) if isinstance(item, Label)}
+        self.in_loops = set()
+        for i, item in enumerate(self.bytecode):
+            if isinstance(item, Instr) and item.name == "JUMP_BACKWARD":
+                self.in_loops.update(range(labels[item.arg], i))
+
     def body_given(self, start, given):
-        """The body where these facts are given, with labels and try blocks of its own."""
+        """The body where these facts are given, with labels and try blocks of its own; and what those stand in for."""
         copies = {item: Label() for item in self.bytecode if isinstance(item, Label)}
         for item in self.bytecode:
             if isinstance(item, TryBegin):
                 copies[item] = TryBegin(copies[item.target], item.push_lasti, item.stack_depth)
         copies.update((item, TryEnd(copies[item.entry])) for item in self.bytecode if isinstance(item, TryEnd))
         self.find_facts(given)
-        return self.body(start, copies)
+        return self.body(start, copies), copies
 
     def guard(self, given, light, location):
         """Goes to the light body if the facts hold."""
@@ -795,7 +813,8 @@ class _Rewriter:
     def body(self, start, copies, end=None):
         """The instructions with barriers; `copies` stand in for labels and the ends of try blocks."""
         self.out = []
-        self.opens = {}
+        self.opens, self.opens_in_loops = {}, set()
+        self.back_edges = []  # (place of the jump among the items, facts that certainly hold there)
         for i in range(len(self.bytecode) if end is None else end):
             item = self.bytecode[i]
             if i in self.entry:
@@ -819,7 +838,11 @@ class _Rewriter:
                 if chosen[0] in ("attr_read", "attr_write") and isinstance(known, tuple):
                     fact = chosen[0], known[1], chosen[1]
                     self.opens[fact] = self.opens.get(fact, 0) + 1
+                    if i in self.in_loops:
+                        self.opens_in_loops.add(fact)
             self.track(i, item)
+            if item.name == "JUMP_BACKWARD":
+                self.back_edges.append((len(self.out), frozenset(self.done)))
             if isinstance(item.arg, Label) and copies:
                 self.out.append(Instr(item.name, copies[item.arg], location=item.location))
             else:
