@@ -20,9 +20,6 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_setobject.h"
 
-/* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
-#define SNAPSHOT_TAKEN 1ull
-
 PyObject *stm_exclusive_reasons;    /* dict: why -> how often; for stats() */
 
 /* Go exclusive because of something that the engine does not understand. */
@@ -589,11 +586,11 @@ open_global_write(Tx *tx, PyObject *globals, PyObject *name)
     return u == NULL ? -1 : 0;
 }
 
-/* A read mark that nobody conflicts with remembers that all of it is logged. */
+/* Is all of it logged? It may be forgotten that it is: to log it twice does no harm. */
 static bool
 snapshot_taken(Tx *tx, PyObject *obj)
 {
-    return marked(tx, cell_of(obj, SNAPSHOT_TAKEN), MODE_SHARED);
+    return opened(tx, obj, OPENED_SNAPSHOT);
 }
 
 /* The transaction excludes others from changing the container. What stands for keys that
@@ -604,8 +601,10 @@ settle_keys(Tx *tx, PyObject *obj)
 {
     if (tx->n_placeholders > 0 && PyDict_Check(obj) && !snapshot_taken(tx, obj)) {
         int hidden = order_hide_placeholders(tx, obj);
-        if (hidden < 0 || (hidden && lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0))
+        if (hidden < 0)
             return -1;
+        if (hidden)
+            note_opened(tx, obj, OPENED_SNAPSHOT);
     }
     if (has_inserted(tx, cell_of(obj, WHOLE)))
         order_inserted_keys(tx, obj);
@@ -861,47 +860,18 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
 {
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    UndoKind undo;
-    PyObject *copy;
-    switch (kind) {
-    case KIND_LIST:
-        undo = UNDO_LIST_ALL;
-        copy = PyList_GetSlice(obj, 0, PyList_GET_SIZE(obj));
-        break;
-    case KIND_DICT:
-        undo = UNDO_DICT_ALL;
-        copy = PyDict_New();
-        if (copy != NULL && PyDict_Update(copy, obj) < 0)
-            Py_CLEAR(copy);
-        break;
-    case KIND_SET:
-        undo = UNDO_SET_ALL;
-        copy = PySet_New(obj);
-        break;
-    case KIND_ARRAY:
-        undo = UNDO_ARRAY;
-        copy = PySequence_List(obj);
-        break;
-    case KIND_BYTEARRAY:
-        undo = UNDO_BYTES;
-        copy = PyBytes_FromStringAndSize(PyByteArray_AS_STRING(obj), PyByteArray_GET_SIZE(obj));
-        break;
-    case KIND_ODICT:
-        undo = UNDO_SEQ_ALL;
-        copy = PyDict_New();
-        if (copy != NULL && PyDict_Update(copy, obj) < 0)
-            Py_CLEAR(copy);
-        break;
-    default:
-        undo = UNDO_SEQ_ALL;
-        copy = PySequence_List(obj);
-        break;
-    }
+    UndoKind undo = kind == KIND_LIST ? UNDO_LIST_ALL : kind == KIND_DICT ? UNDO_DICT_ALL
+        : kind == KIND_SET ? UNDO_SET_ALL : kind == KIND_ARRAY ? UNDO_ARRAY
+        : kind == KIND_BYTEARRAY ? UNDO_BYTES : UNDO_SEQ_ALL;
+    PyObject *copy = contents_of(obj, kind);
     if (copy == NULL)
         return -1;
     Undo *u = undo_push(tx, undo, obj, NULL, copy);
     Py_DECREF(copy);
-    return u == NULL ? -1 : lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
+    if (u == NULL)
+        return -1;
+    note_opened(tx, obj, OPENED_SNAPSHOT);
+    return 0;
 }
 
 /* The same for one that this transaction owns, to do with it what it likes. */
@@ -1062,7 +1032,7 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
     uint64_t bits;
     bool first;
     if (kind_of(tx, obj) != KIND_DICT || is_module_dict(obj) || embedding_values(obj) != NULL
-        || opened(tx, obj, OPENED_WRITE) || (PyDict_CheckExact(obj) && captured(tx, obj, OPENED_WRITE)))
+        || opened(tx, obj, OPENED_WRITE) || captured(tx, obj, OPENED_WRITE))
         return open_key_write(tx, obj, key, true);
     int h = hash_of(key, &bits);
     if (h <= 0)
@@ -1074,7 +1044,7 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
         return 0;
     /* It has read the whole, so that nobody else writes there; or it has made the dict, and that
      * has been forgotten since. Either way it may read the whole again without being asked. */
-    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED) || opened(tx, obj, OPENED_READ))
+    if (may_have_read(tx, cell_of(obj, WHOLE)) || opened(tx, obj, OPENED_READ))
         return log_contents(tx, obj, KIND_DICT);
     int done = order_delete_key(tx, obj, key, value);
     if (done == -2)
@@ -1170,13 +1140,7 @@ open_list_append(Tx *tx, PyObject *list)
 PyObject *
 c_base_method(PyObject *obj, PyObject *name)
 {
-    PyObject *mro = Py_TYPE(obj)->tp_mro;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
-        PyTypeObject *t = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
-        if (!is_python_class(t))
-            return PyObject_GetAttr((PyObject *)t, name);
-    }
-    return PyObject_GetAttr((PyObject *)Py_TYPE(obj), name);
+    return PyObject_GetAttr((PyObject *)c_base(Py_TYPE(obj)), name);
 }
 
 /* An interned method name for UNDO_METHOD. */
@@ -1232,17 +1196,20 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, deque))
         return 0;
-    Py_ssize_t n = PyObject_Size(deque);
+    PySequenceMethods *sequence = c_base(Py_TYPE(deque))->tp_as_sequence;
+    Py_ssize_t n = sequence->sq_length(deque);
     if (op == DEQUE_POP || op == DEQUE_POPLEFT) {
         if (n == 0)
             return 0;
-        PyObject *item = PySequence_GetItem(deque, op == DEQUE_POP ? n - 1 : 0);
+        PyObject *item = sequence->sq_item(deque, op == DEQUE_POP ? n - 1 : 0);
         if (item == NULL)
             return -1;
         int r = push_inverse(tx, deque, op == DEQUE_POP ? "append" : "appendleft", item);
         Py_DECREF(item);
         return r;
     }
+    if (is_python_class(Py_TYPE(deque)))
+        return log_all(tx, deque, KIND_DEQUE);  /* what it calls its maxlen may be anything */
     PyObject *maxlen = PyObject_GetAttrString(deque, "maxlen");
     if (maxlen == NULL)
         return -1;

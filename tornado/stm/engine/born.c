@@ -88,6 +88,7 @@ note_birth(Tx *tx, PyObject *obj)
     PyObject *ref = PyWeakref_NewRef(obj, NULL);
     if (ref == NULL) {
         PyErr_Clear();      /* it has no room for one */
+        note(tx, obj, OPENED_BORN, 1);
         return 0;
     }
     if (tx->born == NULL)
@@ -132,7 +133,7 @@ born_here(Tx *tx, PyObject *obj)
         if (((PyWeakReference *)PyList_GET_ITEM(tx->born, i))->wr_object == obj)
             return true;
     }
-    return false;
+    return opened(tx, obj, OPENED_BORN);    /* which may have been forgotten */
 }
 
 static int

@@ -192,6 +192,8 @@ enum {  /* what for; barriers on names have numbers of their own from OPENED_NAM
     OPENED_ITEMS,           /* the same, and looking an item up changes nothing */
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
     OPENED_APPEND,          /* items may be appended to the list */
+    OPENED_SNAPSHOT,        /* its contents are logged */
+    OPENED_BORN,            /* made in this transaction; has a finalizer, and no room for weak references */
     OPENED_NAMES,
 };
 
@@ -389,6 +391,7 @@ int lock_intent_write(Tx *tx, Cell c);
 int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
 bool has_inserted(Tx *tx, Cell container);
+bool may_have_read(Tx *tx, Cell container);
 void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
@@ -544,6 +547,7 @@ Kind classify(PyTypeObject *type);
 int types_register(PyTypeObject *type, int kind);
 void types_set_probe(PyTypeObject *python_class);
 bool is_python_class(PyTypeObject *type);
+PyTypeObject *c_base(PyTypeObject *type);
 
 static inline TypeEntry *
 type_entry(Tx *tx, PyTypeObject *t)
@@ -563,6 +567,8 @@ kind_of(Tx *tx, PyObject *obj)
 {
     return type_entry(tx, Py_TYPE(obj))->kind;
 }
+
+PyObject *contents_of(PyObject *obj, Kind kind);    /* in undo.c */
 
 #define MAX_DEPTH 100   /* of objects inside objects */
 

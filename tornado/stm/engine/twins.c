@@ -481,6 +481,52 @@ run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwna
     return PyObject_Vectorcall(original, args, n, kwnames);
 }
 
+/* ---- Imports ---------------------------------------------------------------------------------
+ * In C, because a module that warns while it is imported names the frame that called __import__. */
+
+/* Are the module and these attributes of it there, so that importing them changes nothing? */
+static bool
+is_imported(PyObject *name, PyObject *attributes)
+{
+    PyObject *module = PyUnicode_Check(name) ? PyImport_GetModule(name) : NULL;
+    bool there = module != NULL && PyModule_Check(module)
+        && (attributes == NULL || attributes == Py_None || PyTuple_CheckExact(attributes)
+            || PyList_CheckExact(attributes));
+    PyObject *each = NULL;
+    if (there && attributes != NULL && attributes != Py_None)
+        each = PySequence_Tuple(attributes);
+    for (Py_ssize_t i = 0; there && each != NULL && i < PyTuple_GET_SIZE(each); i++) {
+        PyObject *attribute = PyTuple_GET_ITEM(each, i);
+        there = PyUnicode_Check(attribute) && PyDict_Contains(PyModule_GetDict(module), attribute) == 1;
+    }
+    Py_XDECREF(each);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return there;
+}
+
+/* __import__(name, globals, locals, fromlist, level) */
+static PyObject *
+import_module(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    PyObject *attributes = n > 3 ? args[3] : NULL, *level = n > 4 ? args[4] : NULL;
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "fromlist") == 0)
+            attributes = args[n + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "level") == 0)
+            level = args[n + i];
+    }
+    if (tx != NULL && tx->open && attributes != NULL && open_whole_read(tx, attributes) < 0)
+        return NULL;
+    bool relative = level != NULL && !(PyLong_CheckExact(level) && PyLong_IsZero(level));
+    if (tx != NULL && tx->open && (n == 0 || relative || !is_imported(args[0], attributes))
+        && exclusive_for(tx, "an import", NULL) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
 /* ---- The table -------------------------------------------------------------------------------- */
 
 #define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL, NULL}
@@ -499,6 +545,7 @@ static PyMethodDef twins[] = {
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
     {"exec", _PyCFunction_CAST(run_code), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__import__", _PyCFunction_CAST(import_module), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
