@@ -1026,6 +1026,8 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
     if (f != NULL && is_finalizer((PyCodeObject *)args[0])
         && finalizer_begins(tx, PyStackRef_AsPyObjectBorrow(f->localsplus[0]), f) < 0)
         return NULL;
+    if (f != NULL && !PyStackRef_IsNull(f->f_funcobj) && callback_begins(tx, f))
+        return NULL;
     if (!tx->live)
         Py_RETURN_NONE;
     if (f != NULL && !PyStackRef_IsNull(f->f_funcobj)) {
@@ -1037,7 +1039,10 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
             && (((PyCodeObject *)PyFunction_GET_CODE(func))->co_flags & CO_STM_TRUSTED))
             Py_RETURN_NONE;
     }
-    if (exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname) < 0)
+    /* What an ended transaction sets off runs alone, every time. */
+    int r = tx->releasing ? become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit")
+        : exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname);
+    if (r < 0)
         return NULL;
     Py_RETURN_NONE;
 }

@@ -381,7 +381,12 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
             ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CALLED_LATER:
-        return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
+        if (a.n > 1 && PyCallable_Check(a.args[1])) {
+            note_callback(a.args[1]);
+            if (effect_as_callback(tx, a.args[1]) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
     case EFFECT_RUNS_CONTEXT:
@@ -536,8 +541,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
-        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1])
-            && effect_as_callback(tx, a.args[1]) != EFFECT_PURE)
+        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1]))
             *entry = &via[VIA_LATER];
         return apply(tx, e, cls, a);
     }
@@ -731,6 +735,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             const EffectEntry *type_entry = lookup(self);
             if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
                 *entry = &watched;
+            if (type_entry->effect == EFFECT_CALLED_LATER && a.n > 2 && PyCallable_Check(a.args[2]))
+                *entry = &via[VIA_LATER];
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))

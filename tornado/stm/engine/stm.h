@@ -193,7 +193,8 @@ enum {  /* what for; barriers on names have numbers of their own from OPENED_NAM
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
     OPENED_APPEND,          /* items may be appended to the list */
     OPENED_SNAPSHOT,        /* its contents are logged */
-    OPENED_BORN,            /* made in this transaction; has a finalizer, and no room for weak references */
+    OPENED_BORN,            /* made in this transaction: something with a finalizer that `born` cannot have,
+                               or a weak reference with a callback */
     OPENED_NAMES,
 };
 
@@ -258,7 +259,7 @@ typedef struct Tx {
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
-    PyObject *dying;                /* list of objects whose finalizers have been put off */
+    PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -514,6 +515,8 @@ void born_never_was(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
 int finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f);
+int callback_begins(Tx *tx, _PyInterpreterFrame *f);
+void note_callback(PyObject *callable);
 void let_die(Tx *tx);
 
 /* types.c */
