@@ -24,7 +24,7 @@ from tornado.stm import core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and never meet", allow_module_level=True)
 
-from meeting import ALONE, APART, CONFLICT, TIMEOUT, meet, run
+from meeting import ALONE, APART, CONFLICT, TIMEOUT, Meeting, meet, run
 from tornado.stm.instrument import trusted
 
 core.activate()
@@ -150,6 +150,34 @@ def thing():
     return (Thing(x=1, y=2),)
 
 
+def many():
+    """More attributes than an instance keeps inline."""
+    return (Thing(x=1, y=2, **{f"a{i}": i for i in range(40)}),)
+
+
+def look(o):
+    return vars(o)["x"]
+
+
+def grown():
+    """The same, made after somebody has looked at the attributes as a dict."""
+    o = Thing(x=1, y=2)
+    run(look, o)
+    for i in range(40):
+        setattr(o, f"a{i}", i)
+    return (o,)
+
+
+class Row(list):
+    """An instance without inline attributes."""
+
+
+def row():
+    o = Row()
+    o.x, o.y = 1, 2
+    return (o,)
+
+
 def table():
     return ({i: i for i in range(10)},)
 
@@ -178,7 +206,15 @@ SIDE_BY_SIDE = {
     "different attributes, counted": (thing, increment_x, set_y),
     "reading one and writing another": (thing, get_x, set_y),
     "the same attribute, read": (thing, get_x, get_x),
+    "different attributes of many": (many, set_x, set_y),
+    "different attributes of what has grown": (grown, set_x, set_y),
+    "an attribute, another by the dict": (thing, set_x, lambda o: operator.setitem(vars(o), "y", 5)),
+    "an attribute of what has grown, another by the dict": (grown, set_x, lambda o: operator.setitem(vars(o), "y", 5)),
+    "one deleted, another read": (thing, get_x, lambda o: delattr(o, "y")),
+    "one of many deleted, another read": (grown, get_x, lambda o: delattr(o, "y")),
+    "one deleted, another written": (thing, set_x, lambda o: delattr(o, "y")),
     "new attributes": (lambda: (Thing(),), set_x, set_y),
+    "new attributes of many": (grown, lambda o: setattr(o, "new", 1), lambda o: setattr(o, "newer", 1)),
     "different slots": (lambda: (Slotted(),), lambda o: setattr(o, "a", 1), lambda o: setattr(o, "b", 1)),
     "different properties": (lambda: (Measured(),), lambda o: setattr(o, "width", 1), lambda o: setattr(o, "height", 1)),
     "the same attribute of different objects": (lambda: (Thing(x=1), Thing(x=1)), set_x, lambda _, o: set_x(o)),
@@ -367,6 +403,13 @@ def test_what_c_code_reads_on_the_way_conflicts_with_changes(name):
 CONFLICTING = {
     "the same attribute written": (thing, set_x, set_x),
     "the same attribute read and written": (thing, get_x, set_x),
+    "all attributes read, a new one": (thing, lambda o: len(vars(o)), lambda o: setattr(o, "new", 1)),
+    "all of many attributes read, a new one": (grown, lambda o: list(vars(o)), lambda o: setattr(o, "new", 1)),
+    "all attributes read, one deleted": (thing, lambda o: list(vars(o)), lambda o: delattr(o, "y")),
+    "two attributes deleted": (thing, lambda o: delattr(o, "x"), lambda o: delattr(o, "y")),
+    "an absent attribute looked for, updated": (thing, lambda o: hasattr(o, "new"), lambda o: vars(o).update(new=1)),
+    "an absent attribute looked for, merged": (thing, lambda o: hasattr(o, "new"), lambda o: operator.ior(vars(o), {"new": 1})),
+    "an absent attribute of many looked for, updated": (grown, lambda o: hasattr(o, "new"), lambda o: vars(o).update(new=1)),
     "the same attribute counted": (thing, increment_x, increment_x),
     "the same new attribute": (lambda: (Thing(),), set_x, set_x),
     "the same slot": (lambda: (Slotted(),), lambda o: setattr(o, "a", 1), lambda o: o.a),
@@ -402,10 +445,6 @@ CONFLICTING = {
 @pytest.mark.parametrize("name", CONFLICTING)
 def test_conflict(name):
     assert meet(*CONFLICTING[name]) == CONFLICT
-
-
-def test_deleting_an_attribute_never_runs_beside_a_reader():
-    never_apart(thing, get_x, lambda o: delattr(o, "x"))
 
 
 def never_apart(make, first, second):
@@ -705,10 +744,11 @@ ATTRIBUTE_WRITERS = {
 }
 
 
+@pytest.mark.parametrize("make", [thing, many, grown, row])
 @pytest.mark.parametrize("writer", ATTRIBUTE_WRITERS)
 @pytest.mark.parametrize("reader", ATTRIBUTE_READERS)
-def test_every_way_to_an_attribute_conflicts(reader, writer):
-    never_apart(thing, ATTRIBUTE_READERS[reader], ATTRIBUTE_WRITERS[writer])
+def test_every_way_to_an_attribute_conflicts(reader, writer, make):
+    assert meet(make, ATTRIBUTE_READERS[reader], ATTRIBUTE_WRITERS[writer]) == CONFLICT
 
 
 class Guarded:
@@ -794,3 +834,29 @@ def test_a_transaction_that_keeps_losing_ends_all_the_same():
     for thread in threads:
         thread.join(60)
     assert d["n"] == 4 * 50 * 5
+
+
+def test_a_dict_that_becomes_the_globals_of_a_function():
+    def make():
+        namespace = {"x": 1}
+        return namespace, types.FunctionType((lambda: x).__code__, namespace)  # noqa: F821
+
+    assert Meeting(make, lambda namespace, f: operator.setitem(namespace, "x", 2), lambda namespace, f: f()).run() == CONFLICT
+
+
+def test_attributes_that_are_globals_of_a_function():
+    def make():
+        o = Thing(x=1)
+        return o, types.FunctionType((lambda: x).__code__, vars(o))  # noqa: F821
+
+    def read(o, f):
+        return f()
+
+    def write(o, f):
+        o.x += 1
+
+    o, f = make()
+    for _ in range(3):
+        run(write, o, f)
+        assert run(read, o, f) == o.x
+    assert meet(make, read, write) in (CONFLICT, ALONE, [ALONE, CONFLICT])

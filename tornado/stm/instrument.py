@@ -279,6 +279,12 @@ def module_rebinds(namespace):
     return known
 
 
+def see_globals(namespace):
+    """Have the engine know these globals, whoever has got hold of them."""
+    with _lock:
+        module_rebinds(namespace)
+
+
 def _codes_of_module(namespace):
     seen = set()
     todo = list(namespace.copy().values())
@@ -841,7 +847,7 @@ def activate():
             return
         _active = True
         main_thread = threading.main_thread().ident
-        _engine.configure(instrument, sys.monitoring.DISABLE, _PythonClass, main_thread)
+        _engine.configure(instrument, see_globals, sys.monitoring.DISABLE, _PythonClass, main_thread)
         for name, module in list(sys.modules.items()):
             if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
                 _trust_module(module)

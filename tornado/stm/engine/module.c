@@ -72,11 +72,13 @@ static PyObject *
 configure(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *instrument, *disable;
+    PyObject *instrument, *register_globals, *disable;
     PyTypeObject *probe;
-    if (!PyArg_ParseTuple(args, "OOO!k", &instrument, &disable, &PyType_Type, &probe, &stm_main_thread))
+    if (!PyArg_ParseTuple(args, "OOOO!k", &instrument, &register_globals, &disable, &PyType_Type, &probe,
+                          &stm_main_thread))
         return NULL;
     Py_XSETREF(stm_instrument, Py_NewRef(instrument));
+    Py_XSETREF(stm_register_module, Py_NewRef(register_globals));
     Py_XSETREF(stm_disable, Py_NewRef(disable));
     types_set_probe(probe);
     Py_RETURN_NONE;
@@ -588,7 +590,7 @@ static PyMethodDef methods[] = {
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"configure", configure, METH_VARARGS,
-     DOC("configure(instrument, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
+     DOC("configure(instrument, register_globals, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
     {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand): a callable for bytecode")},
     {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
      DOC("sys.monitoring callback for code that starts or resumes")},
@@ -656,7 +658,8 @@ static PyMethodDef methods[] = {
 static int
 engine_exec(PyObject *module)
 {
-    if (orec_init() < 0 || born_init() < 0 || module_dicts_init() < 0 || calls_init() < 0 || functions_init() < 0)
+    if (orec_init() < 0 || born_init() < 0 || access_init() < 0 || namespaces_init() < 0 || calls_init() < 0
+        || functions_init() < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
     if (wrapper == NULL)
