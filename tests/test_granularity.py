@@ -860,3 +860,19 @@ def test_attributes_that_are_globals_of_a_function():
         run(write, o, f)
         assert run(read, o, f) == o.x
     assert meet(make, read, write) in (CONFLICT, ALONE, [ALONE, CONFLICT])
+
+
+def test_looking_at_all_variables_conflicts_with_rebinding_one():
+    def make():
+        x = 1
+
+        def rebind(*_):
+            nonlocal x
+            x += 1
+
+        def look(*_):
+            return locals(), lambda: x
+
+        return rebind, look
+
+    assert meet(make, call(0), lambda rebind, look: look()) == CONFLICT

@@ -43,8 +43,6 @@ FEATURES = {}
 #: features that run alone, and why
 ALONE = {
     "instance_dict_replaced": "attributes that others have open would be those of another dict",
-    "assertions": "pytest calls locals() in their place",
-    "local_namespaces": "locals() looks at closure variables",
     "cell_contents": "closure variables are known by name, not by cell, to the instrumenter",
     "template_strings": "the library that reads bytecode does not know conversions in them",
     "exception_groups": "the effect of split is not declared",

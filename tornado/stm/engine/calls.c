@@ -367,6 +367,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
     PyObject *receiver = a.n ? a.args[0] : NULL;
     switch (e->effect) {
+    case EFFECT_GETS_LOCALS:
+        return open_locals(tx);
     case EFFECT_PURE:
     case EFFECT_TWIN:
         return check_doomed(tx);
@@ -422,6 +424,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     default:
         break;
     }
+    if (receiver == NULL && (e->effect == EFFECT_GETS_DICT || e->effect == EFFECT_ATTRIBUTES))
+        return open_locals(tx);
     if (receiver == NULL)
         return 0;       /* the call itself will complain */
     PyObject *second = a.n > 1 ? a.args[1] : NULL;

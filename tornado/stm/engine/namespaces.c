@@ -211,6 +211,29 @@ see_globals(Tx *tx, PyObject *globals)
     return r == NULL ? -1 : 0;
 }
 
+/* locals(), or anything else that looks at all variables where it is called: those of a function,
+ * closure variables among them; or the names of a module or class. */
+int
+open_locals(Tx *tx)
+{
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    PyCodeObject *code = _PyFrame_GetCode(f);
+    if (!(code->co_flags & CO_OPTIMIZED)) {
+        PyObject *names = f->f_locals;
+        if (names == NULL || (names == f->f_globals && see_globals(tx, names) < 0))
+            return names == NULL ? check_doomed(tx) : -1;
+        return open_whole_read(tx, names);
+    }
+    for (int i = 0; i < code->co_nlocalsplus; i++) {
+        if (PyStackRef_IsNull(f->localsplus[i]))
+            continue;
+        PyObject *local = PyStackRef_AsPyObjectBorrow(f->localsplus[i]);
+        if (PyCell_Check(local) && open_cell_read(tx, local) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
+}
+
 /* ---- Instances ------------------------------------------------------------------------ */
 
 /* The base of a dict that is watched, or a view of values; NULL for one like any other. */

@@ -603,6 +603,7 @@ int register_module_globals(PyObject *globals, PyObject *rebound);
 PyObject *globals_rebound(PyObject *globals);
 int open_as_globals(Tx *tx, PyObject *dict);
 int see_globals(Tx *tx, PyObject *globals);
+int open_locals(Tx *tx);
 const void *namespace_base(PyObject *dict);
 
 static inline bool
@@ -674,6 +675,7 @@ typedef enum {
     EFFECT_DEQUE_POP,
     EFFECT_DEQUE_POPLEFT,
     EFFECT_GETS_DICT,
+    EFFECT_GETS_LOCALS,
     EFFECT_ATTRIBUTES,
     EFFECT_GETS_ATTR,
     EFFECT_SETS_ATTR,
