@@ -248,6 +248,9 @@ SIDE_BY_SIDE = {
     "different closure variables": (closures, call(0), call(1)),
     "a closure variable, read": (closures, call(2), call(2)),
     "different globals": (tuple, set_global_a, set_global_b),
+    "text that reads another key, evaluated": (table, lambda d: eval("d[1] + 1"), put(2)),
+    "text executed with names of its own": (table, lambda d: exec("x = d[1]"), put(2)),
+    "text that reads another global, evaluated": (tuple, lambda: eval("global_b"), set_global_a),
     "a global, read": (tuple, get_global_a, get_global_a),
     "a method that reads nothing": (thing, lambda o: type(o), set_x),
     "identity and type": (items, lambda xs: (id(xs), xs is None, isinstance(xs, list)), lambda xs: xs.append(1)),
@@ -432,6 +435,9 @@ CONFLICTING = {
     "the same element": (numbers, lambda s: s.add("a"), lambda s: s.add("a")),
     "an absent element looked for": (numbers, lambda s: "a" in s, lambda s: s.add("a")),
     "an element discarded": (numbers, lambda s: 1 in s, lambda s: s.discard(1)),
+    "text that reads a key, evaluated": (table, lambda d: eval("d[1]"), put(1)),
+    "text that sets a key, executed": (table, lambda d: exec("d[1] = 2"), get(1)),
+    "text that reads a global, evaluated": (tuple, lambda: eval("global_a"), set_global_a),
     "the same list appended to": (items, lambda xs: xs.append(1), lambda xs: xs.append(2)),
     "the same deque": (lambda: (deque([1, 2]),), lambda d: d.append(1), lambda d: d.popleft()),
     "the same closure variable": (closures, call(0), call(0)),
@@ -876,3 +882,22 @@ def test_looking_at_all_variables_conflicts_with_rebinding_one():
         return rebind, look
 
     assert meet(make, call(0), lambda rebind, look: look()) == CONFLICT
+
+
+@pytest.mark.parametrize("look", [get("a"), len, lambda d: eval("a", d)])
+def test_text_executed_in_a_namespace(look):
+    never_apart(words, lambda d: exec("a = 2", d), look)
+
+
+@pytest.mark.parametrize("change", [put("x"), lambda d: d.update(x=2), lambda d: d.clear() or d.update(x=2), lambda d: exec("x = 2", d)])
+@pytest.mark.parametrize("first", [put("y"), put("x", 0), len, list, lambda d: None])
+def test_a_dict_used_before_it_becomes_globals_of_a_function(first, change):
+    def make():
+        namespace = {"x": 1}
+        return namespace, types.FunctionType((lambda: x).__code__, namespace)  # noqa: F821
+
+    def use_and_call(namespace, f):
+        first(namespace)
+        return f()
+
+    never_apart(make, use_and_call, lambda namespace, f: change(namespace))

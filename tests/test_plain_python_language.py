@@ -27,6 +27,7 @@ import weakref
 from collections import Counter
 
 import pytest
+from tornado import template
 
 from tornado.stm import core
 
@@ -56,12 +57,10 @@ ALONE = {
     "dataclasses_made_at_run_time": "classes are changed exclusively",
     "named_tuples": "evaluates text",
     "generic_classes": "type variables are not declared",
-    "exec_of_text": "text is executed",
-    "exec_with_locals": "text is executed",
-    "exec_in_a_function": "text is executed",
-    "exec_that_fails": "text is executed",
-    "eval_of_text": "text is evaluated",
-    "compiled_code": "code is evaluated",
+    "exec_of_text": "run again, it assigns to globals that no function rebinds",
+    "exec_in_attributes": "the globals of code are the attributes of an object",
+    "exec_of_unusual_things": "what is no text, or not in a dict, is left to the interpreter",
+    "compiled_code": "run again, it assigns to globals that no function rebinds",
 }
 
 
@@ -1971,6 +1970,73 @@ def compiled_code(d):
 def exec_that_fails(d):
     d["x"] += 1
     exec("d['x'] += 1\nraise ValueError(d['x'])", {"d": d})
+
+
+@feature(list)
+def exec_binds_names_of_its_own(seen):
+    a = 1
+    exec("b = a + 1\ndef f(): return a")
+    try:
+        exec("c = b")
+    except NameError as e:
+        seen.append(str(e))
+    names = sorted(locals()), sorted(vars())
+    exec("a = 7; del seen")
+    inner = (lambda: [eval("a"), sorted(locals())])()
+    return names, a, inner, eval("[a, sorted(locals())]"), sorted(locals()), len(seen)
+
+
+@feature(lambda: {"made": 0})
+def exec_of_functions_that_rebind_globals(d):
+    namespace = {"n": d["made"]}
+    exec("def count():\n    global n\n    n += 1\n    return n\ndef clear():\n    global n\n    del n", namespace)
+    d["made"] = namespace["count"]() + namespace["count"]()
+    namespace["clear"]()
+    return "n" in namespace, d["made"]
+
+
+@feature(list)
+def exec_with_builtins_of_its_own(seen):
+    bare, own = {"__builtins__": {}}, {"__builtins__": {"len": lambda xs: "long", "range": seen.append}}
+    for text in ("len([])", "range(3)", "print()"):
+        for namespace in (bare, own):
+            try:
+                seen.append(eval(text, namespace))
+            except NameError as e:
+                seen.append(str(e))
+    return seen[-6:]
+
+
+@feature(lambda: {"template": template.Template("{% for x in xs %}<{{ x }}>{% end %}{{ len(xs) }}", autoescape=None), "xs": []})
+def templates(d):
+    d["xs"].append("a")
+    return d["template"].generate(xs=d["xs"]), len(d["xs"])
+
+
+@feature(lambda: Thing(x=1))
+def exec_in_attributes(o):
+    exec("x += 1", vars(o))
+    del o.__builtins__
+    o.x += 1
+    return eval("x", {}, vars(o)), o.x
+
+
+@feature(list)
+def exec_of_unusual_things(seen):
+    def free():
+        return seen
+
+    given = [
+        ("1 +",), (b"1",), ("1\0",), ("\t 1",), (" 1",), (free.__code__,), (None,), (1, 2), ("x", [], {}), ("x", {}, types.MappingProxyType({"x": 1})),
+        ("x", {"x": 2}, collections.ChainMap({"x": 3})), ("x", collections.UserDict(x=1)), ("x", None, {"x": 4}), ("y", {"x": 5}), ("yield",),
+    ]
+    for run in (eval, exec):
+        for arguments in given:
+            try:
+                seen.append((run.__name__, run(*arguments)))
+            except Exception as e:
+                seen.append((run.__name__, type(e).__name__, str(e)))
+    return eval("x", globals={"x": 6}), eval("x", {}, locals={"x": 7}), eval("1", None, None), len(seen)
 
 
 # ---- Finalizers ----------------------------------------------------------------------------------------------------------------

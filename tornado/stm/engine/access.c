@@ -621,8 +621,8 @@ open_global_read(Tx *tx, PyObject *globals, PyObject *name)
 static int
 open_global_change(Tx *tx, PyObject *globals, PyObject *name, bool del)
 {
-    if (snapshot_taken(tx, globals) || captured(tx, globals, OPENED_WRITE))
-        return check_doomed(tx);    /* owned since before anybody could know them as globals */
+    if (captured(tx, globals, OPENED_WRITE))
+        return check_doomed(tx);
     PyObject *rebound = globals_rebound(globals);
     bool barriers = rebound != Py_None && PyUnicode_CheckExact(name)
         && PySequence_Contains(rebound, name) == 1;

@@ -10,7 +10,8 @@
  * barriers wherever functions of the module use them, and all others are only
  * changed exclusively.  A dict becomes a module's when a transaction sees it as that for
  * the first time.  Others may have used it as any dict before: the transaction owns all
- * of it first, and who has waited for that asks again what it is.
+ * of it first, and who has waited for that asks again what it is.  One that the transaction
+ * has made itself it may go on to change as it likes.
  *
  * Instance.  Where the values of the attributes lie in the instance, their
  * address is the base.  The dict of such an instance is a view of them, until it gets storage
@@ -183,16 +184,21 @@ globals_rebound(PyObject *globals)
     return rebound ? rebound : Py_NewRef(Py_None);
 }
 
-/* The dict is about to become a module's. */
+/* The dict is about to become a module's. From then on others read names there without asking:
+ * the transaction must not have changed any, nor have looked at all of them as in any dict. */
 int
 open_as_globals(Tx *tx, PyObject *dict)
 {
+    Cell whole = cell_of(dict, WHOLE);
     bool first;
-    if (LIKELY(is_module_dict(dict)) || !tx->open)
+    if (LIKELY(is_module_dict(dict)) || !tx->open || opened(tx, dict, OPENED_CAPTURED))
         return 0;
     if (namespace_of(dict) != NULL)
         return exclusive_for(tx, "a function whose globals are attributes", NULL);
-    return lock_exclusive(tx, cell_of(dict, WHOLE), &first);
+    bool used = marked(tx, whole, MODE_SHARED) || has_inserted(tx, whole);
+    if (lock_exclusive(tx, whole, &first) < 0)
+        return -1;
+    return used || !first ? exclusive_for(tx, "a function whose globals have just been changed", NULL) : 0;
 }
 
 /* Somebody gets hold of the globals of a module of which no function may have run in a
