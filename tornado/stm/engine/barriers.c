@@ -619,7 +619,7 @@ OPERATOR_BARRIER(binary)
         if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, b) : open_iter(tx, b)) < 0)
             return -1;
         return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, a)
-                                                       : open_whole_write(tx, a);
+            : open_merge(tx, a, b);
     }
     return open_operand(tx, a, ka) < 0 ? -1 : open_operand(tx, b, kb);
 }

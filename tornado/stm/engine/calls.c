@@ -193,6 +193,8 @@ ensure_instrumented(Tx *tx, PyObject *func)
     PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
     if (LIKELY(code->co_flags & CO_STM_ANY))
         return check_doomed(tx);
+    if (open_as_globals(tx, PyFunction_GET_GLOBALS(func)) < 0)
+        return -1;
     tx_pause(tx);
     PyObject *r = PyObject_CallOneArg(stm_instrument, func);
     tx_resume(tx);
@@ -322,6 +324,8 @@ before_init(Tx *tx, Args a)
         return 0;
     if (kind == KIND_DEQUE)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
+    if (kind == KIND_DICT && namespace_of(a.args[0]) != NULL)
+        return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (open_whole_write(tx, a.args[0]) < 0)
         return -1;
     return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
@@ -363,6 +367,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
     PyObject *receiver = a.n ? a.args[0] : NULL;
     switch (e->effect) {
+    case EFFECT_GETS_LOCALS:
+        return open_locals(tx);
     case EFFECT_PURE:
     case EFFECT_TWIN:
         return check_doomed(tx);
@@ -423,6 +429,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     default:
         break;
     }
+    if (receiver == NULL && (e->effect == EFFECT_GETS_DICT || e->effect == EFFECT_ATTRIBUTES))
+        return open_locals(tx);
     if (receiver == NULL)
         return 0;       /* the call itself will complain */
     PyObject *second = a.n > 1 ? a.args[1] : NULL;
@@ -446,11 +454,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return done < 0 ? -1 : 0;
     }
     case EFFECT_MUTATES:
-        if (open_whole_write(tx, receiver) < 0)
+        if ((second == NULL ? open_whole_write(tx, receiver) : open_merge(tx, receiver, second)) < 0)
             return -1;
         return open_args(tx, a, 1, open_iter);
     case EFFECT_MUTATES_DEEP:
-        if (open_whole_write(tx, receiver) < 0)
+        if ((second == NULL ? open_whole_write(tx, receiver) : open_merge(tx, receiver, second)) < 0)
             return -1;
         return open_args(tx, a, 0, open_deep);
     case EFFECT_MUTATES_SECOND:

@@ -11,6 +11,7 @@
  *   born.c         what an aborted attempt has made must die unnoticed
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
+ *   namespaces.c   dicts whose keys are names: globals, attributes
  *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
  *   deep.c         the same for all that C code may read from an object on
@@ -106,6 +107,7 @@ typedef enum {
     UNDO_ATTR,          /* obj.key = old (or delete) */
     UNDO_DICT_SET,      /* dict[key] = old (or delete: the key was inserted) */
     UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is where that was */
+    UNDO_NAME_DEL,      /* put the name back as the n-th of the namespace */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
     UNDO_SET_DEL,       /* add key */
@@ -525,6 +527,8 @@ int order_restore_place(Tx *tx, Undo *u);
 void order_drop_placeholders(Tx *tx);
 int order_hide_placeholders(Tx *tx, PyObject *dict);
 int order_restore_all(Tx *tx, Undo *u);
+int order_restore_name(Tx *tx, Undo *u);
+const void *order_place(PyObject *dict);
 void order_inserted_keys(Tx *tx, const void *place);
 
 /* dictkeys.c */
@@ -533,6 +537,8 @@ int dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **a
 int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value);
 int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
 bool dict_exchange(PyObject *dict, PyObject *copy);
+Py_ssize_t dict_rank(PyObject *dict, PyObject *key);
+int dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t rank);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);
@@ -632,6 +638,32 @@ extern PyObject *stm_unordered;
 void structure_swap(PyObject *obj, void *copy);
 void structure_forget(Undo *u);
 
+/* namespaces.c */
+extern int stm_module_watcher, stm_instance_watcher;
+extern PyObject *stm_register_module;
+int namespaces_init(void);
+int register_module_globals(PyObject *globals, PyObject *rebound);
+PyObject *globals_rebound(PyObject *globals);
+int open_as_globals(Tx *tx, PyObject *dict);
+int see_globals(Tx *tx, PyObject *globals);
+int open_locals(Tx *tx);
+const void *namespace_base(PyObject *dict);
+
+static inline bool
+is_module_dict(PyObject *dict)
+{
+    return ((PyDictObject *)dict)->_ma_watcher_tag >> stm_module_watcher & 1;
+}
+
+/* What the names in this dict are known by, or NULL: it is a dict like any other. */
+static inline const void *
+namespace_of(PyObject *dict)
+{
+    PyDictObject *d = (PyDictObject *)dict;
+    uint64_t watched = 1ull << stm_module_watcher | 1ull << stm_instance_watcher;
+    return LIKELY(d->ma_values == NULL && !(d->_ma_watcher_tag & watched)) ? NULL : namespace_base(dict);
+}
+
 /* access.c */
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
@@ -643,6 +675,7 @@ int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 int open_whole_write(Tx *tx, PyObject *obj);
+int open_merge(Tx *tx, PyObject *obj, PyObject *other);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 int open_deque_op(Tx *tx, PyObject *deque, int op);
@@ -657,9 +690,7 @@ int open_exception_group(Tx *tx, PyObject *exception, int depth);
 int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
 int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
 int exclusive_for(Tx *tx, const char *what, PyObject *obj);
-int module_dicts_init(void);
-int register_module_globals(PyObject *globals, PyObject *rebound);
-PyObject *globals_rebound(PyObject *globals);
+int access_init(void);
 
 enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
 
@@ -687,6 +718,7 @@ typedef enum {
     EFFECT_DEQUE_POP,
     EFFECT_DEQUE_POPLEFT,
     EFFECT_GETS_DICT,
+    EFFECT_GETS_LOCALS,
     EFFECT_ATTRIBUTES,
     EFFECT_GETS_ATTR,
     EFFECT_SETS_ATTR,

@@ -210,6 +210,8 @@ undo_one(Tx *tx, Undo *u)
         return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
     case UNDO_DICT_DEL:
         return order_restore_place(tx, u);
+    case UNDO_NAME_DEL:
+        return order_restore_name(tx, u);
     case UNDO_DICT_ALL:
         return order_restore_all(tx, u);
     case UNDO_SET_ADD:
