@@ -363,6 +363,30 @@ def test_a_weak_value_that_another_thread_drops_makes_no_transaction_run_alone()
     assert seen == [(False, 1)] and dict(values) == {}
 
 
+def test_a_generator_of_the_project_itself_is_closed_where_it_is_dropped():
+    """It may have a lock in its hand."""
+
+    @trusted
+    def holding():
+        held.append(True)
+        try:
+            yield
+        finally:
+            held.clear()
+
+    @trusted
+    def step():
+        generator = holding()
+        next(generator)
+        del generator
+        return len(held)
+
+    held = []
+    run(int)
+    assert run(step) == 0
+    assert step() == 0
+
+
 @pytest.mark.parametrize("call", [lambda f, x: f(x), lambda f, x: list(map(f, [x]))[0]])
 def test_a_callback_that_the_program_calls_gives_its_result(call):
     def callback(reference):

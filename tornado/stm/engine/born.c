@@ -216,7 +216,9 @@ static void
 generator_finalizer(PyObject *gen)
 {
     Tx *tx = stm_self;
-    if (tx != NULL && ((PyGenObject *)gen)->gi_frame_state < FRAME_COMPLETED && !stm_barriers_off
+    PyGenObject *g = (PyGenObject *)gen;
+    if (tx != NULL && g->gi_frame_state < FRAME_COMPLETED && !stm_barriers_off
+        && !(_PyFrame_GetCode(&g->gi_iframe)->co_flags & CO_STM_TRUSTED)
         && !is_right_place(tx, generator_born_here(tx, gen), PyThreadState_Get()->current_frame)) {
         PyObject *exception = PyErr_GetRaisedException();
         int r = put_off(tx, gen);
@@ -302,7 +304,8 @@ void
 note_callback(PyObject *callable)
 {
     PyObject *func = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
-    if (PyFunction_Check(func) && ((PyFunctionObject *)func)->vectorcall != callback_vectorcall) {
+    if (PyFunction_Check(func) && !(((PyCodeObject *)PyFunction_GET_CODE(func))->co_flags & CO_STM_TRUSTED)
+        && ((PyFunctionObject *)func)->vectorcall != callback_vectorcall) {
         call_function = ((PyFunctionObject *)func)->vectorcall;
         PyFunction_SetVectorcall((PyFunctionObject *)func, callback_vectorcall);
     }
