@@ -793,6 +793,9 @@ exclusive_for(Tx *tx, const char *what, PyObject *o)
     return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE, what);
 }
 
+/* In namespaces.c: no dict is watched. */
+int stm_module_watcher, stm_instance_watcher = 1;
+
 /* In the engine: born.c, for objects with finalizers; here there are none. */
 void
 born_never_was(Tx *tx)
