@@ -459,3 +459,35 @@ def test_segment_limit(threads):
     assert limit == (threads if core.PARALLEL else 1)
     transaction.set_threads(None)
     assert transaction.getsegmentlimit() >= 1
+
+
+def test_all_threads_take_part_again_after_a_time_of_conflicts():
+    """Where transactions only wait for each other, few threads run them; who comes later must not wait for that."""
+    count, threads = 20_000, 4
+
+    class Counter:
+        value = 0
+
+    counter = Counter()
+    met = []
+
+    def increment():
+        counter.value += 1
+
+    @trusted
+    def meet():
+        met.append(threading.get_ident())
+        give_up = time.monotonic() + 30
+        while len(met) < threads:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+    transaction.set_threads(threads)
+    queue = transaction.TransactionQueue()
+    for _ in range(count):
+        queue.add(increment)
+    for _ in range(threads):
+        queue.add(meet)
+    queue.run()
+    assert counter.value == count
+    assert len(set(met)) == threads
