@@ -850,3 +850,19 @@ def test_what_has_no_room_for_weak_references_is_finalized_in_the_transaction_th
         return list(finalized)
 
     assert run(step) == [1]
+
+
+def test_a_factory_that_looks_its_own_key_up():
+    def step():
+        calls = []
+
+        def factory():
+            calls.append(1)
+            if len(calls) == 1:
+                return d["key"] and "outer"
+            return "inner"
+
+        d = collections.defaultdict(factory)
+        return d["key"], dict(d)
+
+    assert run(step) == step() == ("inner", {"key": "inner"})

@@ -859,9 +859,9 @@ open_item_read(Tx *tx, PyObject *obj, PyObject *key)
     PyObject *value = stm_call(factory, NULL, 0, NULL);
     Py_DECREF(factory);
     int r = value == NULL || (tx->open && open_key_write(tx, obj, key, false) < 0) ? -1
-        : PyObject_SetItem(obj, key, value);
+        : PyDict_SetDefaultRef(obj, key, value, NULL);   /* the factory may have put one there */
     Py_XDECREF(value);
-    return r;
+    return r < 0 ? -1 : 0;
 }
 
 /* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
