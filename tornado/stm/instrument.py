@@ -685,12 +685,9 @@ class _Rewriter:
             return None
         return "unknown", name
 
-    def emit_barrier(self, kind, operand, location):
-        self.out.append(_Barrier(kind, operand, location))
-
     def handles_exceptions(self):
         """Has this generator handlers besides the one around all of it, which turns StopIteration into an error?"""
-        return sum(isinstance(item, TryBegin) for item in self.bytecode) > 1
+        return len({item.target for item in self.bytecode if isinstance(item, TryBegin)}) > 1
 
     def has_self(self, name):
         """Is this a method of this name whose first argument is an ordinary variable?"""
@@ -720,12 +717,13 @@ class _Rewriter:
         )
         if barriers:
             numbers = [barriers[item.barrier()] for item in beginning + body if _is_numbered(item)]
-            code = code.replace(co_code=_with_numbers(code.co_code, numbers))
+            consts = (*code.co_consts, barrier_table(tuple(barriers)))  # where generators find it
+            code = code.replace(co_code=_with_numbers(code.co_code, numbers), co_consts=consts)
         return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
 
     def numbered(self, items):
         """{barrier: its number in the function's table}; empty if the function is to have none."""
-        has_namespace = self.suspends or not self.code.co_flags & inspect.CO_OPTIMIZED
+        has_namespace = not self.code.co_flags & inspect.CO_OPTIMIZED
         places = [item for item in items if _is_numbered(item)]
         if has_namespace or len(places) < FEWEST_IN_TABLE:
             return {}
@@ -804,11 +802,11 @@ class _Rewriter:
                 self.stack.append(None)
                 continue
             if item.name == "RETURN_GENERATOR":
-                self.emit_barrier("born", self.handles_exceptions(), item.location)
+                self.out.append(_Barrier("born", self.handles_exceptions(), item.location, begins=True))
             known = self.known(1)
             chosen = self.choose(i, item)
             if chosen is not None:
-                self.emit_barrier(*chosen, item.location)
+                self.out.append(_Barrier(*chosen, item.location))
                 if chosen[0] in ("attr_read", "attr_write") and isinstance(known, tuple):
                     fact = chosen[0], known[1], chosen[1]
                     self.opens[fact] = self.opens.get(fact, 0) + 1
@@ -819,11 +817,11 @@ class _Rewriter:
                 self.out.append(item)
             if item.name == "PUSH_EXC_INFO":
                 # A doomed transaction gets past no handler.
-                self.emit_barrier("handler", None, item.location)
+                self.out.append(_Barrier("handler", None, item.location))
             elif item.name == "GET_ITER" and self.suspends:
-                self.emit_barrier("got_iterator", None, item.location)
+                self.out.append(_Barrier("got_iterator", None, item.location))
             elif item.name in DISPLAYS:
-                self.emit_barrier("made", None, item.location)
+                self.out.append(_Barrier("made", None, item.location))
             elif item.name == "RESUME" and i + 1 == end and self.has_self("__init__"):
                 self.out.append(_Barrier("constructed", None, item.location, begins=True))
             elif item.name == "RESUME" and i + 1 == end and self.has_self("__del__"):

@@ -9,9 +9,9 @@
  * The first is the shortest way there is from bytecode to C: the instruction looks a key up in
  * the namespace of its frame and drops what it finds.  A function's frame has no namespace of
  * its own, so that one gets a table of the function's barriers in that place when it begins
- * (`table_begin`); the argument of the instruction, which the interpreter does not use, tells
+ * (`table_begin`; a generator also by way of `born`); the argument of the instruction, which the interpreter does not use, tells
  * which barrier.  The second way is an object whose negation does the work: in code that has
- * a namespace, or can suspend, or has too few barriers for a table to be worth it.
+ * a namespace, or has too few barriers for a table to be worth it.
  *
  * A barrier looks at the instruction's operands where they lie, on the caller's value
  * stack, and at the instruction's own argument behind it.  So nothing is copied, no
@@ -21,6 +21,7 @@
 
 #include "internal/pycore_code.h"
 #include "internal/pycore_opcode_utils.h"
+#include "internal/pycore_dict.h"
 #include "opcode.h"
 
 int stm_barriers_off;
@@ -217,14 +218,19 @@ opened_before(Barrier *b, Tx *tx, SITE)
 
 /* Before RETURN_GENERATOR: tells the generator that this will make from older ones. The
  * frame of a function has no use of its f_locals. The operand: can it handle exceptions? */
-BARRIER(born)
+static PyObject *
+born(Barrier *b, Tx *tx, SITE)
 {
-    PyObject **birth = &tx->births[name_operand == Py_True];
+    (void)top;
+    (void)next;
+    if (!tx->open)
+        return Py_None;
+    PyObject **birth = &tx->births[b->operand == Py_True];
     if (*birth == NULL && (*birth = new_birth()) == NULL)
-        return -1;
-    if (s.frame->f_locals == NULL)
-        s.frame->f_locals = Py_NewRef(*birth);
-    return 0;
+        return NULL;
+    if (frame->f_locals == b->table)
+        frame->f_locals = Py_NewRef(*birth);
+    return Py_None;
 }
 
 /* After the display of a list, dict or set. */
@@ -445,8 +451,11 @@ BARRIER(get_iterator)
 BARRIER(got_iterator)
 {
     UNUSED_NAME;
-    if (tx->new_iterator)
+    if (tx->new_iterator) {
+        /* What it goes over has been opened, too. */
         note_captured(tx, operand(s, 1));
+        note(tx, operand(s, 1), OPENED_READ, 1);
+    }
     tx->new_iterator = false;
     return 0;
 }
@@ -469,7 +478,37 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
     static int name##_work(Tx *tx, Site s)
 
 QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
-QUICK_BARRIER(iterate, 1, OPENED_READ, &PyTuple_Type) { return open_iter(tx, operand(s, 1)); }
+
+/* A generator made in this transaction that handles no exceptions, or a view of such a dict. */
+static inline bool
+own_iterable(Tx *tx, PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    if (t == &PyGen_Type) {
+        PyGenObject *g = (PyGenObject *)o;
+        return (g->gi_frame_state == FRAME_CREATED || g->gi_frame_state == FRAME_SUSPENDED)
+            && tx->births[0] != NULL && g->gi_iframe.f_locals == tx->births[0];
+    }
+    return (t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
+        && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict);
+}
+
+static int
+iterate_work(Tx *tx, PyObject *o)
+{
+    return own_iterable(tx, o) ? check_doomed(tx) : open_iter(tx, o);
+}
+
+static PyObject *
+iterate(Barrier *Py_UNUSED(b), Tx *tx, SITE)
+{
+    if (!tx->open)
+        return Py_None;
+    PyObject *o = operand(THE_SITE, 1);
+    if (LIKELY(Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o) || opened(tx, o, OPENED_READ)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return UNLIKELY(iterate_work(tx, o) < 0) ? failed(tx) : Py_None;
+}
 
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
@@ -776,6 +815,10 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         return 1;
     PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
     switch (effect) {
+    case EFFECT_LIST_EXTEND:
+        return n != 1 ? 1 : open_list_append(tx, receiver) < 0 ? -1 : iterate_work(tx, first);
+    case EFFECT_MUTATES:
+        return n == 0 ? open_whole_write(tx, receiver) : 1;
     case EFFECT_LIST_APPEND:
         return n == 1 ? open_list_append(tx, receiver) : 1;
     case EFFECT_LIST_POP:
@@ -1096,6 +1139,20 @@ table_store(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(key), PyObject *Py_UN
     tx->key_error = NULL;
     return -1;
 }
+
+/* The same in a generator that was made in a transaction: its frame refers to that one's birth, and
+ * its code has the table as the last constant. */
+static PyObject *
+birth_enter(PyObject *Py_UNUSED(self), PyObject *key)
+{
+    Tx *tx = stm_self;
+    if (UNLIKELY(tx == NULL || !tx->live))
+        return Py_None;
+    PyObject *consts = _PyFrame_GetCode(tx->tstate->current_frame)->co_consts;
+    return table_enter(PyTuple_GET_ITEM(consts, PyTuple_GET_SIZE(consts) - 1), key);
+}
+
+PyMappingMethods birth_as_mapping = {.mp_subscript = birth_enter, .mp_ass_subscript = table_store};
 
 static PyObject *
 table_begin(PyObject *self)

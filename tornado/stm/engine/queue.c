@@ -374,6 +374,11 @@ static PyMethodDef queue_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef queue_members[] = {
+    {"_width", Py_T_INT, offsetof(Queue, width), Py_READONLY, PyDoc_STR("so many threads may run transactions now")},
+    {0},
+};
+
 PyTypeObject Queue_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tornado.stm._engine.Queue",
@@ -385,4 +390,5 @@ PyTypeObject Queue_Type = {
     .tp_traverse = queue_traverse,
     .tp_clear = queue_clear,
     .tp_methods = queue_methods,
+    .tp_members = queue_members,
 };

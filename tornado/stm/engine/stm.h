@@ -812,6 +812,7 @@ PyObject *barrier_make(const char *name, PyObject *operand, PyObject *table);
 #define MOST_BARRIERS 256     /* in a table: their numbers are arguments of instructions */
 PyObject *barrier_table(PyObject *barriers);
 int barriers_init(PyObject *module);
+extern PyMappingMethods birth_as_mapping;
 PyObject *on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n);
 extern PyObject *stm_disable;       /* sys.monitoring.DISABLE */
 
