@@ -1311,6 +1311,8 @@ int
 open_context(Tx *tx, PyObject *ctx)
 {
     bool first;
+    if (ctx == tx->context)
+        return check_doomed(tx);        /* nobody else's (contexts.c) */
     if (lock_exclusive(tx, cell_of(ctx, WHOLE), &first) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
