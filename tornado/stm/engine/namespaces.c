@@ -214,7 +214,10 @@ see_globals(Tx *tx, PyObject *globals)
     PyObject *r = PyObject_CallOneArg(stm_register_module, globals);
     tx_resume(tx);
     Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    if (r != NULL)
+        return check_doomed(tx);
+    PyErr_FormatUnraisable("tornado.stm: cannot look for the functions of a module");
+    return exclusive_for(tx, "a module whose functions cannot be found", NULL);
 }
 
 /* locals(), or anything else that looks at all variables where it is called: those of a function,
