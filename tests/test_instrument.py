@@ -185,6 +185,23 @@ def test_trusted_functions_are_left_alone():
     assert function.__code__ is code
 
 
+def test_calls_of_instrumented_functions_are_still_specialized():
+    """The interpreter's short way into a Python function needs the function's version, which a new code takes away."""
+
+    def callee(x):
+        return x
+
+    def caller(n):
+        for i in range(n):
+            callee(i)
+
+    instrument(callee)
+    instrument(caller)
+    caller(100)
+    calls = [i.opname for i in dis.get_instructions(caller, adaptive=True) if i.baseopname == "CALL"]
+    assert "CALL_PY_EXACT_ARGS" in calls
+
+
 # ---- The same results ----------------------------------------------------------------------------------------------------
 
 

@@ -209,7 +209,7 @@ def barrier(name, operand=None):
 
 def trusted(function):
     """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
-    function.__code__ = _trusted_code(function.__code__)
+    _engine.replace_code(function, _trusted_code(function.__code__))
     return function
 
 
@@ -237,7 +237,7 @@ def instrument(function):
         return False
     namespace = function.__globals__
     with _lock:
-        function.__code__ = _instrumented(code, namespace)
+        _engine.replace_code(function, _instrumented(code, namespace))
     return True
 
 

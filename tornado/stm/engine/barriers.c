@@ -91,7 +91,7 @@ open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj
             || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_CLASS))
         return Py_None;     /* their methods */
     attributes |= kind != KIND_INERT && kind != KIND_TUPLE;
-    if (attributes && captured(tx, obj, b->what))
+    if (attributes && captured(tx, obj))
         return Py_None;
     if (opener(tx, obj, b->operand) < 0)
         return NULL;
@@ -106,6 +106,14 @@ open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
     return open_attr_write(tx, obj, name, false);
 }
 
+/* Of these types, attributes are methods. */
+static inline bool
+has_only_methods(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyList_Type || t == &PyUnicode_Type || t == &PyDict_Type || t == &PySet_Type;
+}
+
 #define ATTR_BARRIER(name, opener) \
     static PyObject *name(PyObject *self) \
     { \
@@ -113,7 +121,8 @@ open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
         if (tx == NULL || !tx->open) \
             return Py_None; \
         PyObject *obj = operand(site(tx), 1); \
-        if (LIKELY(opened(tx, obj, ((Barrier *)self)->what)) && NOTHING_LEFT(tx)) \
+        if (LIKELY(captured(tx, obj) || opened(tx, obj, ((Barrier *)self)->what) || has_only_methods(obj)) \
+            && NOTHING_LEFT(tx)) \
             return Py_None; \
         return open_attr(tx, obj, (Barrier *)self, opener); \
     }
@@ -180,8 +189,9 @@ opened_before(PyObject *self)
         if (PyStackRef_IsNull(local))
             return Py_False;
         PyObject *obj = PyStackRef_AsPyObjectBorrow(local);
-        uint32_t what = ((Barrier *)self)->what + (uint32_t)i;
-        if (LIKELY(opened(tx, obj, what)) || captured(tx, obj, what))
+        uint32_t what = ((Barrier *)self)->what;
+        what += what == OPENED_NEVER ? 0 : (uint32_t)i;
+        if (LIKELY(captured(tx, obj) || opened(tx, obj, what)))
             continue;
         for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(barriers); j++) {
             if (!opened(tx, obj, ((Barrier *)PyTuple_GET_ITEM(barriers, j))->what))
@@ -434,8 +444,9 @@ BARRIER(got_iterator)
 }
 
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
+
 /* Like BARRIER, with a short way where this operand has been opened for that already. */
-#define QUICK_BARRIER(name, place, what) \
+#define QUICK_BARRIER(name, place, what, immutable) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
     static PyObject *name(PyObject *Py_UNUSED(self)) \
     { \
@@ -443,14 +454,16 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
         if (tx == NULL || !tx->open) \
             return Py_None; \
         Site s = site(tx); \
-        if (LIKELY(opened(tx, operand(s, place), what)) && NOTHING_LEFT(tx)) \
+        PyObject *obj = operand(s, place); \
+        if (LIKELY(Py_IS_TYPE(obj, immutable) || own_container(tx, obj) || opened(tx, obj, what)) \
+            && NOTHING_LEFT(tx)) \
             return Py_None; \
         return UNLIKELY(name##_work(tx, s) < 0) ? NULL : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
 
-QUICK_BARRIER(item_read, 2, OPENED_ITEMS) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
-QUICK_BARRIER(iterate, 1, OPENED_READ) { return open_iter(tx, operand(s, 1)); }
+QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
+QUICK_BARRIER(iterate, 1, OPENED_READ, &PyTuple_Type) { return open_iter(tx, operand(s, 1)); }
 
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
@@ -465,7 +478,7 @@ truth(PyObject *Py_UNUSED(self))
     if (tx == NULL || !tx->open)
         return Py_None;
     PyObject *obj = operand(site(tx), 1);
-    if ((PyBool_Check(obj) || obj == Py_None || opened(tx, obj, OPENED_READ)) && NOTHING_LEFT(tx))
+    if ((is_constant(obj) || own_container(tx, obj) || opened(tx, obj, OPENED_READ)) && NOTHING_LEFT(tx))
         return Py_None;
     return open_truth(tx, obj);
 }
@@ -720,22 +733,54 @@ entering_call(void)
 
 #define MAX_STACK_ARGS 64
 
-/* Calls of C code that are frequent and simple. 1: this is not one. */
+/* Calls of C code that are frequent and simple, without keywords. 1: this is not one. */
 static int
 before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
 {
-    PyObject *receiver = NULL;
-    if (PyCFunction_CheckExact(callable))
+    PyObject *receiver = NULL;      /* the first argument, unless that is args[0] */
+    bool bound = !PyStackRef_IsNull(at[1]);
+    if (PyCFunction_CheckExact(callable)) {
         receiver = PyCFunction_GET_SELF(callable);
-    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && !PyStackRef_IsNull(at[1]))
+        if (bound || receiver == NULL || PyType_Check(receiver))
+            return 1;       /* C.__new__(...) makes an object */
+    }
+    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && bound)
         receiver = PyStackRef_AsPyObjectBorrow(at[1]);
-    if (receiver == NULL || PyType_Check(receiver))
-        return 1;       /* C.__new__(...) makes an object */
-    switch (plain_effect(callable, receiver)) {
-    case EFFECT_PURE:
+    else
+        return 1;
+    int effect = plain_effect(callable, receiver);
+    if (effect == EFFECT_PURE)
         return check_doomed(tx);
+    if (!bound && PyModule_Check(receiver))
+        receiver = NULL;
+    _PyStackRef *args = at + 2;
+    if (effect == EFFECT_DEEP || effect == EFFECT_READS || effect == EFFECT_ITERATES) {
+        if (receiver != NULL && !is_constant(receiver)
+            && (effect == EFFECT_DEEP || (effect == EFFECT_READS ? open_whole_read : open_iter)(tx, receiver) < 0))
+            return effect == EFFECT_DEEP ? 1 : -1;
+        for (int i = 0; i < n; i++) {
+            PyObject *arg = PyStackRef_AsPyObjectBorrow(args[i]);
+            if (is_constant(arg))
+                continue;
+            if (effect == EFFECT_DEEP)
+                return 1;
+            if ((effect == EFFECT_READS ? open_whole_read : open_iter)(tx, arg) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    if (receiver == NULL)
+        return 1;
+    PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
+    switch (effect) {
     case EFFECT_LIST_APPEND:
         return n == 1 ? open_list_append(tx, receiver) : 1;
+    case EFFECT_LIST_POP:
+        return n == 0 ? open_list_pop(tx, receiver, -1) : 1;
+    case EFFECT_SET_CHANGE:
+        return n == 1 ? open_set_change(tx, receiver, first) : 1;
+    case EFFECT_GETS_KEY:
+        return n > 0 ? open_key_read(tx, receiver, first) : 1;
     default:
         return 1;
     }
@@ -979,7 +1024,7 @@ barrier_type(int i)
 PyObject *
 barrier_make(const char *name, PyObject *operand)
 {
-    static _Atomic uint32_t made;
+    static _Atomic uint32_t made;   /* never counts round: that many barriers would fill the memory */
     for (int i = 0; barriers[i].name != NULL; i++) {
         if (strcmp(barriers[i].name, name) != 0)
             continue;
@@ -993,7 +1038,8 @@ barrier_make(const char *name, PyObject *operand)
         b->operand = operand;
         b->name = barriers[i].name;
         uint32_t numbers = PyTuple_Check(operand) ? (uint32_t)PyTuple_GET_SIZE(operand) : 1;
-        b->what = OPENED_NAMES + atomic_fetch_add(&made, numbers);
+        uint32_t first = OPENED_NAMES + atomic_fetch_add(&made, numbers);
+        b->what = first + numbers <= OPENED_LIMIT ? first : OPENED_NEVER;
         _Py_SetImmortal((PyObject *)b);
         return (PyObject *)b;
     }

@@ -84,6 +84,22 @@ configure(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Functions with a version are called in short ways by the interpreter. It takes the version away
+ * for ever with the code; that of the new code stands for the function as well, as in a function
+ * that has just been made. */
+static PyObject *
+replace_code(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyFunctionObject *function;
+    PyCodeObject *code;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyFunction_Type, &function, &PyCode_Type, &code)
+        || PyObject_SetAttrString((PyObject *)function, "__code__", (PyObject *)code) < 0)
+        return NULL;
+    __atomic_store_n(&function->func_version, code->co_version, __ATOMIC_RELAXED);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 make_barrier(PyObject *self, PyObject *args)
 {
@@ -591,6 +607,8 @@ static PyMethodDef methods[] = {
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"configure", configure, METH_VARARGS,
      DOC("configure(instrument, register_globals, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
+    {"replace_code", replace_code, METH_VARARGS,
+     DOC("replace_code(function, code): set __code__, and let calls of the function stay fast")},
     {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand): a callable for bytecode")},
     {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
      DOC("sys.monitoring callback for code that starts or resumes")},

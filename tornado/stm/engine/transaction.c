@@ -135,7 +135,11 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->cause = CAUSE_DOOMED;
     tx->rehearsing = false;
     tx->paused = 0;
-    tx->stamp++;
+    if (UNLIKELY(++tx->stamp == 0)) {
+        memset(tx->opened, 0, sizeof tx->opened);
+        tx->stamp = 1;
+    }
+    tx->forgot = false;
     tx->n_placeholders = 0;
     tx->deletes_keys = false;
     tx->constructing = tx->watching = NULL;

@@ -119,7 +119,7 @@ heap_of(Heap *h, PyObject *const *args, Py_ssize_t n, Py_ssize_t wanted, bool ma
         return false;
     Tx *tx = stm_self;
     *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], 0, max, false};
-    h->logged = h->tx != NULL && (opened(tx, args[0], OPENED_WRITE) || captured(tx, args[0], OPENED_WRITE));
+    h->logged = h->tx != NULL && (opened(tx, args[0], OPENED_WRITE) || captured(tx, args[0]));
     return true;
 }
 
@@ -327,6 +327,46 @@ make_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames
     return result;
 }
 
+static bool
+are_constants(PyObject *const *items, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!is_constant(items[i]))
+            return false;
+    }
+    return true;
+}
+
+/* min, max, sum, all, any, sorted of constants; a generator's are put into a list first, unless
+ * the function might stop before its end. */
+static PyObject *
+aggregate(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
+    if (n != 1 || kwnames != NULL)
+        return kwnames == NULL && are_constants(args, n) ? PyObject_Vectorcall(ways(pair, 0), args, n, NULL)
+                                                         : stm_call(ways(pair, 1), args, n, kwnames);
+    PyObject *items = NULL;
+    if (PyGen_CheckExact(args[0]) && PyTuple_GET_ITEM(pair, 2) == Py_True) {
+        items = open_iter(tx, args[0]) < 0 ? NULL : PySequence_List(args[0]);
+        if (items == NULL)
+            return NULL;
+        note_captured(tx, items);
+    }
+    else if (PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0])) {
+        if (open_iter(tx, args[0]) < 0)
+            return NULL;
+        items = Py_NewRef(args[0]);
+    }
+    bool simple = items != NULL && are_constants(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items));
+    PyObject *const *given = items != NULL ? &items : args;
+    PyObject *result = simple ? PyObject_Vectorcall(ways(pair, 0), given, 1, NULL) : stm_call(ways(pair, 1), given, 1, NULL);
+    Py_XDECREF(items);
+    return result;
+}
+
 /* str.format() where no field looks inside an argument; which formats are such is remembered. */
 static PyObject *
 format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
@@ -396,6 +436,12 @@ bisect_right(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
 #define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef short_ways[] = {
     SHORT_WAY("dict", make_dict),
+    SHORT_WAY("min", aggregate),
+    SHORT_WAY("max", aggregate),
+    SHORT_WAY("sum", aggregate),
+    SHORT_WAY("all", aggregate),
+    SHORT_WAY("any", aggregate),
+    SHORT_WAY("sorted", aggregate),
     SHORT_WAY("format", format_text),
     SHORT_WAY("bisect_left", bisect_left),
     SHORT_WAY("bisect_right", bisect_right),
@@ -509,7 +555,7 @@ has_usual_builtins(Tx *tx, PyObject *globals)
 {
     PyObject *builtins = PyDict_GetItemString(globals, "__builtins__");
     return builtins == NULL || PyModule_Check(builtins) || builtins == PyEval_GetBuiltins()
-        || (PyDict_CheckExact(builtins) && captured(tx, builtins, OPENED_READ));
+        || (PyDict_CheckExact(builtins) && captured(tx, builtins));
 }
 
 /* Have code run with these globals, into which exec and eval put the builtins. */
