@@ -753,6 +753,6 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
 }
