@@ -238,6 +238,7 @@ typedef struct Tx {
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool async_sent;                /* an asynchronous exception is on its way */
+    uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     int want_grade;                 /* the next attempt begins in this grade */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
     bool asked;                     /* for the token, and has it not taken yet */
@@ -255,6 +256,7 @@ typedef struct Tx {
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     Transaction *added, *last_added;    /* chain: into their queues after the commit */
     PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
+    PyObject *key_error;            /* that a barrier has raised, on its way past SETUP_ANNOTATIONS */
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
@@ -390,6 +392,16 @@ is_constant(PyObject *o)
 {
     PyTypeObject *t = Py_TYPE(o);
     return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type || t == &PyBool_Type || o == Py_None;
+}
+
+/* Something that is compared without a look at what a transaction can change: by its value
+ * or, where its class says nothing, by its identity. */
+static inline bool
+compares_plainly(PyObject *o)
+{
+    richcmpfunc f = Py_TYPE(o)->tp_richcompare;
+    return f == PyLong_Type.tp_richcompare || f == PyUnicode_Type.tp_richcompare || f == PyFloat_Type.tp_richcompare
+        || f == PyBaseObject_Type.tp_richcompare || is_constant(o);
 }
 
 /* Others read these counts at any time and order nothing by them. */
@@ -789,7 +801,10 @@ PyObject *c_twin(PyObject *original);
 PyObject *short_way(PyObject *args);
 
 /* barriers.c */
-PyObject *barrier_make(const char *name, PyObject *operand);
+PyObject *barrier_make(const char *name, PyObject *operand, PyObject *table);
+#define MOST_BARRIERS 256     /* in a table: their numbers are arguments of instructions */
+PyObject *barrier_table(PyObject *barriers);
+int barriers_init(PyObject *module);
 PyObject *on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n);
 extern PyObject *stm_disable;       /* sys.monitoring.DISABLE */
 

@@ -327,29 +327,31 @@ make_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames
     return result;
 }
 
+typedef bool (*Simple)(PyObject *o);
+
 static bool
-are_constants(PyObject *const *items, Py_ssize_t n)
+all_simple(PyObject *const *items, Py_ssize_t n, Simple is_simple)
 {
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (!is_constant(items[i]))
+        if (!is_simple(items[i]))
             return false;
     }
     return true;
 }
 
-/* min, max, sum, all, any, sorted of constants; a generator's are put into a list first, unless
- * the function might stop before its end. */
+/* A function of what an iterable yields, or of its arguments, if those are simple. A generator's
+ * are put into a list first, unless the function might stop before its end. */
 static PyObject *
-aggregate(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+aggregate(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, Simple is_simple, bool takes_all)
 {
     Tx *tx = stm_self;
     if (tx == NULL || !tx->open)
         return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
     if (n != 1 || kwnames != NULL)
-        return kwnames == NULL && are_constants(args, n) ? PyObject_Vectorcall(ways(pair, 0), args, n, NULL)
-                                                         : stm_call(ways(pair, 1), args, n, kwnames);
+        return kwnames == NULL && all_simple(args, n, is_simple) ? PyObject_Vectorcall(ways(pair, 0), args, n, NULL)
+                                                                 : stm_call(ways(pair, 1), args, n, kwnames);
     PyObject *items = NULL;
-    if (PyGen_CheckExact(args[0]) && PyTuple_GET_ITEM(pair, 2) == Py_True) {
+    if (takes_all && PyGen_CheckExact(args[0])) {
         items = open_iter(tx, args[0]) < 0 ? NULL : PySequence_List(args[0]);
         if (items == NULL)
             return NULL;
@@ -360,11 +362,31 @@ aggregate(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames
             return NULL;
         items = Py_NewRef(args[0]);
     }
-    bool simple = items != NULL && are_constants(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items));
+    bool simple = items != NULL && all_simple(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items), is_simple);
     PyObject *const *given = items != NULL ? &items : args;
     PyObject *result = simple ? PyObject_Vectorcall(ways(pair, 0), given, 1, NULL) : stm_call(ways(pair, 1), given, 1, NULL);
     Py_XDECREF(items);
     return result;
+}
+
+/* sum, all, any */
+static PyObject *
+sum_up(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return aggregate(pair, args, n, kwnames, is_constant, true);
+}
+
+static PyObject *
+test_items(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return aggregate(pair, args, n, kwnames, is_constant, false);
+}
+
+/* min, max, sorted */
+static PyObject *
+compare_items(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return aggregate(pair, args, n, kwnames, compares_plainly, true);
 }
 
 /* str.format() where no field looks inside an argument; which formats are such is remembered. */
@@ -436,12 +458,12 @@ bisect_right(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
 #define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef short_ways[] = {
     SHORT_WAY("dict", make_dict),
-    SHORT_WAY("min", aggregate),
-    SHORT_WAY("max", aggregate),
-    SHORT_WAY("sum", aggregate),
-    SHORT_WAY("all", aggregate),
-    SHORT_WAY("any", aggregate),
-    SHORT_WAY("sorted", aggregate),
+    SHORT_WAY("min", compare_items),
+    SHORT_WAY("max", compare_items),
+    SHORT_WAY("sum", sum_up),
+    SHORT_WAY("all", test_items),
+    SHORT_WAY("any", test_items),
+    SHORT_WAY("sorted", compare_items),
     SHORT_WAY("format", format_text),
     SHORT_WAY("bisect_left", bisect_left),
     SHORT_WAY("bisect_right", bisect_right),
