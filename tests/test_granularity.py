@@ -901,3 +901,49 @@ def test_a_dict_used_before_it_becomes_globals_of_a_function(first, change):
         return f()
 
     never_apart(make, use_and_call, lambda namespace, f: change(namespace))
+
+
+class Forwards(type):
+    """A metaclass whose methods hand on what they are called for."""
+
+    def __setattr__(cls, name, value):
+        super().__setattr__(name, value)
+
+    def __delattr__(cls, name):
+        super().__delattr__(name)
+
+
+class Sets(type):
+    def __setattr__(cls, name, value):
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("meta", [type, Forwards, Sets])
+@pytest.mark.parametrize("change", [lambda cls: setattr(cls, "x", 2), lambda cls: delattr(cls, "x")])
+def test_classes_are_changed_alone(meta, change):
+    assert meet(lambda: (meta("Made", (), {"x": 1}),), change, lambda cls: hasattr(cls, "x")) == ALONE
+
+
+def test_a_class_is_changed_by_who_makes_it():
+    def make(*_):
+        class Made:
+            x = 1
+
+        Made.y = Made.x + 1
+        del Made.x
+        return Made.y
+
+    assert meet(tuple, make, make) == APART
+
+
+def test_a_metaclass_that_gives_an_old_class():
+    class Old:
+        x = 1
+
+    def make_and_change(*_):
+        class Made(metaclass=lambda *_: Old):
+            pass
+
+        Made.x = 2
+
+    assert meet(tuple, make_and_change, lambda: Old.x) == ALONE

@@ -796,6 +796,11 @@ exclusive_for(Tx *tx, const char *what, PyObject *o)
 /* In namespaces.c: no dict is watched. */
 int stm_module_watcher, stm_instance_watcher = 1;
 
+/* In contexts.c: nobody sets variables. */
+PyObject *context_variables(void) { return none(); }
+int context_enter(Tx *tx, PyObject *variables) { (void)tx; (void)variables; return 0; }
+void context_exit(Tx *tx, PyObject *variables) { (void)tx; (void)variables; }
+
 /* In the engine: born.c, for objects with finalizers; here there are none. */
 void
 born_never_was(Tx *tx)

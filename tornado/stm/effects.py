@@ -427,7 +427,6 @@ CALLS = """
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
-    builtins.__build_class__ PURE
 
     builtins.int DEEP
     builtins.float DEEP

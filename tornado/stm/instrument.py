@@ -329,7 +329,7 @@ def _codes_of_module(namespace):
         if isinstance(value, types.FunctionType):
             if value.__globals__ is namespace:
                 yield value.__code__
-            todo.extend(vars(value).values())  # __wrapped__ of decorators
+            todo.extend(vars(value).copy().values())  # __wrapped__ of decorators
             todo.extend(cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
         elif isinstance(value, property):
             todo.extend((value.fget, value.fset, value.fdel))

@@ -401,6 +401,18 @@ assignment_hook(PyTypeObject *type, const char *method)
     return hook;
 }
 
+/* An attribute of a class is to be set or deleted, by this method of the metaclass, or `raw`, past
+ * that. Classes are read without asking, and so changed exclusively: but by who has just made them. */
+static int
+open_class_change(Tx *tx, PyObject *cls, const char *method, bool raw)
+{
+    if (((PyTypeObject *)cls)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return check_doomed(tx);    /* cannot be done */
+    if ((!raw && assignment_hook(Py_TYPE(cls), method) == HOOK_PYTHON) || is_fresh(tx, cls))
+        return check_doomed(tx);
+    return exclusive_for(tx, "attribute assignment to", cls);
+}
+
 /* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int
 open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
@@ -409,8 +421,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     PyTypeObject *type = Py_TYPE(obj);
     if (kind == KIND_MODULE)
         return open_global_write(tx, PyModule_GetDict(obj), name);
-    if (kind == KIND_CLASS && ((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
-        return check_doomed(tx);    /* cannot be done */
+    if (kind == KIND_CLASS)
+        return open_class_change(tx, obj, "__setattr__", raw_write);
     if ((kind == KIND_FUNCTION || kind == KIND_METHOD) && !is_python_class(type))
         return open_function_attr_write(tx, obj, name);
     if (kind != KIND_INSTANCE && !is_python_class(type))
@@ -482,7 +494,9 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
     PyTypeObject *type = Py_TYPE(obj);
     if (kind == KIND_MODULE)
         return open_key_write(tx, PyModule_GetDict(obj), name, true);
-    if (kind == KIND_CLASS || (kind != KIND_INSTANCE && !is_python_class(type)))
+    if (kind == KIND_CLASS)
+        return open_class_change(tx, obj, "__delattr__", raw);
+    if (kind != KIND_INSTANCE && !is_python_class(type))
         return open_attr_write(tx, obj, name, raw);
     int hook = raw ? HOOK_NONE : assignment_hook(type, "__delattr__");
     if (hook == HOOK_PYTHON)
@@ -1271,6 +1285,8 @@ int
 open_context(Tx *tx, PyObject *ctx)
 {
     bool first;
+    if (ctx == tx->context)
+        return check_doomed(tx);        /* nobody else's (contexts.c) */
     if (lock_exclusive(tx, cell_of(ctx, WHOLE), &first) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)

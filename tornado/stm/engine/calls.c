@@ -403,8 +403,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         /* ContextVar.reset uses its token up. */
         if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_structure(tx, a.args[1]) < 0)
             return -1;
-        PyObject *ctx = tx->tstate->context;
-        return ctx == NULL ? 0 : open_context(tx, ctx);
+        /* A thread gets its context when somebody asks for that. */
+        if (tx->tstate->context == NULL)
+            Py_XDECREF(PyContext_CopyCurrent());
+        return tx->tstate->context == NULL ? -1 : open_context(tx, tx->tstate->context);
     }
     case EFFECT_OPAQUE:
         return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);

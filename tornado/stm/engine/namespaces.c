@@ -191,7 +191,7 @@ open_as_globals(Tx *tx, PyObject *dict)
 {
     Cell whole = cell_of(dict, WHOLE);
     bool first;
-    if (LIKELY(is_module_dict(dict)) || !tx->open || opened(tx, dict, OPENED_CAPTURED))
+    if (LIKELY(is_module_dict(dict)) || !tx->open || captured(tx, dict))
         return 0;
     if (namespace_of(dict) != NULL)
         return exclusive_for(tx, "a function whose globals are attributes", NULL);
@@ -214,7 +214,10 @@ see_globals(Tx *tx, PyObject *globals)
     PyObject *r = PyObject_CallOneArg(stm_register_module, globals);
     tx_resume(tx);
     Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    if (r != NULL)
+        return check_doomed(tx);
+    PyErr_FormatUnraisable("tornado.stm: cannot look for the functions of a module");
+    return exclusive_for(tx, "a module whose functions cannot be found", NULL);
 }
 
 /* locals(), or anything else that looks at all variables where it is called: those of a function,

@@ -21,6 +21,7 @@
  *   lru.c          functools.lru_cache
  *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
+ *   contexts.c     the variables (contextvars) of those in a queue
  *   queue.c        transactions that wait, and the loop of a thread that runs them
  *   proflog.c      the PYPYSTM conflict log
  *   history.c      what the engine decided, for tests
@@ -265,6 +266,7 @@ typedef struct Tx {
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
+    PyObject *context;              /* of this thread for its transactions that have variables, or NULL */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -821,6 +823,7 @@ struct Transaction {
     PyObject_VAR_HEAD           /* size: of args */
     PyObject *function;
     PyObject *kwnames;          /* tuple of the names of the last arguments, or NULL */
+    PyObject *variables;        /* of the context to run in, or NULL: in that of the thread */
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     Queue *queue;               /* in which it waits or has waited, or NULL */
     bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
@@ -854,6 +857,11 @@ static inline void tx_set_live(Tx *tx)
 }
 static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
+
+/* contexts.c */
+PyObject *context_variables(void);
+int context_enter(Tx *tx, PyObject *variables);
+void context_exit(Tx *tx, PyObject *variables);
 
 /* queue.c */
 extern PyTypeObject Queue_Type;

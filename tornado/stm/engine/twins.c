@@ -669,6 +669,21 @@ run_expression(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject
     return run_code(original, args, n, kwnames, Py_eval_input);
 }
 
+/* class: one that `type` has made is this transaction's own, so that it may go on to change it. A
+ * metaclass may give something old. */
+static PyObject *
+build_class(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *made = PyObject_Vectorcall(original, args, n, kwnames);
+    Tx *tx = stm_self;
+    bool named = false;
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++)
+        named |= PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, i), "metaclass");
+    if (made != NULL && !named && Py_IS_TYPE(made, &PyType_Type) && tx != NULL && tx->open && make_fresh(tx, made) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
 /* ---- Imports ---------------------------------------------------------------------------------
  * In C, because a module that warns while it is imported names the frame that called __import__. */
 
@@ -733,6 +748,7 @@ static PyMethodDef twins[] = {
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
     {"exec", _PyCFunction_CAST(run_statements), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__build_class__", _PyCFunction_CAST(build_class), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"eval", _PyCFunction_CAST(run_expression), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"__import__", _PyCFunction_CAST(import_module), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
