@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The body of `make sanitize`: the engine under the sanitizers that come with the compiler.
 #
-#   1. tests/engine/stress.c, the engine's algorithms without the interpreter: under the thread sanitizer, then under
-#      the address and the undefined behaviour sanitizer;
+#   1. tests/engine/stress.c and queues.c, the engine's algorithms without the interpreter: under the thread sanitizer,
+#      then under the address and the undefined behaviour sanitizer;
 #   2. the tests, on an engine compiled with the address and the undefined behaviour sanitizer, in build/sanitize.
 #
 # The ordinary build is left alone.  Stops at the first report, with status 1.
@@ -20,6 +20,7 @@ PYTHON=.venv/bin/python
 CC=${CC:-cc}
 SEED=${SEED:-1}
 TRANSACTIONS=20000
+TREES=1600
 
 say() { echo "sanitize: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -37,22 +38,24 @@ fi
 export TSAN_OPTIONS=halt_on_error=1
 export UBSAN_OPTIONS=print_stacktrace=1
 
-# stress NAME COMPILER-FLAG...
+# stress PROGRAM SIZE NAME COMPILER-FLAG...
 stress() {
-    local name=$1 threads seed=$SEED
-    shift
-    say "stress program, ${name//_/ } sanitizer"
-    tests/engine/build.sh "$PYTHON" "$BUILD/stress_$name" "$@" || die "the stress program does not compile"
+    local program=$1 size=$2 name=$3 threads seed=$SEED
+    shift 3
+    say "program $program, ${name//_/ } sanitizer"
+    tests/engine/build.sh "$program" "$PYTHON" "$BUILD/${program}_$name" "$@" || die "the program $program does not compile"
     for threads in 1 2 3 4 8 16; do
-        "${PLAIN_ADDRESSES[@]}" "$BUILD/stress_$name" "$seed" "$threads" "$TRANSACTIONS" ||
-            die "stopped: build/sanitize/stress_$name $seed $threads $TRANSACTIONS"
+        "${PLAIN_ADDRESSES[@]}" "$BUILD/${program}_$name" "$seed" "$threads" "$size" ||
+            die "stopped: build/sanitize/${program}_$name $seed $threads $size"
         ((seed += 1))
     done
 }
 
 # gcc warns that the thread sanitizer does not understand fences; where the engine has some, what they order are atomics.
-stress thread -fsanitize=thread -Wno-tsan
-stress address_and_undefined -fsanitize=address,undefined -fno-sanitize-recover=undefined
+for program in "stress $TRANSACTIONS" "queues $TREES"; do
+    stress $program thread -fsanitize=thread -Wno-tsan
+    stress $program address_and_undefined -fsanitize=address,undefined -fno-sanitize-recover=undefined
+done
 
 say "compiling the engine with the address sanitizer"
 STM_SANITIZE=address "$PYTHON" setup.py --quiet build_ext --build-lib "$BUILD/lib" --build-temp "$BUILD/temp" ||

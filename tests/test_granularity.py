@@ -24,7 +24,7 @@ from tornado.stm import core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and never meet", allow_module_level=True)
 
-from meeting import ALONE, APART, CONFLICT, TIMEOUT, meet, run
+from meeting import ALONE, APART, CONFLICT, TIMEOUT, Meeting, meet, run
 from tornado.stm.instrument import trusted
 
 core.activate()
@@ -150,6 +150,34 @@ def thing():
     return (Thing(x=1, y=2),)
 
 
+def many():
+    """More attributes than an instance keeps inline."""
+    return (Thing(x=1, y=2, **{f"a{i}": i for i in range(40)}),)
+
+
+def look(o):
+    return vars(o)["x"]
+
+
+def grown():
+    """The same, made after somebody has looked at the attributes as a dict."""
+    o = Thing(x=1, y=2)
+    run(look, o)
+    for i in range(40):
+        setattr(o, f"a{i}", i)
+    return (o,)
+
+
+class Row(list):
+    """An instance without inline attributes."""
+
+
+def row():
+    o = Row()
+    o.x, o.y = 1, 2
+    return (o,)
+
+
 def table():
     return ({i: i for i in range(10)},)
 
@@ -178,7 +206,15 @@ SIDE_BY_SIDE = {
     "different attributes, counted": (thing, increment_x, set_y),
     "reading one and writing another": (thing, get_x, set_y),
     "the same attribute, read": (thing, get_x, get_x),
+    "different attributes of many": (many, set_x, set_y),
+    "different attributes of what has grown": (grown, set_x, set_y),
+    "an attribute, another by the dict": (thing, set_x, lambda o: operator.setitem(vars(o), "y", 5)),
+    "an attribute of what has grown, another by the dict": (grown, set_x, lambda o: operator.setitem(vars(o), "y", 5)),
+    "one deleted, another read": (thing, get_x, lambda o: delattr(o, "y")),
+    "one of many deleted, another read": (grown, get_x, lambda o: delattr(o, "y")),
+    "one deleted, another written": (thing, set_x, lambda o: delattr(o, "y")),
     "new attributes": (lambda: (Thing(),), set_x, set_y),
+    "new attributes of many": (grown, lambda o: setattr(o, "new", 1), lambda o: setattr(o, "newer", 1)),
     "different slots": (lambda: (Slotted(),), lambda o: setattr(o, "a", 1), lambda o: setattr(o, "b", 1)),
     "different properties": (lambda: (Measured(),), lambda o: setattr(o, "width", 1), lambda o: setattr(o, "height", 1)),
     "the same attribute of different objects": (lambda: (Thing(x=1), Thing(x=1)), set_x, lambda _, o: set_x(o)),
@@ -212,6 +248,9 @@ SIDE_BY_SIDE = {
     "different closure variables": (closures, call(0), call(1)),
     "a closure variable, read": (closures, call(2), call(2)),
     "different globals": (tuple, set_global_a, set_global_b),
+    "text that reads another key, evaluated": (table, lambda d: eval("d[1] + 1"), put(2)),
+    "text executed with names of its own": (table, lambda d: exec("x = d[1]"), put(2)),
+    "text that reads another global, evaluated": (tuple, lambda: eval("global_b"), set_global_a),
     "a global, read": (tuple, get_global_a, get_global_a),
     "a method that reads nothing": (thing, lambda o: type(o), set_x),
     "identity and type": (items, lambda xs: (id(xs), xs is None, isinstance(xs, list)), lambda xs: xs.append(1)),
@@ -367,6 +406,13 @@ def test_what_c_code_reads_on_the_way_conflicts_with_changes(name):
 CONFLICTING = {
     "the same attribute written": (thing, set_x, set_x),
     "the same attribute read and written": (thing, get_x, set_x),
+    "all attributes read, a new one": (thing, lambda o: len(vars(o)), lambda o: setattr(o, "new", 1)),
+    "all of many attributes read, a new one": (grown, lambda o: list(vars(o)), lambda o: setattr(o, "new", 1)),
+    "all attributes read, one deleted": (thing, lambda o: list(vars(o)), lambda o: delattr(o, "y")),
+    "two attributes deleted": (thing, lambda o: delattr(o, "x"), lambda o: delattr(o, "y")),
+    "an absent attribute looked for, updated": (thing, lambda o: hasattr(o, "new"), lambda o: vars(o).update(new=1)),
+    "an absent attribute looked for, merged": (thing, lambda o: hasattr(o, "new"), lambda o: operator.ior(vars(o), {"new": 1})),
+    "an absent attribute of many looked for, updated": (grown, lambda o: hasattr(o, "new"), lambda o: vars(o).update(new=1)),
     "the same attribute counted": (thing, increment_x, increment_x),
     "the same new attribute": (lambda: (Thing(),), set_x, set_x),
     "the same slot": (lambda: (Slotted(),), lambda o: setattr(o, "a", 1), lambda o: o.a),
@@ -389,6 +435,9 @@ CONFLICTING = {
     "the same element": (numbers, lambda s: s.add("a"), lambda s: s.add("a")),
     "an absent element looked for": (numbers, lambda s: "a" in s, lambda s: s.add("a")),
     "an element discarded": (numbers, lambda s: 1 in s, lambda s: s.discard(1)),
+    "text that reads a key, evaluated": (table, lambda d: eval("d[1]"), put(1)),
+    "text that sets a key, executed": (table, lambda d: exec("d[1] = 2"), get(1)),
+    "text that reads a global, evaluated": (tuple, lambda: eval("global_a"), set_global_a),
     "the same list appended to": (items, lambda xs: xs.append(1), lambda xs: xs.append(2)),
     "the same deque": (lambda: (deque([1, 2]),), lambda d: d.append(1), lambda d: d.popleft()),
     "the same closure variable": (closures, call(0), call(0)),
@@ -402,10 +451,6 @@ CONFLICTING = {
 @pytest.mark.parametrize("name", CONFLICTING)
 def test_conflict(name):
     assert meet(*CONFLICTING[name]) == CONFLICT
-
-
-def test_deleting_an_attribute_never_runs_beside_a_reader():
-    never_apart(thing, get_x, lambda o: delattr(o, "x"))
 
 
 def never_apart(make, first, second):
@@ -705,10 +750,11 @@ ATTRIBUTE_WRITERS = {
 }
 
 
+@pytest.mark.parametrize("make", [thing, many, grown, row])
 @pytest.mark.parametrize("writer", ATTRIBUTE_WRITERS)
 @pytest.mark.parametrize("reader", ATTRIBUTE_READERS)
-def test_every_way_to_an_attribute_conflicts(reader, writer):
-    never_apart(thing, ATTRIBUTE_READERS[reader], ATTRIBUTE_WRITERS[writer])
+def test_every_way_to_an_attribute_conflicts(reader, writer, make):
+    assert meet(make, ATTRIBUTE_READERS[reader], ATTRIBUTE_WRITERS[writer]) == CONFLICT
 
 
 class Guarded:
@@ -794,3 +840,110 @@ def test_a_transaction_that_keeps_losing_ends_all_the_same():
     for thread in threads:
         thread.join(60)
     assert d["n"] == 4 * 50 * 5
+
+
+def test_a_dict_that_becomes_the_globals_of_a_function():
+    def make():
+        namespace = {"x": 1}
+        return namespace, types.FunctionType((lambda: x).__code__, namespace)  # noqa: F821
+
+    assert Meeting(make, lambda namespace, f: operator.setitem(namespace, "x", 2), lambda namespace, f: f()).run() == CONFLICT
+
+
+def test_attributes_that_are_globals_of_a_function():
+    def make():
+        o = Thing(x=1)
+        return o, types.FunctionType((lambda: x).__code__, vars(o))  # noqa: F821
+
+    def read(o, f):
+        return f()
+
+    def write(o, f):
+        o.x += 1
+
+    o, f = make()
+    for _ in range(3):
+        run(write, o, f)
+        assert run(read, o, f) == o.x
+    assert meet(make, read, write) in (CONFLICT, ALONE, [ALONE, CONFLICT])
+
+
+def test_looking_at_all_variables_conflicts_with_rebinding_one():
+    def make():
+        x = 1
+
+        def rebind(*_):
+            nonlocal x
+            x += 1
+
+        def look(*_):
+            return locals(), lambda: x
+
+        return rebind, look
+
+    assert meet(make, call(0), lambda rebind, look: look()) == CONFLICT
+
+
+@pytest.mark.parametrize("look", [get("a"), len, lambda d: eval("a", d)])
+def test_text_executed_in_a_namespace(look):
+    never_apart(words, lambda d: exec("a = 2", d), look)
+
+
+@pytest.mark.parametrize("change", [put("x"), lambda d: d.update(x=2), lambda d: d.clear() or d.update(x=2), lambda d: exec("x = 2", d)])
+@pytest.mark.parametrize("first", [put("y"), put("x", 0), len, list, lambda d: None])
+def test_a_dict_used_before_it_becomes_globals_of_a_function(first, change):
+    def make():
+        namespace = {"x": 1}
+        return namespace, types.FunctionType((lambda: x).__code__, namespace)  # noqa: F821
+
+    def use_and_call(namespace, f):
+        first(namespace)
+        return f()
+
+    never_apart(make, use_and_call, lambda namespace, f: change(namespace))
+
+
+class Forwards(type):
+    """A metaclass whose methods hand on what they are called for."""
+
+    def __setattr__(cls, name, value):
+        super().__setattr__(name, value)
+
+    def __delattr__(cls, name):
+        super().__delattr__(name)
+
+
+class Sets(type):
+    def __setattr__(cls, name, value):
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("meta", [type, Forwards, Sets])
+@pytest.mark.parametrize("change", [lambda cls: setattr(cls, "x", 2), lambda cls: delattr(cls, "x")])
+def test_classes_are_changed_alone(meta, change):
+    assert meet(lambda: (meta("Made", (), {"x": 1}),), change, lambda cls: hasattr(cls, "x")) == ALONE
+
+
+def test_a_class_is_changed_by_who_makes_it():
+    def make(*_):
+        class Made:
+            x = 1
+
+        Made.y = Made.x + 1
+        del Made.x
+        return Made.y
+
+    assert meet(tuple, make, make) == APART
+
+
+def test_a_metaclass_that_gives_an_old_class():
+    class Old:
+        x = 1
+
+    def make_and_change(*_):
+        class Made(metaclass=lambda *_: Old):
+            pass
+
+        Made.x = 2
+
+    assert meet(tuple, make_and_change, lambda: Old.x) == ALONE

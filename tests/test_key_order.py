@@ -161,6 +161,61 @@ def test_who_made_attributes_sees_the_order_of_commits(make):
     assert list(vars(thing))[-3:] == ["other", "mine", "last"]
 
 
+def test_an_attribute_deleted_by_its_key_and_set_by_its_name():
+    def change(thing, overtaking):
+        del vars(thing)["a1"]
+        overtaking.happens()
+        thing.a1 = "again"
+
+    thing = Many()
+    run(change, thing, Overtaking(set_attribute, thing, "other"))
+    assert list(vars(thing))[-2:] == ["other", "a1"]
+
+
+def set_key(thing, name):
+    vars(thing)[name] = name
+
+
+class Row(list):
+    """Its attributes never lie inline."""
+
+
+def grown():
+    """Seen as a dict before it had more attributes than lie inline."""
+    thing = Thing()
+    run(set_key, thing, "first")
+    for i in range(40):
+        setattr(thing, f"a{i}", i)
+    return thing
+
+
+@pytest.mark.parametrize("put", [set_attribute, set_key])
+@pytest.mark.parametrize("make", [Thing, Many, grown, Row])
+def test_attributes_of_two_that_commit_at_the_same_time(make, put):
+    core.inject_delays(0.5, 0.0003)
+    try:
+        for _ in range(20):
+            thing, commits = make(), []
+            start = threading.Barrier(2)
+
+            @trusted
+            def work(letter):
+                start.wait(TIMEOUT)
+                for i in range(3):
+                    transaction = core.Transaction(put, (thing, f"{letter}{i}"))
+                    transaction.run()
+                    commits.append((transaction.commit_number, f"{letter}{i}"))
+
+            threads = [threading.Thread(target=work, args=(letter,)) for letter in "xy"]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(TIMEOUT)
+            assert list(vars(thing))[-6:] == [name for _, name in sorted(commits)]
+    finally:
+        core.inject_delays(0, 0)
+
+
 def test_attributes_that_are_items_stay_in_their_order():
     def change(own):
         own["first"] = 1

@@ -155,7 +155,7 @@ class Picture:
                 parts.append((name, self.of(getattr(obj, name)) if hasattr(obj, name) else "empty"))
         if "__dict__" in dir(type(obj)) and hasattr(obj, "__dict__"):
             attributes = object.__getattribute__(obj, "__dict__")
-            parts.append([(name, self.of(attributes[name])) for name in sorted(attributes)])
+            parts.append([(name, self.of(attributes[name])) for name in sorted(attributes, key=str)])
         return parts
 
 
@@ -303,6 +303,19 @@ def by_dict_clear(o):
     o.__dict__.clear()
 
 
+def by_dict_popitem(o):
+    o.z = 9
+    vars(o).popitem()
+    vars(o).popitem()
+    o.y = 9
+
+
+def by_dict_merge(o):
+    d = vars(o)
+    d |= {"new": 1, "b": 2}
+    del d["new"]
+
+
 def replace_dict(o):
     o.__dict__ = {"only": 1}
 
@@ -310,35 +323,75 @@ def replace_dict(o):
 ATTRIBUTE_CHANGES = [
     set_attribute, new_attribute, delete_first_attribute, delete_last_attribute, shadow_the_class, shadow_and_show,
     delete_and_set_again, many_new_attributes, count_up, by_setattr, by_object_setattr, by_dict_item, by_dict_delete, by_vars,
-    by_dict_update, by_dict_methods,
+    by_dict_update, by_dict_methods, by_dict_clear, by_dict_popitem, by_dict_merge,
 ]
 
 
-@pytest.mark.parametrize("mutate", ATTRIBUTE_CHANGES, ids=lambda f: f.__name__)
-def test_attributes(mutate):
-    o = Thing(a=1.5, b=2.5, c=3.5)
-    rolled_back(mutate, o)
-    assert o.default == 100
+def fresh():
+    return Thing(a=1.5, b=2.5, c=3.5)
 
 
-@pytest.mark.parametrize("mutate", ATTRIBUTE_CHANGES + [by_dict_clear, replace_dict], ids=lambda f: f.__name__)
-def test_attributes_whose_dict_exists(mutate):
-    o = Thing(a=1.5, b=2.5, c=3.5)
+def with_dict():
+    o = fresh()
     assert o.__dict__
-    rolled_back(mutate, o)
-    assert o.default == 100
+    return o
 
 
-@pytest.mark.parametrize("mutate", [set_attribute, new_attribute, count_up], ids=lambda f: f.__name__)
-def test_simple_attributes_need_not_run_alone(mutate):
-    check(mutate, Thing(a=1.5, b=2.5, c=3.5))
+def with_many():
+    """More attributes than an instance keeps inline."""
+    return Thing(a=1.5, b=2.5, c=3.5, **{f"a{i}": i for i in range(40)})
 
 
+def grown():
+    """The same, seen as a dict before."""
+    o = fresh()
+    run(lambda: vars(o)["a"])
+    for i in range(40):
+        setattr(o, f"a{i}", i)
+    return o
+
+
+class Row(list):
+    default = 100
+
+
+def row():
+    """Without inline attributes."""
+    o = Row()
+    o.a, o.b, o.c = 1.5, 2.5, 3.5
+    return o
+
+
+def with_other_keys():
+    o = fresh()
+    vars(o)[1000] = vars(o)[2] = o
+    return o
+
+
+@pytest.mark.parametrize("make", [fresh, with_dict, with_many, grown, row, with_other_keys])
 @pytest.mark.parametrize("mutate", ATTRIBUTE_CHANGES, ids=lambda f: f.__name__)
-def test_attributes_keep_their_order(mutate):
-    o = Thing(a=1.5, b=2.5, c=3.5)
-    if rolled_back(mutate, o)[0]:
-        assert list(vars(o)) == ["a", "b", "c"]
+def test_attributes(mutate, make):
+    o = make()
+    names = list(vars(o)) if make is not fresh else ["a", "b", "c"]
+    check(mutate, o)
+    assert o.default == 100
+    assert list(vars(o)) == names
+
+
+@pytest.mark.parametrize("key", [2, 2.0, 10**3])
+def test_what_is_no_name_keeps_its_place(key):
+    def delete(o):
+        del vars(o)[key]
+
+    o = with_other_keys()
+    check(delete, o)
+    assert [repr(each) for each in vars(o)] == ["'a'", "'b'", "'c'", "1000", "2"]
+
+
+def test_a_dict_that_is_replaced():
+    o = with_dict()
+    rolled_back(replace_dict, o)
+    assert o.default == 100
 
 
 def test_a_class_default_reappears():
@@ -487,10 +540,10 @@ def test_rebound_globals():
 
 
 def test_deleted_global():
-    if rolled_back(delete)[0]:
-        assert deleted == 2.5
-    else:
-        globals()["deleted"] = 2.5
+    names = list(globals())
+    check(delete)
+    assert deleted == 2.5
+    assert list(globals()) == names
 
 
 # ---- Containers ------------------------------------------------------------------------------------------------------

@@ -282,3 +282,29 @@ try:
 except ValueError as e:
     result = str(e)
 """).endswith(str(eval(threads).__repr__()))
+
+
+def test_transactions_of_a_queue_run_in_the_context_of_add(python, environment):
+    assert result_of(python, environment, """
+import contextvars
+from tornado.stm import transaction
+
+colour = contextvars.ContextVar("colour", default="none")
+queue = transaction.TransactionQueue()
+result = []
+
+def step(n):
+    result.append(colour.get())
+    colour.set("inside")
+    if n:
+        queue.add(step, n - 1)
+
+def add():
+    colour.set("outside")
+    queue.add(step, 1)
+
+contextvars.copy_context().run(add)
+queue.add(step, 0)
+queue.run()
+result.append(colour.get())
+""") == ["outside", "none", "inside", "none"]

@@ -1,4 +1,4 @@
-"""The engine's algorithms without the interpreter: ``tests/engine/stress.c`` says what it checks.
+"""The engine's algorithms without the interpreter: ``tests/engine/stress.c`` and ``queues.c`` say what they check.
 
 Here without sanitizers, which ``make sanitize`` adds.
 """
@@ -26,14 +26,22 @@ if not shutil.which("cc"):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    path = tmp_path_factory.mktemp("engine") / "stress"
-    subprocess.run([BUILD, sys.executable, path], check=True)
-    return path
+    return build("stress", tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture(scope="module")
+def queues(tmp_path_factory):
+    return build("queues", tmp_path_factory.mktemp("engine"))
+
+
+def build(name, directory, **environment):
+    subprocess.run([BUILD, name, sys.executable, directory / name], check=True, env=os.environ | environment)
+    return directory / name
 
 
 def run(program, seed, threads, transactions):
     done = subprocess.run([program, *map(str, (seed, threads, transactions))], capture_output=True, text=True)
-    assert done.returncode == 0, f"stress {seed} {threads} {transactions}: {done.stderr or done.returncode}"
+    assert done.returncode == 0, f"{program.name} {seed} {threads} {transactions}: {done.stderr or done.returncode}"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -47,6 +55,11 @@ def test_random_transactions_are_serial(program, threads):
 def test_many_random_transactions_are_serial(program, threads):
     for _ in range(4):
         run(program, random.randrange(1 << 32), threads, 100_000 // threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_what_is_added_to_queues_runs_once(queues, threads):
+    run(queues, random.randrange(1 << 32), threads, 1600)
 
 
 #: what it breaks: (file, text, what takes its place); each of them makes the engine unsound
@@ -73,20 +86,29 @@ BUGS = {
     "a ticket is drawn unseen": ("contention.c", "atomic_store(&tx->ticket, CHOOSING);", ""),
 }
 
+#: the same, for queues
+QUEUE_BUGS = {
+    "what an aborted attempt has added stays": (
+        "transaction.c", "tx->added = tx->last_added = NULL;\n    release(tx, AFTER_ABORT, added);",
+        "(void)added;\n    release(tx, AFTER_ABORT, NULL);",
+    ),
+    "an empty queue remembers its last transaction": ("queue.c", "q->last = NULL;\n            t->next", ";\n            t->next"),
+    "what is dropped is not let go": ("queue.c", "release_dropped(tx, dropped, exception);", "release_dropped(tx, NULL, exception);"),
+}
+
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", BUGS)
-def test_the_program_finds_a_bug(bug, tmp_path):
-    """It fails on an engine that is broken on purpose."""
-    name, text, instead = BUGS[bug]
+@pytest.mark.parametrize("bug", [*BUGS, *QUEUE_BUGS])
+def test_the_programs_find_a_bug(bug, tmp_path):
+    """They fail on an engine that is broken on purpose."""
+    name, text, instead = (BUGS | QUEUE_BUGS)[bug]
     engine = tmp_path / "engine"
     shutil.copytree(ENGINE, engine)
     source = (engine / name).read_text()
     assert source.count(text) >= 1
     (engine / name).write_text(source.replace(text, instead))
-    program = tmp_path / "stress"
-    subprocess.run([BUILD, sys.executable, program], check=True, env={**os.environ, "ENGINE": str(engine)})
+    program = build("queues" if bug in QUEUE_BUGS else "stress", tmp_path, ENGINE=str(engine))
     for seed in range(20):
         done = subprocess.run([program, str(seed), "4", "5000"], capture_output=True, timeout=300)
         if done.returncode:

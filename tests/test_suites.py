@@ -19,12 +19,20 @@ def test_a_suite_comes_out_as_it_does_plainly(module, inject):
     comparison = compare(module, inject, seed=1)
     assert comparison.plain.outcomes
     assert comparison.good, (comparison.unlisted, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
+    if module in QUICK:  # not because its tests run alone, from unittest's own code on
+        assert len(comparison.ours.exclusive) < len(comparison.plain.outcomes) / 2, comparison.ours.reasons.most_common(5)
 
 
 def test_a_difference_fails_unless_it_is_listed():
     plain, ours = Run({"test.a.B.c": ["success"], "a.B.d": ["success"]}), Run({"test.a.B.c": ["error"], "a.B.d": ["success"]})
     assert not Comparison("a", plain, ours, {}).good
     assert Comparison("a", plain, ours, {"a.B.c": "why"}).good
+
+
+def test_a_listed_difference_that_is_gone_is_told():
+    run = Run({"test.a.B.c": ["success"]})
+    assert Comparison("a", run, run, {"a.B.*": "why", "b.*": "why"}).settled == ["a.B.*"]
+    assert Comparison("a", run, Run({"test.a.B.c": ["error"]}), {"a.B.*": "why"}).settled == []
 
 
 def test_a_test_that_never_ends_fails():

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Builds the stress program of the engine's algorithms:  build.sh PYTHON OUTPUT [COMPILER FLAG...]
+# Builds a stress program of the engine's algorithms:  build.sh PROGRAM PYTHON OUTPUT [COMPILER FLAG...]
 #
+# PROGRAM is stress or queues.
 # PYTHON says where the interpreter's headers are; ENGINE=DIRECTORY takes the engine from there.  What the engine calls of
 # the interpreter and the stand-in does not have becomes a stub that fails.
 
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 engine=${ENGINE:-$here/../../tornado/stm/engine}
-python=$1 output=$2
-shift 2
+program=$1 python=$2 output=$3
+shift 3
 CC=${CC:-cc}
 
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
@@ -22,7 +23,7 @@ for file in orec contention transaction undo order proflog history queue; do
     "$CC" "${flags[@]}" -include "$here/jitter.h" -c "$engine/$file.c" -o "$work/$file.o" &
     pids+=($!)
 done
-for file in interpreter stress; do
+for file in interpreter "$program"; do
     "$CC" "${flags[@]}" -c "$here/$file.c" -o "$work/$file.o" &
     pids+=($!)
 done

@@ -742,6 +742,65 @@ PyUnicode_FromFormat(const char *format, ...)
     return object_new_immortal(&text, sizeof(PyObject));
 }
 
+PyObject *
+none(void)
+{
+    return Py_NewRef(Py_None);
+}
+
+PyObject *
+native_new(PyObject *(*call)(Native *))
+{
+    Native *native = object_new(&Native_Type, sizeof(Native) + sizeof(int));
+    native->call = call;
+    return (PyObject *)native;
+}
+
+void
+append_action(PyObject **list, PyObject *native)
+{
+    if (*list == NULL)
+        *list = PyList_New(0);
+    PyObject *action = PyTuple_Pack(2, native, no_arguments);
+    PyList_Append(*list, action);
+    Py_DECREF(action);
+    Py_DECREF(native);
+}
+
+/* What queues ask besides. */
+int PyErr_CheckSignals(void) { return 0; }
+int PyUnstable_Object_EnableDeferredRefcount(PyObject *object) { (void)object; return 0; }
+int PyLong_AsInt(PyObject *number) { return ((Number *)number)->value; }
+PyObject *PyObject_CallNoArgs(PyObject *callable) { return PyObject_Call(callable, no_arguments, NULL); }
+
+/* ---- The rest of the engine --------------------------------------------------------------------- */
+
+/* In calls.c and access.c: functions here need no instrumentation. */
+int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
+
+int
+before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n, PyObject *const *kw, Py_ssize_t n_kw)
+{
+    (void)tx; (void)callable; (void)args; (void)n; (void)kw; (void)n_kw;
+    return 0;
+}
+PyObject *stm_instrument;
+int stm_barriers_off;
+
+int
+exclusive_for(Tx *tx, const char *what, PyObject *o)
+{
+    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE, what);
+}
+
+/* In namespaces.c: no dict is watched. */
+int stm_module_watcher, stm_instance_watcher = 1;
+
+/* In contexts.c: nobody sets variables. */
+PyObject *context_variables(void) { return none(); }
+int context_enter(Tx *tx, PyObject *variables) { (void)tx; (void)variables; return 0; }
+void context_exit(Tx *tx, PyObject *variables) { (void)tx; (void)variables; }
+
 /* In the engine: born.c, for objects with finalizers; here there are none. */
 void
 born_never_was(Tx *tx)

@@ -34,6 +34,16 @@ typedef struct Native {
 } Native;
 extern PyTypeObject Native_Type;
 extern PyObject *no_arguments;
+PyObject *native_new(PyObject *(*call)(Native *));
+
+/* Append to a list of actions, as deferred ones are; takes the reference. */
+void append_action(PyObject **list, PyObject *native);
+
+/* What such a function returns. */
+PyObject *none(void);
+
+/* An int. */
+typedef struct { PyObject_HEAD int value; } Number;
 
 /* A dict whose keys are compared by identity; it holds DICT_ROOM entries at most, dead ones too. */
 #define DICT_ROOM 256

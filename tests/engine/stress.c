@@ -144,31 +144,6 @@ new_writer(void)
     return (uint64_t)(self->transaction + 1) << 20 | ++self->writes;
 }
 
-static PyObject *
-none(void)
-{
-    return Py_NewRef(Py_None);
-}
-
-/* The engine asks these of files that are not part of this program. */
-int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
-
-int
-before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n, PyObject *const *kw, Py_ssize_t n_kw)
-{
-    (void)tx; (void)callable; (void)args; (void)n; (void)kw; (void)n_kw;
-    return 0;
-}
-PyObject *stm_instrument;
-int stm_barriers_off;
-
-int
-exclusive_for(Tx *tx, const char *what, PyObject *o)
-{
-    /* Functions of this program need no instrumentation. */
-    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE, what);
-}
-
 /* An operation has been refused: only an abort may be the reason. */
 static int
 refused(void)
@@ -407,25 +382,6 @@ use_dict(void)
 }
 
 /* ---- Actions ---------------------------------------------------------------------------------------------------- */
-
-static PyObject *
-native_new(PyObject *(*call)(Native *))
-{
-    Native *native = object_new(&Native_Type, sizeof(Native) + sizeof(int));
-    native->call = call;
-    return (PyObject *)native;
-}
-
-static void
-append_action(PyObject **list, PyObject *native)
-{
-    if (*list == NULL)
-        *list = PyList_New(0);
-    PyObject *action = PyTuple_Pack(2, native, no_arguments);
-    PyList_Append(*list, action);
-    Py_DECREF(action);
-    Py_DECREF(native);
-}
 
 typedef struct { Native native; int number; } Numbered;
 

@@ -76,6 +76,15 @@ class Comparison:
         return {name: pair for name, pair in self.differing.items() if reason(self.listed, name) is None}
 
     @property
+    def settled(self):
+        """The patterns of the list that tests of this module match, none of which comes out differently."""
+        return [
+            pattern for pattern in self.listed
+            if any(matches(pattern, name) for name in self.plain.outcomes)
+            and not any(matches(pattern, name) for name in self.differing)
+        ]
+
+    @property
     def good(self):
         """Does the module behave as it does plainly, but for what is listed?"""
         return not (self.unlisted or self.plain.end or self.ours.end) and bool(self.plain.outcomes)
@@ -166,5 +175,8 @@ def differences():
 
 def reason(listed, name):
     """Why this test differs, if that is listed; else None."""
-    name = name.removeprefix("test.")
-    return next((why for pattern, why in listed.items() if fnmatchcase(name, pattern)), None)
+    return next((why for pattern, why in listed.items() if matches(pattern, name)), None)
+
+
+def matches(pattern, name):
+    return fnmatchcase(name.removeprefix("test."), pattern)

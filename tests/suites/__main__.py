@@ -59,6 +59,8 @@ def explain(console, comparison, options):
         if why is None:
             say(f"    plainly: {told(plain)}\n    as a transaction: {told(ours)}")
             say(comparison.ours.traces.get(name, ""), style="dim")
+    for pattern in comparison.settled:
+        say(f"{pattern} is listed and does not differ", style="bold yellow")
     for way, run in ("plainly", comparison.plain), ("as transactions", comparison.ours):
         if run.end:
             say(f"{comparison.module} {way}: {run.end}", style="bold red")

@@ -24,7 +24,8 @@ Effects of calls (the receiver of a method counts as the first argument)
     MUTATES_SECOND   changes the second argument
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
-    GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains
+    GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
+    GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
     RESUMES      continues a generator or coroutine
     ADVANCES     takes the next item of an iterator
@@ -404,6 +405,7 @@ CALLS = """
     builtins.delattr DELETES_ATTR
     builtins.dir ATTRIBUTES
     builtins.vars GETS_DICT
+    builtins.locals GETS_LOCALS
     builtins.divmod PURE
     builtins.format PRINTS
     builtins.getattr GETS_ATTR
@@ -425,7 +427,6 @@ CALLS = """
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
-    builtins.__build_class__ PURE
 
     builtins.int DEEP
     builtins.float DEEP

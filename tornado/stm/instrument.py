@@ -286,17 +286,17 @@ def instrument(function):
 
 def instrument_module_code(code, namespace):
     """The instrumented form of code that `exec` is about to run in this namespace; None if it is too long for that."""
-    if has_barriers(code):
-        return code
     if len(code.co_code) > LONGEST:
         return None
     with _lock:
-        return _instrumented(code, namespace)
+        module_rebinds(namespace, code)
+        return code if has_barriers(code) else _instrumented(code, namespace)
 
 
 def _instrumented(code, namespace):
     rebound = module_rebinds(namespace)
-    shadowed = frozenset(name for name in ASSUMED_BUILTINS if name in namespace)
+    usual = namespace.get("__builtins__", builtins) in (builtins, vars(builtins))
+    shadowed = frozenset(name for name in ASSUMED_BUILTINS if name in namespace or not usual)
     key = id(code)
     if key not in _done:
         forget = _done.pop  # found now: the code may outlive this module when the interpreter ends
@@ -307,19 +307,25 @@ def _instrumented(code, namespace):
     return variants[rebound, shadowed]
 
 
-def module_rebinds(namespace):
-    """The names of module globals that functions of the module rebind: the ones that need barriers.
+def module_rebinds(namespace, code=None):
+    """The names of module globals that functions of the module, or this code of it, rebind: the ones that need barriers.
 
     Found once, when the first function of the module is instrumented; a later assignment to another name is exclusive.
     """
     known = _engine.rebound_globals(namespace)
     if known is None:
         names = set()
-        for code in _codes_of_module(namespace):
-            _collect_stored_globals(code, names)
+        for each in (*_codes_of_module(namespace), *([code] if code else [])):
+            _collect_stored_globals(each, names)
         known = frozenset(names)
         _engine.register_module(namespace, known)
     return known
+
+
+def see_globals(namespace):
+    """Have the engine know these globals, whoever has got hold of them."""
+    with _lock:
+        module_rebinds(namespace)
 
 
 def _codes_of_module(namespace):
@@ -334,7 +340,7 @@ def _codes_of_module(namespace):
         if isinstance(value, types.FunctionType):
             if value.__globals__ is namespace:
                 yield value.__code__
-            todo.extend(vars(value).values())  # __wrapped__ of decorators
+            todo.extend(vars(value).copy().values())  # __wrapped__ of decorators
             todo.extend(cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
         elif isinstance(value, property):
             todo.extend((value.fget, value.fset, value.fdel))
@@ -966,7 +972,7 @@ def activate():
             return
         _active = True
         main_thread = threading.main_thread().ident
-        _engine.configure(instrument, sys.monitoring.DISABLE, _PythonClass, main_thread)
+        _engine.configure(instrument, see_globals, sys.monitoring.DISABLE, _PythonClass, main_thread)
         for name, module in list(sys.modules.items()):
             if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
                 _trust_module(module)

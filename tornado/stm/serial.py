@@ -5,6 +5,7 @@ the deferred actions and the promise that nothing else runs meanwhile.
 """
 
 import collections
+import contextvars
 import functools
 import itertools
 import threading
@@ -61,13 +62,14 @@ class Queue:
     def add(self, f, /, *args, **kwds):
         """Add ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that one's commit."""
         parent = current()
+        call = functools.partial(contextvars.copy_context().run, f, *args, **kwds)
         if getattr(parent, "queue", None) is self:
-            parent.added.append((f, args, kwds))
+            parent.added.append(call)
         else:
-            defer(self._put, f, args, kwds)
+            defer(self._put, call)
 
-    def _put(self, f, args, kwds):
-        self._ready.append(_Item(self, f, args, kwds))
+    def _put(self, call):
+        self._ready.append(_Item(self, call))
 
     def _begin(self, limit):
         """Forget the last failure."""
@@ -87,7 +89,7 @@ class Queue:
                 self._ready.clear()
             else:
                 for call in item.added:
-                    self._put(*call)
+                    self._put(call)
 
     def _failure(self):
         """Take the first exception of a transaction, or None."""
@@ -98,8 +100,8 @@ class Queue:
 class _Item(Transaction):
     __slots__ = ("queue", "added")
 
-    def __init__(self, queue, f, args, kwds):
-        super().__init__(functools.partial(f, *args, **kwds) if kwds else f, args if not kwds else ())
+    def __init__(self, queue, call):
+        super().__init__(call, ())
         self.queue = queue
         self.added = []
 

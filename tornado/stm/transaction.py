@@ -54,7 +54,7 @@ class TransactionQueue(core.Queue):
     """Functions to run as transactions: in parallel, in any order, as if one after the other.
 
     ``add(f, *args, **kwds)`` adds ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that
-    one's commit.
+    one's commit.  It runs in a copy of the context (`contextvars`) in which it is added, as with asyncio's ``call_soon``.
     """
 
     def __init__(self):

@@ -555,22 +555,6 @@ def add_note(self, note, /):
     list.append(notes, note)
 
 
-def import_(name, globals=None, locals=None, fromlist=(), level=0):
-    """Twin of ``__import__``."""
-    return _import(name, globals, locals, fromlist, level)
-
-
-@trusted
-def _import(name, globals, locals, fromlist, level):
-    if level or name not in sys.modules or any(f"{name}.{each}" not in sys.modules and not hasattr(sys.modules[name], each)
-                                               for each in fromlist or ()):
-        core.exclusive("an import")
-    return _import_module(name, globals, locals, fromlist, level)
-
-
-_import_module = builtins.__import__
-
-
 @trusted
 def enter_decimal_context(manager, /):
     """Twin of the beginning of ``with decimal.localcontext():``."""
@@ -740,7 +724,6 @@ TWINS = {
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _locale.setlocale: setlocale,
-    builtins.__import__: import_,
     BaseException.add_note: add_note,
     _enter_decimal_context: enter_decimal_context,
     pickle.dumps: dumps,
@@ -753,6 +736,7 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
+        builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
 }

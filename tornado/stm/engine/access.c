@@ -5,14 +5,7 @@
  * then runs at full speed on the object in place.
  *
  * An attribute can be reached as a key of obj.__dict__ too, and must be the same
- * cell.  An instance with inline values is known by the address of these: so is
- * its dict, as long as that has no storage of its own.  Where the dict does (other
- * kinds of instances, more than 30 attributes, obj.__dict__ = d), attributes are
- * locked as its keys, by the dict.  An instance that got there after it had inline
- * values is locked both ways, because somebody may still hold locks of the old kind.
- *
- * The dicts of modules are watched (PyDict_Watch); a table says which names have
- * barriers.
+ * cell (namespaces.c).
  */
 #include "stm.h"
 
@@ -20,10 +13,16 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_setobject.h"
 
-/* Keys of cells beside WHOLE that no key hash can be (those have the top bit). */
-#define SNAPSHOT_TAKEN 1ull
-
 PyObject *stm_exclusive_reasons;    /* dict: why -> how often; for stats() */
+static PyObject *missing_name;      /* "__missing__" */
+
+int
+access_init(void)
+{
+    stm_exclusive_reasons = PyDict_New();
+    missing_name = PyUnicode_InternFromString("__missing__");
+    return stm_exclusive_reasons == NULL || missing_name == NULL ? -1 : 0;
+}
 
 /* Go exclusive because of something that the engine does not understand. */
 int
@@ -64,122 +63,6 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
     return become_inevitable(tx, GRADE_EXCLUSIVE, text);
 }
 
-/* ---- Dicts of modules --------------------------------------------------------- */
-
-typedef struct { PyObject *dict; PyObject *rebound; } ModuleDict;
-
-static PyMutex modules_lock;
-static ModuleDict *modules;         /* open addressing; dict == NULL is free */
-static size_t modules_cap, modules_used;
-static int watcher = -1;
-static PyObject *missing_name;      /* "__missing__" */
-
-static size_t
-module_find(PyObject *dict)
-{
-    size_t i = ((uintptr_t)dict >> 4) * 0x9E3779B97F4A7C15ull % modules_cap;
-    while (modules[i].dict != NULL && modules[i].dict != dict)
-        i = (i + 1) % modules_cap;
-    return i;
-}
-
-static void
-module_remove(PyObject *dict)
-{
-    PyMutex_Lock(&modules_lock);
-    size_t i = module_find(dict);
-    PyObject *rebound = NULL;
-    if (modules[i].dict == dict) {
-        rebound = modules[i].rebound;
-        modules[i].dict = NULL;
-        modules_used--;
-        /* Close the gap: move up those that were displaced past it. */
-        for (size_t j = (i + 1) % modules_cap; modules[j].dict != NULL; j = (j + 1) % modules_cap) {
-            ModuleDict m = modules[j];
-            modules[j].dict = NULL;
-            modules[module_find(m.dict)] = m;
-        }
-    }
-    PyMutex_Unlock(&modules_lock);
-    Py_XDECREF(rebound);
-}
-
-static int
-on_dict_event(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value)
-{
-    (void)key;
-    (void)value;
-    if (event == PyDict_EVENT_DEALLOCATED)
-        module_remove(dict);
-    return 0;
-}
-
-int
-module_dicts_init(void)
-{
-    modules_cap = 1024;
-    modules = PyMem_RawCalloc(modules_cap, sizeof(ModuleDict));
-    watcher = PyDict_AddWatcher(on_dict_event);
-    stm_exclusive_reasons = PyDict_New();
-    missing_name = PyUnicode_InternFromString("__missing__");
-    if (modules == NULL || watcher < 0 || stm_exclusive_reasons == NULL || missing_name == NULL)
-        return -1;
-    return 0;
-}
-
-static inline bool
-is_module_dict(PyObject *dict)
-{
-    return ((PyDictObject *)dict)->_ma_watcher_tag >> watcher & 1;
-}
-
-/* Called by the instrumenter before it compiles a function of the module;
- * `rebound` are the names that get barriers. The first call decides. */
-int
-register_module_globals(PyObject *globals, PyObject *rebound)
-{
-    PyMutex_Lock(&modules_lock);
-    if (2 * modules_used > modules_cap) {
-        ModuleDict *old = modules;
-        size_t n = modules_cap;
-        ModuleDict *p = PyMem_RawCalloc(2 * n, sizeof(ModuleDict));
-        if (p == NULL) {
-            PyMutex_Unlock(&modules_lock);
-            PyErr_NoMemory();
-            return -1;
-        }
-        modules = p;
-        modules_cap = 2 * n;
-        for (size_t i = 0; i < n; i++) {
-            if (old[i].dict != NULL)
-                modules[module_find(old[i].dict)] = old[i];
-        }
-        PyMem_RawFree(old);
-    }
-    size_t i = module_find(globals);
-    if (modules[i].dict == NULL) {
-        modules_used++;
-        modules[i] = (ModuleDict){globals, Py_NewRef(rebound)};
-    }
-    PyMutex_Unlock(&modules_lock);
-    return PyDict_Watch(watcher, globals);
-}
-
-/* The names given to register_module_globals(), or None. */
-PyObject *
-globals_rebound(PyObject *globals)
-{
-    PyObject *rebound = NULL;
-    if (is_module_dict(globals)) {
-        PyMutex_Lock(&modules_lock);
-        size_t i = module_find(globals);
-        if (modules[i].dict == globals)
-            rebound = Py_NewRef(modules[i].rebound);
-        PyMutex_Unlock(&modules_lock);
-    }
-    return rebound ? rebound : Py_NewRef(Py_None);
-}
-
 /* ---- Attributes ------------------------------------------------------------------ */
 
 static inline Cell
@@ -204,21 +87,6 @@ inline_values(PyObject *obj)
     return NULL;
 }
 
-/* The values of an instance that this dict is only a view of, or NULL. */
-static inline PyDictValues *
-embedding_values(PyObject *dict)
-{
-    PyDictValues *v = ((PyDictObject *)dict)->ma_values;
-    return v != NULL && v->embedded ? v : NULL;
-}
-
-/* Neither a namespace of a module nor that of an instance. */
-bool
-is_plain_dict(PyObject *dict)
-{
-    return !is_module_dict(dict) && embedding_values(dict) == NULL;
-}
-
 static int lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell);
 static int lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first);
 
@@ -236,6 +104,20 @@ dict_of_instance(PyObject *obj)
     else if (!PyDict_Check(dict))
         Py_CLEAR(dict);
     return dict;
+}
+
+/* Is the name among the attributes that instances of the class have room for?
+ * Only then is it sure that a new one leaves the values where they are. */
+static bool
+has_room_for(PyDictKeysObject *keys, PyObject *name)
+{
+    Py_ssize_t n = _Py_atomic_load_ssize_acquire(&keys->dk_nentries);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *k = DK_UNICODE_ENTRIES(keys)[i].me_key;
+        if (k == name || (k != NULL && PyUnicode_Check(name) && PyUnicode_Equal(k, name)))
+            return true;
+    }
+    return false;
 }
 
 /* What raising an exception sets is locked with the exception as a whole. */
@@ -268,10 +150,15 @@ lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
     PyObject *dict = dict_of_instance(obj);
     if (dict == NULL)
         return lock_shared(tx, slot_cell(obj, name));
-    int r = lock_key_shared(tx, dict, attr_cell(dict, name));
+    const void *base = namespace_of(dict);
+    int r = base == NULL ? lock_key_shared(tx, dict, attr_cell(dict, name))
+        : base == v ? 0 : lock_shared(tx, attr_cell(base, name));
     Py_DECREF(dict);
     return r;
 }
+
+/* Who runs code in the dict of an instance: that is not known by name as others are. */
+static const char globals_of[] = "attributes that are globals of a function";
 
 static int
 lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
@@ -279,13 +166,37 @@ lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
     PyDictValues *v = inline_values(obj);
     if (v != NULL && lock_exclusive(tx, attr_cell(v, name), first) < 0)
         return -1;
+    PyObject *dict = v != NULL && v->valid ? (PyObject *)_PyObject_GetManagedDict(obj) : dict_of_instance(obj);
     if (v != NULL && v->valid)
-        return 0;
-    PyObject *dict = dict_of_instance(obj);
+        return LIKELY(dict == NULL || !is_module_dict(dict)) ? 0 : exclusive_for(tx, globals_of, obj);
     if (dict == NULL)
         return lock_exclusive(tx, slot_cell(obj, name), first);
-    int r = lock_key_owned(tx, dict, attr_cell(dict, name), first);
+    const void *base = namespace_of(dict);
+    int r = base == NULL ? lock_key_owned(tx, dict, attr_cell(dict, name), first)
+        : UNLIKELY(is_module_dict(dict)) ? exclusive_for(tx, globals_of, obj)
+        : base == v ? 0 : lock_exclusive(tx, attr_cell(base, name), first);
     Py_DECREF(dict);
+    return r;
+}
+
+/* The instance is about to get a new attribute: nobody may look at all of them. */
+static int
+lock_new_attr(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
+        return -1;
+    PyObject *dict = NULL;
+    if (v != NULL && v->valid) {
+        PyDictKeysObject *keys = ((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys;
+        if (has_room_for(keys, name))
+            return 0;
+        /* The values may move into a dict: which is to be known for what it is before. */
+    }
+    dict = dict_of_instance(obj);
+    const void *base = dict ? namespace_of(dict) : NULL;
+    int r = base == NULL || base == v ? 0 : lock_intent_write(tx, cell_of(base, WHOLE));
+    Py_XDECREF(dict);
     return r;
 }
 
@@ -349,9 +260,6 @@ attr_read_slow(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
         if (where == NAME_C_STATE)
             return exclusive_for(tx, "attribute of", obj);
     }
-    PyDictValues *v = inline_values(obj);
-    if (v != NULL && !v->valid && UNLIKELY(is_name(name, "__dict__")))
-        return exclusive_for(tx, "the dict of", obj);
     return lock_attr_shared(tx, obj, name);
 }
 
@@ -451,6 +359,8 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
     case KIND_CLASS:
         return check_doomed(tx);
     case KIND_MODULE:
+        if (UNLIKELY(is_name(name, "__dict__")))
+            return see_globals(tx, PyModule_GetDict(obj));
         return open_global_read(tx, PyModule_GetDict(obj), name);
     default:
         return attr_read_slow(tx, obj, name, kind);
@@ -472,6 +382,37 @@ instance_value(PyObject *obj, PyObject *name, bool class_has_it)
     return value;
 }
 
+/* Who assigns to attributes of such objects, or deletes them: object, or a method? */
+enum { HOOK_NONE, HOOK_PYTHON, HOOK_UNKNOWN };
+
+static int
+assignment_hook(PyTypeObject *type, const char *method)
+{
+    if (type->tp_setattro == PyObject_GenericSetAttr)
+        return HOOK_NONE;
+    PyObject *name = PyUnicode_InternFromString(method);
+    PyObject *found = name ? _PyType_LookupRef(type, name) : NULL;
+    int hook = found != NULL && PyFunction_Check(found) ? HOOK_PYTHON
+        : found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
+            && PyDescr_TYPE(found) == &PyBaseObject_Type ? HOOK_NONE : HOOK_UNKNOWN;
+    Py_XDECREF(found);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return hook;
+}
+
+/* An attribute of a class is to be set or deleted, by this method of the metaclass, or `raw`, past
+ * that. Classes are read without asking, and so changed exclusively: but by who has just made them. */
+static int
+open_class_change(Tx *tx, PyObject *cls, const char *method, bool raw)
+{
+    if (((PyTypeObject *)cls)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return check_doomed(tx);    /* cannot be done */
+    if ((!raw && assignment_hook(Py_TYPE(cls), method) == HOOK_PYTHON) || is_fresh(tx, cls))
+        return check_doomed(tx);
+    return exclusive_for(tx, "attribute assignment to", cls);
+}
+
 /* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int
 open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
@@ -480,25 +421,20 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     PyTypeObject *type = Py_TYPE(obj);
     if (kind == KIND_MODULE)
         return open_global_write(tx, PyModule_GetDict(obj), name);
-    if (kind == KIND_CLASS && ((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
-        return check_doomed(tx);    /* cannot be done */
+    if (kind == KIND_CLASS)
+        return open_class_change(tx, obj, "__setattr__", raw_write);
     if ((kind == KIND_FUNCTION || kind == KIND_METHOD) && !is_python_class(type))
         return open_function_attr_write(tx, obj, name);
     if (kind != KIND_INSTANCE && !is_python_class(type))
         return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
-    if (type->tp_setattro != PyObject_GenericSetAttr && !raw_write) {
-        /* __setattr__ in Python has barriers of its own. */
-        PyObject *descr = NULL;
-        PyObject *setattr_name = PyUnicode_InternFromString("__setattr__");
-        if (setattr_name == NULL)
-            return -1;
-        descr = _PyType_LookupRef(type, setattr_name);
-        Py_DECREF(setattr_name);
-        bool python = descr != NULL && PyFunction_Check(descr);
-        Py_XDECREF(descr);
-        /* The instrumenter takes an attribute that is open for writing as open for reading too. */
-        return python ? open_attr_read(tx, obj, name) : exclusive_for(tx, "attribute assignment to", obj);
+    int hook = raw_write ? HOOK_NONE : assignment_hook(type, "__setattr__");
+    if (hook == HOOK_PYTHON) {
+        /* It has barriers of its own. The instrumenter takes an attribute that is open for
+         * writing as open for reading too. */
+        return open_attr_read(tx, obj, name);
     }
+    if (hook == HOOK_UNKNOWN)
+        return exclusive_for(tx, "attribute assignment to", obj);
     PyObject *descr;
     int where = name_in_type(type, name, &descr);
     bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
@@ -534,32 +470,153 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     bool first;
     if (lock_attr_owned(tx, obj, name, &first) < 0)
         return -1;
-    if (!first || tx->grade == GRADE_EXCLUSIVE)
+    if (tx->grade == GRADE_EXCLUSIVE || (!first && !tx->deletes_keys))
         return 0;
     PyObject *old = instance_value(obj, name, in_class && !raw);
     if (old == NULL && PyErr_Occurred())
         PyErr_Clear();
+    int r = 0;
+    if (old == NULL && lock_new_attr(tx, obj, name) < 0)
+        r = -1;
+    else if (first || old == NULL)
+        r = undo_push(tx, UNDO_ATTR, obj, name, old) ? 0 : -1;
+    Py_XDECREF(old);
+    return r;
+}
+
+static int open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name);
+
+/* del obj.name. A slot or a property is as in an assignment. */
+int
+open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
+{
+    Kind kind = kind_of(tx, obj);
+    PyTypeObject *type = Py_TYPE(obj);
+    if (kind == KIND_MODULE)
+        return open_key_write(tx, PyModule_GetDict(obj), name, true);
+    if (kind == KIND_CLASS)
+        return open_class_change(tx, obj, "__delattr__", raw);
+    if (kind != KIND_INSTANCE && !is_python_class(type))
+        return open_attr_write(tx, obj, name, raw);
+    int hook = raw ? HOOK_NONE : assignment_hook(type, "__delattr__");
+    if (hook == HOOK_PYTHON)
+        return check_doomed(tx);
+    if (hook == HOOK_UNKNOWN)
+        return exclusive_for(tx, "deletion of an attribute of", obj);
+    PyObject *descr;
+    name_in_type(type, name, &descr);
+    bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
+    Py_XDECREF(descr);
+    if (data)
+        return open_attr_write(tx, obj, name, true);
+    PyObject *dict = dict_of_instance(obj);
+    if (dict == NULL)
+        return check_doomed(tx);    /* there is nothing to delete */
+    forget_capture(tx, dict);       /* it may have been made just now, where a captured one has died */
+    const void *base = namespace_of(dict);
     PyDictValues *v = inline_values(obj);
-    if (old == NULL && v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
+    bool first;
+    int r = v != NULL && base != v && lock_exclusive(tx, attr_cell(v, name), &first) < 0 ? -1
+        : UNLIKELY(is_module_dict(dict)) ? exclusive_for(tx, globals_of, obj)
+        : base != NULL ? open_name_delete(tx, dict, base, name) : open_whole_write(tx, dict);
+    Py_DECREF(dict);
+    return r;
+}
+
+/* ---- Names in a namespace (namespaces.c), by its dict ------------------------------------- */
+
+static bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key);
+static int hash_of(PyObject *key, uint64_t *bits);
+
+/* Is all of it logged? It may be forgotten that it is: to log it twice does no harm. */
+static bool
+snapshot_taken(Tx *tx, PyObject *obj)
+{
+    return opened(tx, obj, OPENED_SNAPSHOT);
+}
+
+static PyObject *
+value_of(PyObject *dict, PyObject *key)
+{
+    PyObject *value = NULL;
+    if (PyDict_GetItemRef(dict, key, &value) < 0)
+        PyErr_Clear();
+    return value;
+}
+
+static int
+open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name)
+{
+    bool first;
+    if (lock_exclusive(tx, attr_cell(base, name), &first) < 0)
         return -1;
-    Undo *u = undo_push(tx, UNDO_ATTR, obj, name, old);
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
+        return 0;
+    bool logged = !first && key_is_logged(tx, dict, name);
+    if (logged && !tx->deletes_keys)
+        return 0;
+    PyObject *old = value_of(dict, name);
+    int r = 0;
+    if (old == NULL || !logged) {
+        if (old == NULL && lock_intent_write(tx, cell_of(base, WHOLE)) < 0)
+            r = -1;
+        else
+            r = undo_push(tx, UNDO_DICT_SET, dict, name, old) ? 0 : -1;
+    }
+    Py_XDECREF(old);
+    return r;
+}
+
+static int open_all_names(Tx *tx, PyObject *dict, const void *base, bool write);
+static int log_contents(Tx *tx, PyObject *obj, Kind kind);
+
+/* Deletion owns the whole: the name comes back to where it stands, should it have to. */
+static int
+open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name)
+{
+    bool first;
+    Cell whole = cell_of(base, WHOLE);
+    if (!PyUnicode_CheckExact(name))    /* not a name: another key may be equal to it */
+        return open_all_names(tx, dict, base, true) < 0 ? -1 : log_contents(tx, dict, KIND_DICT);
+    if (lock_exclusive(tx, attr_cell(base, name), &first) < 0 || lock_exclusive(tx, whole, &first) < 0)
+        return -1;
+    tx->deletes_keys = true;
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
+        return 0;
+    if (has_inserted(tx, whole))
+        order_inserted_keys(tx, order_place(dict));
+    PyObject *old = value_of(dict, name);
+    Undo *u = undo_push(tx, old ? UNDO_NAME_DEL : UNDO_DICT_SET, dict, name, old);
+    if (u != NULL && old != NULL)
+        u->n = dict_rank(dict, name);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
 }
 
-/* del obj.name. A slot or a property is as in an assignment; deleting from the
- * dict would have to be undone in the order of the attributes, so it runs alone. */
-int
-open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
+/* All names: each of them, and, against new ones and deletions, the whole. Those of a
+ * module that nobody rebinds are only changed exclusively. */
+static int
+open_all_names(Tx *tx, PyObject *dict, const void *base, bool write)
 {
-    PyTypeObject *type = Py_TYPE(obj);
-    PyObject *descr = _PyType_LookupRef(type, name);
-    bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
-    Py_XDECREF(descr);
-    PyErr_Clear();
-    if (data || (type->tp_setattro != PyObject_GenericSetAttr && !raw && is_python_class(type)))
-        return open_attr_write(tx, obj, name, raw);
-    return exclusive_for(tx, "deletion of an attribute of", obj);
+    bool first;
+    Cell whole = cell_of(base, WHOLE);
+    if ((write ? lock_exclusive(tx, whole, &first) : lock_shared_container(tx, whole)) < 0)
+        return -1;
+    if (has_inserted(tx, whole))
+        order_inserted_keys(tx, order_place(dict));
+    PyObject *names = is_module_dict(dict) ? globals_rebound(dict) : PyDict_Keys(dict);
+    PyObject *list = names ? PySequence_List(names) : NULL;
+    Py_XDECREF(names);
+    int r = list == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
+        PyObject *name = PyList_GET_ITEM(list, i);
+        uint64_t bits;
+        int h = hash_of(name, &bits);
+        r = h <= 0 ? h
+            : write ? lock_exclusive(tx, cell_of(base, bits), &first) : lock_shared(tx, cell_of(base, bits));
+    }
+    Py_XDECREF(list);
+    return r;
 }
 
 /* ---- Module globals ------------------------------------------------------------------ */
@@ -572,35 +629,26 @@ open_global_read(Tx *tx, PyObject *globals, PyObject *name)
 
 /* Rebinding a global is a keyed write if every function of the module reads
  * that name with a barrier; else all others must stand still. */
-int
-open_global_write(Tx *tx, PyObject *globals, PyObject *name)
+static int
+open_global_change(Tx *tx, PyObject *globals, PyObject *name, bool del)
 {
+    if (captured(tx, globals))
+        return check_doomed(tx);
     PyObject *rebound = globals_rebound(globals);
     bool barriers = rebound != Py_None && PyUnicode_CheckExact(name)
         && PySequence_Contains(rebound, name) == 1;
     Py_DECREF(rebound);
     if (!barriers)
-        return exclusive_for(tx, "assignment to the module global", name);
-    bool first;
-    if (lock_exclusive(tx, attr_cell(globals, name), &first) < 0)
-        return -1;
-    if (!first || tx->grade == GRADE_EXCLUSIVE)
-        return 0;
-    PyObject *old = NULL;
-    if (PyDict_GetItemRef(globals, name, &old) < 0)
-        return -1;
-    Undo *u = undo_push(tx, UNDO_DICT_SET, globals, name, old);
-    if (u != NULL)
-        u->n = 1;       /* the order of globals is nobody's business at commit */
-    Py_XDECREF(old);
-    return u == NULL ? -1 : 0;
+        return exclusive_for(tx, del ? "deletion of the module global" : "assignment to the module global", name);
+    if (namespace_of(globals) != globals)
+        return exclusive_for(tx, "a change of globals that are attributes", NULL);
+    return del ? open_name_delete(tx, globals, globals, name) : open_name_write(tx, globals, globals, name);
 }
 
-/* A read mark that nobody conflicts with remembers that all of it is logged. */
-static bool
-snapshot_taken(Tx *tx, PyObject *obj)
+int
+open_global_write(Tx *tx, PyObject *globals, PyObject *name)
 {
-    return marked(tx, cell_of(obj, SNAPSHOT_TAKEN), MODE_SHARED);
+    return open_global_change(tx, globals, name, false);
 }
 
 /* The transaction excludes others from changing the container. What stands for keys that
@@ -611,8 +659,10 @@ settle_keys(Tx *tx, PyObject *obj)
 {
     if (tx->n_placeholders > 0 && PyDict_Check(obj) && !snapshot_taken(tx, obj)) {
         int hidden = order_hide_placeholders(tx, obj);
-        if (hidden < 0 || (hidden && lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0))
+        if (hidden < 0)
             return -1;
+        if (hidden)
+            note_opened(tx, obj, OPENED_SNAPSHOT);
     }
     if (has_inserted(tx, cell_of(obj, WHOLE)))
         order_inserted_keys(tx, obj);
@@ -633,26 +683,6 @@ lock_whole_owned(Tx *tx, PyObject *container)
 }
 
 /* ---- Whole objects ---------------------------------------------------------------------- */
-
-/* All attributes of an instance through its dict: each of them, and, against new
- * ones, the whole, on which an assignment that makes a new one has the intention. */
-static int
-open_all_attributes(Tx *tx, PyObject *dict)
-{
-    PyDictValues *v = embedding_values(dict);
-    if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
-        return -1;
-    if (has_inserted(tx, cell_of(v, WHOLE)))
-        order_inserted_keys(tx, v);
-    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
-        PyObject *name = DK_UNICODE_ENTRIES(keys)[i].me_key;
-        if (name != NULL && i < v->capacity && v->values[i] != NULL
-            && lock_shared(tx, attr_cell(v, name)) < 0)
-            return -1;
-    }
-    return 0;
-}
 
 /* What a proxy stands for: the first field of it. */
 PyObject *
@@ -679,16 +709,17 @@ open_whole_read(Tx *tx, PyObject *obj)
             return check_doomed(tx);
         result = lock_shared(tx, cell_of(obj, WHOLE));
         break;
-    case KIND_DICT:
-        if (is_module_dict(obj))
-            return exclusive_for(tx, "all globals at once through", obj);
-        if (embedding_values(obj) != NULL)
-            return open_all_attributes(tx, obj);
-        /* fall through */
+    case KIND_DICT: {
+        const void *base = namespace_of(obj);
+        if (base != NULL)
+            return open_all_names(tx, obj, base, false);
+    }   /* fall through */
     case KIND_SET:
         if (captured(tx, obj))
             return check_doomed(tx);
         result = lock_whole_shared(tx, obj);
+        if (result == 0 && kind == KIND_DICT && UNLIKELY(namespace_of(obj) != NULL))
+            return open_whole_read(tx, obj);    /* it has become one meanwhile */
         break;
     case KIND_ITERATOR:
         return open_iter(tx, obj);
@@ -746,20 +777,6 @@ lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first)
     if (lock_intent_write(tx, cell_of(dict, WHOLE)) < 0)
         return -1;
     return lock_exclusive(tx, key_cell, first);
-}
-
-/* Is the name among the attributes that instances of the class have room for?
- * Only then does a new one leave the values where they are. */
-static bool
-has_room_for(PyObject *dict, PyObject *name)
-{
-    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
-        PyObject *k = DK_UNICODE_ENTRIES(keys)[i].me_key;
-        if (k == name || (k != NULL && PyUnicode_Check(name) && PyUnicode_Equal(k, name)))
-            return true;
-    }
-    return false;
 }
 
 /* Has this very key been logged? Owning its cell does not tell, for another key may
@@ -823,10 +840,9 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
         return open_whole_read(tx, obj);
     if (h <= 0)
         return h;
-    if (kind == KIND_DICT && (is_module_dict(obj) || embedding_values(obj) != NULL)) {
-        const void *base = is_module_dict(obj) ? (void *)obj : (void *)embedding_values(obj);
+    const void *base = kind == KIND_DICT ? namespace_of(obj) : NULL;
+    if (base != NULL)
         return lock_shared(tx, cell_of(base, bits));
-    }
     Cell c = cell_of(obj, bits);
     if (marked(tx, c, MODE_SHARED))
         return check_doomed(tx);
@@ -857,9 +873,9 @@ open_item_read(Tx *tx, PyObject *obj, PyObject *key)
     PyObject *value = stm_call(factory, NULL, 0, NULL);
     Py_DECREF(factory);
     int r = value == NULL || (tx->open && open_key_write(tx, obj, key, false) < 0) ? -1
-        : PyObject_SetItem(obj, key, value);
+        : PyDict_SetDefaultRef(obj, key, value, NULL);   /* the factory may have put one there */
     Py_XDECREF(value);
-    return r;
+    return r < 0 ? -1 : 0;
 }
 
 /* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
@@ -868,47 +884,18 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
 {
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    UndoKind undo;
-    PyObject *copy;
-    switch (kind) {
-    case KIND_LIST:
-        undo = UNDO_LIST_ALL;
-        copy = PyList_GetSlice(obj, 0, PyList_GET_SIZE(obj));
-        break;
-    case KIND_DICT:
-        undo = UNDO_DICT_ALL;
-        copy = PyDict_New();
-        if (copy != NULL && PyDict_Update(copy, obj) < 0)
-            Py_CLEAR(copy);
-        break;
-    case KIND_SET:
-        undo = UNDO_SET_ALL;
-        copy = PySet_New(obj);
-        break;
-    case KIND_ARRAY:
-        undo = UNDO_ARRAY;
-        copy = PySequence_List(obj);
-        break;
-    case KIND_BYTEARRAY:
-        undo = UNDO_BYTES;
-        copy = PyBytes_FromStringAndSize(PyByteArray_AS_STRING(obj), PyByteArray_GET_SIZE(obj));
-        break;
-    case KIND_ODICT:
-        undo = UNDO_SEQ_ALL;
-        copy = PyDict_New();
-        if (copy != NULL && PyDict_Update(copy, obj) < 0)
-            Py_CLEAR(copy);
-        break;
-    default:
-        undo = UNDO_SEQ_ALL;
-        copy = PySequence_List(obj);
-        break;
-    }
+    UndoKind undo = kind == KIND_LIST ? UNDO_LIST_ALL : kind == KIND_DICT ? UNDO_DICT_ALL
+        : kind == KIND_SET ? UNDO_SET_ALL : kind == KIND_ARRAY ? UNDO_ARRAY
+        : kind == KIND_BYTEARRAY ? UNDO_BYTES : UNDO_SEQ_ALL;
+    PyObject *copy = contents_of(obj, kind);
     if (copy == NULL)
         return -1;
     Undo *u = undo_push(tx, undo, obj, NULL, copy);
     Py_DECREF(copy);
-    return u == NULL ? -1 : lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
+    if (u == NULL)
+        return -1;
+    note_opened(tx, obj, OPENED_SNAPSHOT);
+    return 0;
 }
 
 /* The same for one that this transaction owns, to do with it what it likes. */
@@ -929,10 +916,13 @@ open_whole_write(Tx *tx, PyObject *obj)
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
     switch (kind) {
-    case KIND_DICT:
-        if (is_module_dict(obj) || embedding_values(obj) != NULL)
-            return exclusive_for(tx, "all attributes at once through", obj);
-        /* fall through */
+    case KIND_DICT: {
+        const void *base = namespace_of(obj);
+        if (base != NULL && is_module_dict(obj))
+            return exclusive_for(tx, "all globals at once through", obj);
+        if (base != NULL)
+            return open_all_names(tx, obj, base, true) < 0 ? -1 : log_contents(tx, obj, KIND_DICT);
+    }   /* fall through */
     case KIND_LIST:
     case KIND_ODICT:
     case KIND_SET:
@@ -943,6 +933,8 @@ open_whole_write(Tx *tx, PyObject *obj)
             return check_doomed(tx);
         if (lock_whole_owned(tx, obj) < 0)
             return -1;
+        if (kind == KIND_DICT && UNLIKELY(namespace_of(obj) != NULL))
+            return open_whole_write(tx, obj);   /* it has become one meanwhile */
         return log_all(tx, obj, kind);
     case KIND_ITERATOR:
     case KIND_GENERATOR:
@@ -967,6 +959,23 @@ open_whole_write(Tx *tx, PyObject *obj)
     }
 }
 
+/* The container gets what is in the other one, which is open. In a namespace, each new name
+ * has to be opened for itself: those that are there already say nothing of it. */
+int
+open_merge(Tx *tx, PyObject *obj, PyObject *other)
+{
+    if (kind_of(tx, obj) != KIND_DICT || namespace_of(obj) == NULL)
+        return open_whole_write(tx, obj);
+    if (!PyDict_CheckExact(other))
+        return exclusive_for(tx, "attributes set by the keys of", other);
+    PyObject *names = PyDict_Keys(other);
+    int r = names == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(names); i++)
+        r = open_key_write(tx, obj, PyList_GET_ITEM(names, i), false);
+    Py_XDECREF(names);
+    return r;
+}
+
 static int
 open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
 {
@@ -974,21 +983,18 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     int h = hash_of(key, &bits);
     if (h <= 0)
         return h;
-    if (is_module_dict(dict))
-        return open_global_write(tx, dict, key);
-    bool first;
-    PyDictValues *v = embedding_values(dict);
-    if (v != NULL) {
-        if (del || !has_room_for(dict, key))
-            return exclusive_for(tx, "attributes made or deleted through the dict of an instance", NULL);
-        if (lock_intent_write(tx, cell_of(v, WHOLE)) < 0
-            || lock_exclusive(tx, cell_of(v, bits), &first) < 0)
-            return -1;
-    }
-    else if (del)
+    const void *base = namespace_of(dict);
+    if (base != NULL && is_module_dict(dict))
+        return open_global_change(tx, dict, key, del);
+    if (base != NULL)
+        return del ? open_name_delete(tx, dict, base, key) : open_name_write(tx, dict, base, key);
+    if (del)
         return open_whole_write(tx, dict);
-    else if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
+    bool first;
+    if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
         return -1;
+    if (UNLIKELY(namespace_of(dict) != NULL))
+        return open_dict_write(tx, dict, key, del);     /* it has become one meanwhile */
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
     bool logged = !first && key_is_logged(tx, dict, key);
@@ -1068,20 +1074,22 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
 {
     uint64_t bits;
     bool first;
-    if (kind_of(tx, obj) != KIND_DICT || is_module_dict(obj) || embedding_values(obj) != NULL
-        || opened(tx, obj, OPENED_WRITE) || (PyDict_CheckExact(obj) && captured(tx, obj)))
+    if (kind_of(tx, obj) != KIND_DICT || namespace_of(obj) != NULL || opened(tx, obj, OPENED_WRITE)
+        || captured(tx, obj))
         return open_key_write(tx, obj, key, true);
     int h = hash_of(key, &bits);
     if (h <= 0)
         return h;
     if (lock_key_owned(tx, obj, cell_of(obj, bits), &first) < 0)
         return -1;
+    if (UNLIKELY(namespace_of(obj) != NULL))
+        return open_key_write(tx, obj, key, true);      /* it has become one meanwhile */
     tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
     /* It has read the whole, so that nobody else writes there; or it may have made the dict, and
      * that has been forgotten since. Either way it may read the whole again without being asked. */
-    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED) || opened(tx, obj, OPENED_READ)
+    if (may_have_read(tx, cell_of(obj, WHOLE)) || opened(tx, obj, OPENED_READ)
         || (tx->forgot && obj->ob_tid == tx->tid))
         return log_contents(tx, obj, KIND_DICT);
     int done = order_delete_key(tx, obj, key, value);
@@ -1174,13 +1182,7 @@ open_list_append(Tx *tx, PyObject *list)
 PyObject *
 c_base_method(PyObject *obj, PyObject *name)
 {
-    PyObject *mro = Py_TYPE(obj)->tp_mro;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
-        PyTypeObject *t = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
-        if (!is_python_class(t))
-            return PyObject_GetAttr((PyObject *)t, name);
-    }
-    return PyObject_GetAttr((PyObject *)Py_TYPE(obj), name);
+    return PyObject_GetAttr((PyObject *)c_base(Py_TYPE(obj)), name);
 }
 
 /* An interned method name for UNDO_METHOD. */
@@ -1232,17 +1234,20 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, deque))
         return 0;
-    Py_ssize_t n = PyObject_Size(deque);
+    PySequenceMethods *sequence = c_base(Py_TYPE(deque))->tp_as_sequence;
+    Py_ssize_t n = sequence->sq_length(deque);
     if (op == DEQUE_POP || op == DEQUE_POPLEFT) {
         if (n == 0)
             return 0;
-        PyObject *item = PySequence_GetItem(deque, op == DEQUE_POP ? n - 1 : 0);
+        PyObject *item = sequence->sq_item(deque, op == DEQUE_POP ? n - 1 : 0);
         if (item == NULL)
             return -1;
         int r = push_inverse(tx, deque, op == DEQUE_POP ? "append" : "appendleft", item);
         Py_DECREF(item);
         return r;
     }
+    if (is_python_class(Py_TYPE(deque)))
+        return log_all(tx, deque, KIND_DEQUE);  /* what it calls its maxlen may be anything */
     PyObject *maxlen = PyObject_GetAttrString(deque, "maxlen");
     if (maxlen == NULL)
         return -1;
@@ -1280,6 +1285,8 @@ int
 open_context(Tx *tx, PyObject *ctx)
 {
     bool first;
+    if (ctx == tx->context)
+        return check_doomed(tx);        /* nobody else's (contexts.c) */
     if (lock_exclusive(tx, cell_of(ctx, WHOLE), &first) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)

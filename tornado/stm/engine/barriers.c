@@ -487,7 +487,7 @@ open_constant_key(Tx *tx, PyObject *container, Barrier *b, bool write)
     int r = write ? open_key_write(tx, container, b->operand, false) : open_item_read(tx, container, b->operand);
     if (r < 0)
         return failed(tx);
-    if (PyDict_CheckExact(container) && is_plain_dict(container))
+    if (PyDict_CheckExact(container) && namespace_of(container) == NULL)
         note_opened(tx, container, b->what);
     return Py_None;
 }
@@ -697,7 +697,7 @@ OPERATOR_BARRIER(binary)
         if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, b) : open_iter(tx, b)) < 0)
             return -1;
         return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, a)
-                                                       : open_whole_write(tx, a);
+            : open_merge(tx, a, b);
     }
     return open_operand(tx, a, ka) < 0 ? -1 : open_operand(tx, b, kb);
 }
@@ -1272,6 +1272,8 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
     if (f != NULL && is_finalizer((PyCodeObject *)args[0])
         && finalizer_begins(tx, PyStackRef_AsPyObjectBorrow(f->localsplus[0]), f) < 0)
         return NULL;
+    if (f != NULL && !PyStackRef_IsNull(f->f_funcobj) && callback_begins(tx, f))
+        return NULL;
     if (!tx->live)
         Py_RETURN_NONE;
     if (f != NULL && !PyStackRef_IsNull(f->f_funcobj)) {
@@ -1283,7 +1285,10 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
             && (((PyCodeObject *)PyFunction_GET_CODE(func))->co_flags & CO_STM_TRUSTED))
             Py_RETURN_NONE;
     }
-    if (exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname) < 0)
+    /* What an ended transaction sets off runs alone, every time. */
+    int r = tx->releasing ? become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit")
+        : exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname);
+    if (r < 0)
         return NULL;
     Py_RETURN_NONE;
 }

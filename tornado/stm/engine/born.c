@@ -16,13 +16,21 @@
  *
  * And where a finalizer in Python runs.  An object belongs to the thread that made it:
  * when another one drops the last reference, the interpreter lets the first one finalize
- * it, at some call or jump of whatever it is doing then.  That may be an attempt which has
- * nothing to do with the object, whose abort would undo what the finalizer did; or code of
- * this project, with a lock in its hand and no transaction around it.  So a finalizer that
- * begins in a wrong place is stopped before it has done anything, the object stays alive,
- * and it dies again where what an ended transaction held is dropped.  The right places are
- * that one, an exclusive transaction, the attempt that made the object, and code of the
- * program outside transactions.
+ * it, at some call or jump of whatever it is doing then; and there the garbage collector
+ * runs.  That may be an attempt which has nothing to do with the object, whose abort would
+ * undo what the finalizer did; or code of this project, with a lock in its hand and no
+ * transaction around it.  So a finalizer that begins in a wrong place is put off, and runs
+ * where what an ended transaction held is dropped.  The right places are that one, an
+ * exclusive transaction, the attempt that made the object, and code of the program outside
+ * transactions.
+ *
+ *      __del__     is stopped before it has done anything; the object stays alive, and
+ *                  dies again.
+ *      generator   (a coroutine, an asynchronous generator) the same, before it is closed
+ *                  or given to the event loop's hook.
+ *      callback    of a weak reference: the call is put off.  Is it not sure that the
+ *                  interpreter calls it, its result may be wanted, and the attempt becomes
+ *                  exclusive for it.
  */
 #include "stm.h"
 
@@ -42,9 +50,14 @@ static PyTypeObject Birth_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
 };
 
+static void generator_finalizer(PyObject *gen);
+static destructor finalize_generator;       /* the interpreter's */
+
 int
 born_init(void)
 {
+    finalize_generator = PyGen_Type.tp_finalize;
+    PyGen_Type.tp_finalize = PyCoro_Type.tp_finalize = PyAsyncGen_Type.tp_finalize = generator_finalizer;
     return PyType_Ready(&Birth_Type);
 }
 
@@ -89,6 +102,7 @@ note_birth(Tx *tx, PyObject *obj)
     PyObject *ref = PyWeakref_NewRef(obj, NULL);
     if (ref == NULL) {
         PyErr_Clear();      /* it has no room for one */
+        note(tx, obj, OPENED_BORN, 1);
         return 0;
     }
     if (tx->born == NULL)
@@ -125,49 +139,203 @@ watched_constructor(PyObject *callable)
     return PyCFunction_New(&call_and_watch_def, callable);
 }
 
+/* Is that generator, which is suspended, of the present attempt, or of one that was aborted? */
+static bool
+generator_born_here(Tx *tx, PyObject *obj)
+{
+    PyObject *birth = ((PyGenObject *)obj)->gi_iframe.f_locals;
+    return birth != NULL && Py_IS_TYPE(birth, &Birth_Type)
+        && (birth == tx->births[0] || birth == tx->births[1] || ((Birth *)birth)->aborted);
+}
+
+static bool
+is_generator(PyObject *obj)
+{
+    return PyGen_CheckExact(obj) || PyCoro_CheckExact(obj) || PyAsyncGen_CheckExact(obj);
+}
+
 static bool
 born_here(Tx *tx, PyObject *obj)
 {
+    if (is_generator(obj))
+        return generator_born_here(tx, obj);
     for (Py_ssize_t i = 0; tx->born != NULL && i < PyList_GET_SIZE(tx->born); i++) {
         /* A finalizer comes before weak references are cleared. */
         if (((PyWeakReference *)PyList_GET_ITEM(tx->born, i))->wr_object == obj)
             return true;
     }
-    return false;
+    return opened(tx, obj, OPENED_BORN);    /* which may have been forgotten */
 }
 
+/* Have it die, or be called if it is a tuple of a callable and its arguments, in a right place. */
 static int
-finalize_later(Tx *tx, PyObject *obj)
+put_off(Tx *tx, PyObject *obj)
 {
-    if ((tx->dying == NULL && (tx->dying = PyList_New(0)) == NULL) || PyList_Append(tx->dying, obj) < 0)
+    if (tx->dying == NULL && (tx->dying = PyList_New(0)) == NULL)
         return -1;
-    PyErr_SetNone(stm_Abort);   /* of which the hook for unraisable exceptions says nothing */
-    return -1;
+    return PyList_Append(tx->dying, obj);
+}
+
+/* May the finalizer of an object begin, called from there? */
+static bool
+is_right_place(Tx *tx, bool own, _PyInterpreterFrame *caller)
+{
+    if (tx->live)
+        return tx->grade == GRADE_EXCLUSIVE || tx->releasing == AFTER_COMMIT || own;
+    while (caller != NULL && caller->owner >= FRAME_OWNED_BY_INTERPRETER)
+        caller = caller->previous;
+    return state_of(tx) == TX_IDLE
+        && (caller == NULL || !(_PyFrame_GetCode(caller)->co_flags & CO_STM_TRUSTED));
+}
+
+/* Has the interpreter called the function of this frame, and no bytecode? */
+static bool
+is_called_from_c(_PyInterpreterFrame *f)
+{
+    return f->previous != NULL && f->previous->owner >= FRAME_OWNED_BY_INTERPRETER;
 }
 
 /* The __del__ of the object begins, in this frame: 0, or -1 if it must not go on. */
 int
 finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f)
 {
-    _PyInterpreterFrame *caller = f->previous;
-    if (caller == NULL || caller->owner < FRAME_OWNED_BY_INTERPRETER)
-        return tx->live ? check_doomed(tx) : 0;     /* called by its name */
-    while (caller != NULL && caller->owner >= FRAME_OWNED_BY_INTERPRETER)
-        caller = caller->previous;
-    if (tx->live) {
-        if (tx->grade == GRADE_EXCLUSIVE)
-            return 0;
-        /* After an abort: what has no room for a weak reference cannot be told from
-         * what was made in the attempt. */
-        if (tx->releasing == AFTER_COMMIT || (tx->releasing == HOLDING && born_here(tx, obj))
-            || (tx->releasing == AFTER_ABORT && !_PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))))
-            return check_doomed(tx);
-    }
-    else if (state_of(tx) == TX_IDLE
-             && (caller == NULL || !(_PyFrame_GetCode(caller)->co_flags & CO_STM_TRUSTED)))
-        return 0;
-    return finalize_later(tx, obj);
+    /* After an abort: what has no room for a weak reference cannot be told from what was
+     * made in the attempt. */
+    if (!is_called_from_c(f)
+        || is_right_place(tx, (tx->releasing == HOLDING && born_here(tx, obj))
+                              || (tx->releasing == AFTER_ABORT && !_PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))),
+                          f->previous))
+        return tx->live && tx->grade != GRADE_EXCLUSIVE ? check_doomed(tx) : 0;
+    if (put_off(tx, obj) == 0)
+        PyErr_SetNone(stm_Abort);   /* of which the hook for unraisable exceptions says nothing */
+    return -1;
 }
+
+/* ---- Generators ------------------------------------------------------------------------- */
+
+static void
+generator_finalizer(PyObject *gen)
+{
+    Tx *tx = stm_self;
+    PyGenObject *g = (PyGenObject *)gen;
+    if (tx != NULL && g->gi_frame_state < FRAME_COMPLETED && !stm_barriers_off
+        && !(_PyFrame_GetCode(&g->gi_iframe)->co_flags & CO_STM_TRUSTED)
+        && !is_right_place(tx, generator_born_here(tx, gen), PyThreadState_Get()->current_frame)) {
+        PyObject *exception = PyErr_GetRaisedException();
+        int r = put_off(tx, gen);
+        PyErr_SetRaisedException(exception);
+        if (r == 0)
+            return;
+    }
+    finalize_generator(gen);
+}
+
+/* ---- Callbacks of weak references ----------------------------------------------------------- */
+
+static _Atomic(vectorcallfunc) call_function;   /* the interpreter's, for all functions */
+
+static bool
+is_dead_reference(PyObject *obj)
+{
+    return obj != NULL && PyWeakref_Check(obj) && ((PyWeakReference *)obj)->wr_object == Py_None;
+}
+
+/* The call of a function. Returns 0, or -1 without an exception if it cannot be put off. */
+static int
+put_off_call(Tx *tx, PyObject *func, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *exception = PyErr_GetRaisedException();
+    PyObject *call = PyTuple_New(n + 1);
+    if (call != NULL) {
+        PyTuple_SET_ITEM(call, 0, Py_NewRef(func));
+        for (Py_ssize_t i = 0; i < n; i++)
+            PyTuple_SET_ITEM(call, i + 1, Py_NewRef(args[i]));
+    }
+    int r = call == NULL ? -1 : put_off(tx, call);
+    Py_XDECREF(call);
+    PyErr_Clear();
+    PyErr_SetRaisedException(exception);
+    return r;
+}
+
+/* Has the interpreter called the function, because the referent has died? It does so once,
+ * before anybody else can have a dead reference, which the collector's own flag "has been
+ * finalized" remembers; and who calls the function by its name has it on the stack. */
+static bool
+is_called_back(PyObject *func, PyObject *reference)
+{
+    if (Py_TYPE(reference)->tp_finalize != NULL || _PyGC_FINALIZED(reference))
+        return false;
+    _PyGC_SET_FINALIZED(reference);
+    _PyInterpreterFrame *caller = PyThreadState_Get()->current_frame;
+    if (caller == NULL || caller->owner >= FRAME_OWNED_BY_INTERPRETER)
+        return true;
+    _PyStackRef *bottom = caller->localsplus + _PyFrame_GetCode(caller)->co_nlocalsplus;
+    for (_PyStackRef *at = caller->stackpointer; --at >= bottom;) {
+        PyObject *o = PyStackRef_IsNullOrInt(*at) ? NULL : PyStackRef_AsPyObjectBorrow(*at);
+        if (o == func || (o != NULL && PyMethod_Check(o) && PyMethod_GET_FUNCTION(o) == func))
+            return false;
+    }
+    return true;
+}
+
+/* Of a function that is a weak reference's callback. */
+static PyObject *
+callback_vectorcall(PyObject *func, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (tx != NULL && n > 0 && kwnames == NULL && is_dead_reference(args[n - 1]) && !stm_barriers_off) {
+        /* After an abort, of one that never was: it is stopped at the first barrier. */
+        bool own = tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN);
+        bool called_back = is_called_back(func, args[n - 1]);
+        if (!is_right_place(tx, own, PyThreadState_Get()->current_frame)
+            && (called_back || !tx->live
+                || become_inevitable(tx, GRADE_EXCLUSIVE, "a weak reference's callback") < 0)
+            && put_off_call(tx, func, args, n) == 0) {
+            PyErr_Clear();
+            Py_RETURN_NONE;
+        }
+    }
+    return call_function(func, args, nargsf, kwnames);
+}
+
+/* The function, or that of the method, is a weak reference's callback. */
+void
+note_callback(PyObject *callable)
+{
+    PyObject *func = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+    if (PyFunction_Check(func) && !(((PyCodeObject *)PyFunction_GET_CODE(func))->co_flags & CO_STM_TRUSTED)
+        && ((PyFunctionObject *)func)->vectorcall != callback_vectorcall) {
+        call_function = ((PyFunctionObject *)func)->vectorcall;
+        PyFunction_SetVectorcall((PyFunctionObject *)func, callback_vectorcall);
+    }
+}
+
+/* A function without barriers begins, in this frame. Returns 1 if it is a weak reference's
+ * callback that has been put off, with an exception that stops it. */
+int
+callback_begins(Tx *tx, _PyInterpreterFrame *f)
+{
+    PyCodeObject *code = _PyFrame_GetCode(f);
+    PyObject *args[2] = {NULL, NULL}, *func = PyStackRef_AsPyObjectBorrow(f->f_funcobj);
+    int n = 0;
+    while (n < 2 && n < code->co_argcount && !PyStackRef_IsNull(f->localsplus[n])) {
+        args[n] = PyStackRef_AsPyObjectBorrow(f->localsplus[n]);
+        if (is_dead_reference(args[n++]))
+            break;      /* of a method, it is the second one */
+    }
+    if (n == 0 || !is_dead_reference(args[n - 1]) || !is_called_from_c(f) || !PyFunction_Check(func))
+        return 0;
+    note_callback(func);
+    if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), f->previous)
+        || put_off_call(tx, func, args, n) < 0)
+        return 0;
+    PyErr_SetNone(stm_Abort);
+    return 1;
+}
+
+/* ---- Putting off ------------------------------------------------------------------------------ */
 
 /* Where finalizers may run: let those objects die that were about to in a wrong place. */
 void
@@ -177,7 +345,14 @@ let_die(Tx *tx)
     tx->dying = NULL;
     for (Py_ssize_t i = 0; dying != NULL && i < PyList_GET_SIZE(dying); i++) {
         PyObject *obj = PyList_GET_ITEM(dying, i);
-        if (PyObject_IS_GC(obj))
+        if (PyTuple_CheckExact(obj)) {
+            PyObject *r = PyObject_Vectorcall(PyTuple_GET_ITEM(obj, 0), &PyTuple_GET_ITEM(obj, 1),
+                                              PyTuple_GET_SIZE(obj) - 1, NULL);
+            if (r == NULL)
+                PyErr_FormatUnraisable("Exception ignored while calling weakref callback %R", PyTuple_GET_ITEM(obj, 0));
+            Py_XDECREF(r);
+        }
+        else if (PyObject_IS_GC(obj))
             _PyObject_CLEAR_GC_BITS(obj, _PyGC_BITS_FINALIZED);
     }
     Py_XDECREF(dying);

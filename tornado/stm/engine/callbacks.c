@@ -259,11 +259,18 @@ call_in_context(PyObject *run, PyObject *const *args, Py_ssize_t n, PyObject *kw
     return call_guarding(run, args, n, kwnames, USE_NOTHING, function, function + 1);
 }
 
-/* The constructor of a weak reference, with a function that C code will call. */
+/* The constructor of a weak reference, or its __new__, with a function that C code will call. */
 static PyObject *
-call_with_later(PyObject *type, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+call_with_later(PyObject *make, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    return call_guarding(type, args, n, kwnames, USE_NOTHING, 1, 2);
+    Py_ssize_t at = PyType_Check(make) ? 1 : 2;
+    bool python = PyFunction_Check(args[at])
+        || (PyMethod_Check(args[at]) && PyFunction_Check(PyMethod_GET_FUNCTION(args[at])));
+    PyObject *result = call_guarding(make, args, n, kwnames, USE_NOTHING, python ? n : at, at + 1);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->open)
+        note(tx, result, OPENED_BORN, 1);
+    return result;
 }
 
 #define TRAMPOLINE(f) {#f, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}

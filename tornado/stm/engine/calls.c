@@ -193,6 +193,8 @@ ensure_instrumented(Tx *tx, PyObject *func)
     PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
     if (LIKELY(code->co_flags & CO_STM_ANY))
         return check_doomed(tx);
+    if (open_as_globals(tx, PyFunction_GET_GLOBALS(func)) < 0)
+        return -1;
     tx_pause(tx);
     PyObject *r = PyObject_CallOneArg(stm_instrument, func);
     tx_resume(tx);
@@ -322,6 +324,8 @@ before_init(Tx *tx, Args a)
         return 0;
     if (kind == KIND_DEQUE)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
+    if (kind == KIND_DICT && namespace_of(a.args[0]) != NULL)
+        return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (open_whole_write(tx, a.args[0]) < 0)
         return -1;
     return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
@@ -363,6 +367,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
     PyObject *receiver = a.n ? a.args[0] : NULL;
     switch (e->effect) {
+    case EFFECT_GETS_LOCALS:
+        return open_locals(tx);
     case EFFECT_PURE:
     case EFFECT_TWIN:
         return check_doomed(tx);
@@ -381,7 +387,12 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
             ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CALLED_LATER:
-        return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
+        if (a.n > 1 && PyCallable_Check(a.args[1])) {
+            note_callback(a.args[1]);
+            if (effect_as_callback(tx, a.args[1]) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
     case EFFECT_RUNS_CONTEXT:
@@ -392,8 +403,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         /* ContextVar.reset uses its token up. */
         if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_structure(tx, a.args[1]) < 0)
             return -1;
-        PyObject *ctx = tx->tstate->context;
-        return ctx == NULL ? 0 : open_context(tx, ctx);
+        /* A thread gets its context when somebody asks for that. */
+        if (tx->tstate->context == NULL)
+            Py_XDECREF(PyContext_CopyCurrent());
+        return tx->tstate->context == NULL ? -1 : open_context(tx, tx->tstate->context);
     }
     case EFFECT_OPAQUE:
         return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
@@ -418,6 +431,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     default:
         break;
     }
+    if (receiver == NULL && (e->effect == EFFECT_GETS_DICT || e->effect == EFFECT_ATTRIBUTES))
+        return open_locals(tx);
     if (receiver == NULL)
         return 0;       /* the call itself will complain */
     PyObject *second = a.n > 1 ? a.args[1] : NULL;
@@ -441,11 +456,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return done < 0 ? -1 : 0;
     }
     case EFFECT_MUTATES:
-        if (open_whole_write(tx, receiver) < 0)
+        if ((second == NULL ? open_whole_write(tx, receiver) : open_merge(tx, receiver, second)) < 0)
             return -1;
         return open_args(tx, a, 1, open_iter);
     case EFFECT_MUTATES_DEEP:
-        if (open_whole_write(tx, receiver) < 0)
+        if ((second == NULL ? open_whole_write(tx, receiver) : open_merge(tx, receiver, second)) < 0)
             return -1;
         return open_args(tx, a, 0, open_deep);
     case EFFECT_MUTATES_SECOND:
@@ -536,8 +551,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
-        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1])
-            && effect_as_callback(tx, a.args[1]) != EFFECT_PURE)
+        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1]))
             *entry = &via[VIA_LATER];
         return apply(tx, e, cls, a);
     }
@@ -731,6 +745,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             const EffectEntry *type_entry = lookup(self);
             if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
                 *entry = &watched;
+            if (type_entry->effect == EFFECT_CALLED_LATER && a.n > 2 && PyCallable_Check(a.args[2]))
+                *entry = &via[VIA_LATER];
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))

@@ -85,9 +85,10 @@ open_and_visit(Tx *tx, PyObject *obj, Kind kind, Visit visit, void *arg)
     }
     case KIND_DEQUE: {
         r = open_whole_read(tx, obj);
-        Py_ssize_t n = r == 0 ? PyObject_Size(obj) : 0;
+        PySequenceMethods *sequence = c_base(Py_TYPE(obj))->tp_as_sequence;
+        Py_ssize_t n = r == 0 ? sequence->sq_length(obj) : 0;
         for (Py_ssize_t i = 0; r == 0 && i < n; i++) {
-            PyObject *item = PySequence_GetItem(obj, i);
+            PyObject *item = sequence->sq_item(obj, i);
             if (item == NULL) {
                 PyErr_Clear();
                 break;

@@ -249,25 +249,93 @@ dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place)
 }
 
 /* Exchange all that is in the dict with all that is in a copy, which nobody else knows:
- * at once for those who look up keys meanwhile. False if one of them shares its keys. */
+ * at once for those who look up keys meanwhile. False if the dict is a view of an instance. */
 bool
 dict_exchange(PyObject *dict, PyObject *copy)
 {
     PyDictObject *a = (PyDictObject *)dict, *b = (PyDictObject *)copy;
     bool done = false;
     Py_BEGIN_CRITICAL_SECTION(dict);
-    if (a->ma_values == NULL && b->ma_values == NULL) {
+    if ((a->ma_values == NULL || !a->ma_values->embedded) && b->ma_values == NULL) {
         /* Others may still be reading what the copy has from now on: its memory is
          * freed only when they cannot any more. */
         _PyObject_GC_SET_SHARED(copy);
         PyDictKeysObject *keys = a->ma_keys;
+        PyDictValues *values = a->ma_values;
         Py_ssize_t used = a->ma_used;
-        __atomic_store_n(&a->ma_keys, b->ma_keys, __ATOMIC_RELEASE);
-        __atomic_store_n(&a->ma_used, b->ma_used, __ATOMIC_RELEASE);
+        STORE(a->ma_keys, b->ma_keys);
+        STORE(a->ma_values, NULL);
+        STORE(a->ma_used, b->ma_used);
         b->ma_keys = keys;
+        b->ma_values = values;
         b->ma_used = used;
         done = true;
     }
     Py_END_CRITICAL_SECTION();
     return done;
+}
+
+/* ---- By rank: where nobody else inserts or deletes -------------------------------------- */
+
+/* The values of an instance that the dict is a view of, or NULL. */
+static PyDictValues *
+viewed(PyObject *dict)
+{
+    PyDictValues *v = ((PyDictObject *)dict)->ma_values;
+    return v != NULL && v->embedded ? v : NULL;
+}
+
+/* How many keys stand before this one, which is there? */
+Py_ssize_t
+dict_rank(PyObject *dict, PyObject *key)
+{
+    PyObject *k, *v;
+    Py_ssize_t pos = 0, n = 0;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    while (PyDict_Next(dict, &pos, &k, &v) && k != key
+           && !(PyUnicode_Check(k) && PyUnicode_Check(key) && PyUnicode_Equal(k, key)))
+        n++;
+    Py_END_CRITICAL_SECTION();
+    return n;
+}
+
+/* A key that is not there is put behind so many others, at once for who looks up these. */
+int
+dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t rank)
+{
+    int r = 0;
+    PyObject *copy = NULL;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    if (rank >= PyDict_GET_SIZE(dict))
+        r = PyDict_SetItem(dict, key, value);
+    else if (viewed(dict) != NULL) {
+        /* The order of the values is a list of their numbers; the new one comes last. */
+        r = PyDict_SetItem(dict, key, value);
+        PyDictValues *v = viewed(dict);
+        if (r == 0 && v != NULL) {
+            uint8_t *order = get_insertion_order_array(v), number = order[v->size - 1];
+            memmove(order + rank + 1, order + rank, v->size - 1 - rank);
+            order[rank] = number;
+        }
+    }
+    else {
+        PyObject *k, *v;
+        Py_ssize_t pos = 0, n = 0;
+        copy = PyDict_New();
+        r = copy == NULL ? -1 : 0;
+        while (r == 0 && PyDict_Next(dict, &pos, &k, &v)) {
+            if (n++ == rank)
+                r = PyDict_SetItem(copy, key, value);
+            if (r == 0)
+                r = PyDict_SetItem(copy, k, v);
+        }
+        if (r == 0 && !dict_exchange(dict, copy))
+            r = PyDict_SetItem(dict, key, value);   /* keys shared with others: no order to keep */
+    }
+    Py_END_CRITICAL_SECTION();
+    if (copy != NULL) {
+        PyDict_Clear(copy);
+        Py_DECREF(copy);
+    }
+    return r;
 }

@@ -72,11 +72,13 @@ static PyObject *
 configure(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *instrument, *disable;
+    PyObject *instrument, *register_globals, *disable;
     PyTypeObject *probe;
-    if (!PyArg_ParseTuple(args, "OOO!k", &instrument, &disable, &PyType_Type, &probe, &stm_main_thread))
+    if (!PyArg_ParseTuple(args, "OOOO!k", &instrument, &register_globals, &disable, &PyType_Type, &probe,
+                          &stm_main_thread))
         return NULL;
     Py_XSETREF(stm_instrument, Py_NewRef(instrument));
+    Py_XSETREF(stm_register_module, Py_NewRef(register_globals));
     Py_XSETREF(stm_disable, Py_NewRef(disable));
     types_set_probe(probe);
     Py_RETURN_NONE;
@@ -613,7 +615,7 @@ static PyMethodDef methods[] = {
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"configure", configure, METH_VARARGS,
-     DOC("configure(instrument, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
+     DOC("configure(instrument, register_globals, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
     {"replace_code", replace_code, METH_VARARGS,
      DOC("replace_code(function, code): set __code__, and let calls of the function stay fast")},
     {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand, table=None): what bytecode negates")},
@@ -684,7 +686,8 @@ static PyMethodDef methods[] = {
 static int
 engine_exec(PyObject *module)
 {
-    if (orec_init() < 0 || born_init() < 0 || module_dicts_init() < 0 || calls_init() < 0 || functions_init() < 0)
+    if (orec_init() < 0 || born_init() < 0 || access_init() < 0 || namespaces_init() < 0 || calls_init() < 0
+        || functions_init() < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
     if (wrapper == NULL)
@@ -720,7 +723,7 @@ engine_exec(PyObject *module)
         NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
         "MUTATES_SECOND",
         "LIST_APPEND", "LIST_EXTEND", "LIST_POP", "SET_CHANGE", "DEQUE_APPEND", "DEQUE_APPENDLEFT",
-        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_DICT", "ATTRIBUTES", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "COMPILES", "CALLED_LATER", "CALLS_BACK",
+        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_DICT", "GETS_LOCALS", "ATTRIBUTES", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RESUMES", "ADVANCES", "COMPILES", "CALLED_LATER", "CALLS_BACK",
         "CALLS_PARTS",
         "PARTIAL", "GETS_ITEMS", "GETS_ATTRS", "CALLS_METHOD", "CACHED", "RUNS_CONTEXT", "SETS_CONTEXT", "CREATES", "OPAQUE", "USES", "FILLS", "SEEDS", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
     };

@@ -105,9 +105,9 @@ order_hide_placeholders(Tx *tx, PyObject *dict)
         found = tx->undo[i].kind == UNDO_DICT_DEL && tx->undo[i].obj == dict;
     if (!found)
         return 0;
-    PyObject *copy = PyDict_New();
+    PyObject *copy = contents_of(dict, KIND_DICT);
     Undo *u = NULL;
-    if (copy != NULL && PyDict_Update(copy, dict) == 0)
+    if (copy != NULL)
         u = undo_push(tx, UNDO_DICT_ALL, dict, NULL, copy);
     Py_XDECREF(copy);
     if (u == NULL)
@@ -132,6 +132,16 @@ order_restore_all(Tx *tx, Undo *u)
     displace(tx, PyDict_Items(u->old));
     PyDict_Clear(u->old);
     return 0;
+}
+
+/* Put a deleted name back; the namespace has been this transaction's since. */
+int
+order_restore_name(Tx *tx, Undo *u)
+{
+    PyObject *now = NULL;
+    int r = PyDict_Pop(u->obj, u->key, &now);
+    displace(tx, now);
+    return r < 0 ? -1 : dict_insert_at(u->obj, u->key, u->old, u->n);
 }
 
 /* ---- Inserted keys -------------------------------------------------------------- */
@@ -178,6 +188,13 @@ static const void *
 place_of(Table *t)
 {
     return t->values ? (const void *)t->values : t->dict;
+}
+
+const void *
+order_place(PyObject *dict)
+{
+    PyDictValues *v = ((PyDictObject *)dict)->ma_values;
+    return v ? (const void *)v : dict;
 }
 
 static Py_ssize_t
@@ -276,8 +293,9 @@ order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
     Table t;
     if (!inserted_into(in->entry, &t))
         return;
-    wait_for_earlier_inserters(tx, cell_of(place_of(&t), WHOLE));
-    if (t.instance != NULL && t.values == NULL && Py_TYPE(t.instance)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
+    const void *base = t.dict ? namespace_of(t.dict) : t.values;
+    wait_for_earlier_inserters(tx, cell_of(base ? base : t.dict, WHOLE));
+    if (t.instance != NULL && t.dict != NULL && Py_TYPE(t.instance)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
         wait_for_earlier_inserters(tx, cell_of(_PyObject_InlineValues(t.instance), WHOLE));
     /* Who inserts an attribute locks the dict of the instance, if it has one. */
     PyObject *view = t.dict ? t.dict : (PyObject *)_PyObject_GetManagedDict(t.instance);

@@ -164,6 +164,13 @@ has_inserted(Tx *tx, Cell container)
     return mark_of_other(tx, container, MODE_INTENT_WRITE, false);
 }
 
+/* May this transaction have read all of the container? */
+bool
+may_have_read(Tx *tx, Cell container)
+{
+    return mark_of_other(tx, container, MODE_SHARED, false);
+}
+
 /* Is there another thread with marks against that lock? Then it is the conflict. */
 static bool
 find_marker(Tx *tx, Conflict *x)

@@ -122,6 +122,11 @@ queue_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwn
     Transaction *t = transaction_make(args[0], args + 1, nargs - 1, kwnames);
     if (t == NULL)
         return NULL;
+    t->variables = context_variables();
+    if (t->variables == NULL) {
+        Py_DECREF(t);
+        return NULL;
+    }
     t->queue = (Queue *)self;
     Tx *tx = stm_self;
     if (tx != NULL && tx->live) {

@@ -11,6 +11,7 @@
  *   born.c         what an aborted attempt has made must die unnoticed
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
+ *   namespaces.c   dicts whose keys are names: globals, attributes
  *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
  *   deep.c         the same for all that C code may read from an object on
@@ -20,6 +21,7 @@
  *   lru.c          functools.lru_cache
  *   twins.c        stand-ins for C functions, in C
  *   transaction.c  begin, retry, commit, publish
+ *   contexts.c     the variables (contextvars) of those in a queue
  *   queue.c        transactions that wait, and the loop of a thread that runs them
  *   proflog.c      the PYPYSTM conflict log
  *   history.c      what the engine decided, for tests
@@ -106,6 +108,7 @@ typedef enum {
     UNDO_ATTR,          /* obj.key = old (or delete) */
     UNDO_DICT_SET,      /* dict[key] = old (or delete: the key was inserted) */
     UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is where that was */
+    UNDO_NAME_DEL,      /* put the name back as the n-th of the namespace */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
     UNDO_SET_DEL,       /* add key */
@@ -191,6 +194,9 @@ enum {  /* what for; barriers on names have numbers of their own from OPENED_NAM
     OPENED_ITEMS,           /* the same, and looking an item up changes nothing */
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
     OPENED_APPEND,          /* items may be appended to the list */
+    OPENED_SNAPSHOT,        /* its contents are logged */
+    OPENED_BORN,            /* made in this transaction: something with a finalizer that `born` cannot have,
+                               or a weak reference with a callback */
     OPENED_NAMES,
     OPENED_LIMIT = 1 << 15,
 };
@@ -259,7 +265,8 @@ typedef struct Tx {
     PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
-    PyObject *dying;                /* list of objects whose finalizers have been put off */
+    PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
+    PyObject *context;              /* of this thread for its transactions that have variables, or NULL */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -435,6 +442,7 @@ int lock_intent_write(Tx *tx, Cell c);
 int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
 bool has_inserted(Tx *tx, Cell container);
+bool may_have_read(Tx *tx, Cell container);
 void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
@@ -533,6 +541,8 @@ int order_restore_place(Tx *tx, Undo *u);
 void order_drop_placeholders(Tx *tx);
 int order_hide_placeholders(Tx *tx, PyObject *dict);
 int order_restore_all(Tx *tx, Undo *u);
+int order_restore_name(Tx *tx, Undo *u);
+const void *order_place(PyObject *dict);
 void order_inserted_keys(Tx *tx, const void *place);
 
 /* dictkeys.c */
@@ -541,6 +551,8 @@ int dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **a
 int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value);
 int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
 bool dict_exchange(PyObject *dict, PyObject *copy);
+Py_ssize_t dict_rank(PyObject *dict, PyObject *key);
+int dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t rank);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);
@@ -557,6 +569,8 @@ void born_never_was(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
 int finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f);
+int callback_begins(Tx *tx, _PyInterpreterFrame *f);
+void note_callback(PyObject *callable);
 void let_die(Tx *tx);
 
 /* types.c */
@@ -590,6 +604,7 @@ Kind classify(PyTypeObject *type);
 int types_register(PyTypeObject *type, int kind);
 void types_set_probe(PyTypeObject *python_class);
 bool is_python_class(PyTypeObject *type);
+PyTypeObject *c_base(PyTypeObject *type);
 
 static inline TypeEntry *
 type_entry(Tx *tx, PyTypeObject *t)
@@ -609,6 +624,8 @@ kind_of(Tx *tx, PyObject *obj)
 {
     return type_entry(tx, Py_TYPE(obj))->kind;
 }
+
+PyObject *contents_of(PyObject *obj, Kind kind);    /* in undo.c */
 
 #define MAX_DEPTH 100   /* of objects inside objects */
 
@@ -635,6 +652,32 @@ extern PyObject *stm_unordered;
 void structure_swap(PyObject *obj, void *copy);
 void structure_forget(Undo *u);
 
+/* namespaces.c */
+extern int stm_module_watcher, stm_instance_watcher;
+extern PyObject *stm_register_module;
+int namespaces_init(void);
+int register_module_globals(PyObject *globals, PyObject *rebound);
+PyObject *globals_rebound(PyObject *globals);
+int open_as_globals(Tx *tx, PyObject *dict);
+int see_globals(Tx *tx, PyObject *globals);
+int open_locals(Tx *tx);
+const void *namespace_base(PyObject *dict);
+
+static inline bool
+is_module_dict(PyObject *dict)
+{
+    return ((PyDictObject *)dict)->_ma_watcher_tag >> stm_module_watcher & 1;
+}
+
+/* What the names in this dict are known by, or NULL: it is a dict like any other. */
+static inline const void *
+namespace_of(PyObject *dict)
+{
+    PyDictObject *d = (PyDictObject *)dict;
+    uint64_t watched = 1ull << stm_module_watcher | 1ull << stm_instance_watcher;
+    return LIKELY(d->ma_values == NULL && !(d->_ma_watcher_tag & watched)) ? NULL : namespace_base(dict);
+}
+
 /* access.c */
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
@@ -643,10 +686,10 @@ int open_whole_read(Tx *tx, PyObject *obj);
 PyObject *proxied(PyObject *proxy);
 int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
-bool is_plain_dict(PyObject *dict);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 int open_whole_write(Tx *tx, PyObject *obj);
+int open_merge(Tx *tx, PyObject *obj, PyObject *other);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 int open_deque_op(Tx *tx, PyObject *deque, int op);
@@ -661,9 +704,7 @@ int open_exception_group(Tx *tx, PyObject *exception, int depth);
 int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
 int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
 int exclusive_for(Tx *tx, const char *what, PyObject *obj);
-int module_dicts_init(void);
-int register_module_globals(PyObject *globals, PyObject *rebound);
-PyObject *globals_rebound(PyObject *globals);
+int access_init(void);
 
 enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
 
@@ -691,6 +732,7 @@ typedef enum {
     EFFECT_DEQUE_POP,
     EFFECT_DEQUE_POPLEFT,
     EFFECT_GETS_DICT,
+    EFFECT_GETS_LOCALS,
     EFFECT_ATTRIBUTES,
     EFFECT_GETS_ATTR,
     EFFECT_SETS_ATTR,
@@ -781,6 +823,7 @@ struct Transaction {
     PyObject_VAR_HEAD           /* size: of args */
     PyObject *function;
     PyObject *kwnames;          /* tuple of the names of the last arguments, or NULL */
+    PyObject *variables;        /* of the context to run in, or NULL: in that of the thread */
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     Queue *queue;               /* in which it waits or has waited, or NULL */
     bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
@@ -814,6 +857,11 @@ static inline void tx_set_live(Tx *tx)
 }
 static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
+
+/* contexts.c */
+PyObject *context_variables(void);
+int context_enter(Tx *tx, PyObject *variables);
+void context_exit(Tx *tx, PyObject *variables);
 
 /* queue.c */
 extern PyTypeObject Queue_Type;

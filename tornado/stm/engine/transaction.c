@@ -64,7 +64,7 @@ in_child(void)
         tx->want_grade = GRADE_NONE;
         tx->txn = NULL;
         tx->deferred = tx->prepared = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
-        tx->births[0] = tx->births[1] = NULL;
+        tx->births[0] = tx->births[1] = tx->context = NULL;
         atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
@@ -385,6 +385,7 @@ transaction_traverse(PyObject *self, visitproc visit, void *arg)
     Transaction *t = (Transaction *)self;
     Py_VISIT(t->function);
     Py_VISIT(t->kwnames);
+    Py_VISIT(t->variables);
     Py_VISIT(t->predecessor);
     if (t->holds_queue)
         Py_VISIT((PyObject *)t->queue);
@@ -399,6 +400,7 @@ transaction_clear(PyObject *self)
     Transaction *t = (Transaction *)self;
     Py_CLEAR(t->function);
     Py_CLEAR(t->kwnames);
+    Py_CLEAR(t->variables);
     Py_CLEAR(t->predecessor);
     if (t->holds_queue) {
         t->holds_queue = false;
@@ -451,6 +453,19 @@ call_function(Tx *tx, Transaction *t)
     return result;
 }
 
+static PyObject *
+call_in_context(Tx *tx, Transaction *t)
+{
+    if (t->variables == NULL)
+        return call_function(tx, t);
+    if (context_enter(tx, t->variables) < 0)
+        return NULL;
+    PyObject *result = call_function(tx, t), *exception = PyErr_GetRaisedException();
+    context_exit(tx, t->variables);
+    PyErr_SetRaisedException(exception);
+    return result;
+}
+
 /* 0, or -1 with an exception: this thread cannot run a transaction now. */
 int
 check_can_run(Tx *tx)
@@ -480,7 +495,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         log_if(tx, LOG_START);
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
-        value = call_function(tx, t);
+        value = call_in_context(tx, t);
         tx->failed = value == NULL;
         if (value == NULL) {
             exception = PyErr_GetRaisedException();

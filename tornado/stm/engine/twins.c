@@ -498,7 +498,102 @@ short_way(PyObject *args)
 }
 
 /* ---- Running code ----------------------------------------------------------------------------
- * In C, because the code may look at the frame that called exec. */
+ * exec and eval run text, or compiled code, with barriers. In C, because the code may look at the
+ * frame that called them. A namespace becomes a module's by that. */
+
+typedef struct { PyObject *source, *globals, *locals; } Running;
+
+/* What exec or eval was called with; false if the call is not a usual one. */
+static bool
+get_running(PyObject *const *args, Py_ssize_t n, PyObject *kwnames, Running *r)
+{
+    PyObject *given[3] = {NULL, NULL, NULL};
+    if (n < 1 || n > 3)
+        return false;
+    for (Py_ssize_t i = 0; i < n; i++)
+        given[i] = args[i];
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i), *value = args[n + i];
+        int which = PyUnicode_EqualToUTF8(name, "globals") ? 1 : PyUnicode_EqualToUTF8(name, "locals") ? 2 : 0;
+        if (which == 0 ? value != Py_None : given[which] != NULL)
+            return false;       /* a closure; or it will complain */
+        if (which != 0)
+            given[which] = value;
+    }
+    *r = (Running){given[0], given[1] == Py_None ? NULL : given[1], given[2] == Py_None ? NULL : given[2]};
+    return true;
+}
+
+#define LONG_TEXT 10000
+#define COMPILED_TEXTS 500
+
+/* Compiled text: the same text gives the same code, which has its barriers by then. */
+static PyObject *
+compiled(PyObject *text, int start)
+{
+    static PyObject *texts;             /* (text, start, flags) -> code */
+    static PyMutex making;
+    PyMutex_Lock(&making);
+    if (texts == NULL)
+        texts = PyDict_New();
+    PyMutex_Unlock(&making);
+    Py_ssize_t size;
+    const char *p = PyUnicode_AsUTF8AndSize(text, &size);
+    if (p == NULL || texts == NULL)
+        return NULL;
+    PyCompilerFlags flags = {PyCF_SOURCE_IS_UTF8 | PyCF_IGNORE_COOKIE, PY_MINOR_VERSION};
+    PyEval_MergeCompilerFlags(&flags);
+    PyObject *key = Py_BuildValue("Oii", text, start, flags.cf_flags), *code = NULL;
+    if (key != NULL && PyDict_GetItemRef(texts, key, &code) == 0) {
+        while (start == Py_eval_input && (*p == ' ' || *p == '\t'))
+            p++;
+        code = Py_CompileStringExFlags(p, "<string>", start, &flags, -1);
+        if (code != NULL && size < LONG_TEXT) {
+            if (PyDict_GET_SIZE(texts) >= COMPILED_TEXTS)
+                PyDict_Clear(texts);
+            if (PyDict_SetItem(texts, key, code) < 0)
+                Py_CLEAR(code);
+        }
+    }
+    Py_XDECREF(key);
+    return code;
+}
+
+/* Can the text be compiled by us? */
+static bool
+is_plain_text(PyObject *source)
+{
+    if (!PyUnicode_CheckExact(source))
+        return false;
+    Py_ssize_t size;
+    const char *p = PyUnicode_AsUTF8AndSize(source, &size);
+    PyErr_Clear();
+    return p != NULL && strlen(p) == (size_t)size;
+}
+
+/* Builtins of its own that nobody else can change: none, or made in this transaction. */
+static bool
+has_usual_builtins(Tx *tx, PyObject *globals)
+{
+    PyObject *builtins = PyDict_GetItemString(globals, "__builtins__");
+    return builtins == NULL || PyModule_Check(builtins) || builtins == PyEval_GetBuiltins()
+        || (PyDict_CheckExact(builtins) && captured(tx, builtins));
+}
+
+/* Have code run with these globals, into which exec and eval put the builtins. */
+static int
+open_globals(Tx *tx, PyObject *globals)
+{
+    static PyObject *builtins_name;
+    if (builtins_name == NULL)
+        builtins_name = PyUnicode_InternFromString("__builtins__");
+    if (open_as_globals(tx, globals) < 0)
+        return -1;
+    if (!tx->open)
+        return 0;
+    int there = PyDict_Contains(globals, builtins_name);
+    return there < 0 || (!there && open_key_write(tx, globals, builtins_name, false) < 0) ? -1 : 0;
+}
 
 /* The code with barriers, or NULL: with an exception, or without if that is not done. */
 static PyObject *
@@ -515,36 +610,122 @@ with_barriers(Tx *tx, PyObject *code, PyObject *namespace)
     return result;
 }
 
-/* exec: compiled code that runs in a namespace of its own runs with barriers. */
+/* Run it with barriers. NULL without an exception if that cannot be done. */
 static PyObject *
-run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+run_with_barriers(Tx *tx, PyObject *original, Running r, int start)
 {
-    Tx *tx = stm_self;
-    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-    PyObject *namespace = n > 1 ? args[1] : NULL;
-    bool simple = n >= 1 && n <= 3 && PyCode_Check(args[0]) && (n < 3 || args[2] == Py_None);
-    for (Py_ssize_t i = 0; i < nkw; i++) {
-        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "globals") == 0)
-            namespace = args[n + i];
-        else
-            simple &= args[n + i] == Py_None;
-    }
-    if (tx == NULL || !tx->live)
-        return PyObject_Vectorcall(original, args, n, kwnames);
-    if (simple && namespace != NULL && PyDict_CheckExact(namespace)) {
-        PyObject *code = with_barriers(tx, args[0], namespace);
-        if (code == NULL && PyErr_Occurred())
-            return NULL;
-        if (code != NULL) {
-            PyObject *result = NULL;
-            if (!tx->open || open_whole_write(tx, namespace) == 0)
-                result = PyObject_CallFunctionObjArgs(original, code, namespace, NULL);
-            Py_DECREF(code);
-            return result;
+    PyObject *locals = NULL, *code = NULL, *result = NULL;
+    if (r.globals == NULL) {
+        r.globals = PyEval_GetGlobals();
+        if (r.locals == NULL) {
+            if (tx->open && open_locals(tx) < 0)
+                return NULL;
+            r.locals = locals = PyEval_GetFrameLocals();
         }
     }
-    if (exclusive_for(tx, "exec of text, or in the namespace of its caller", NULL) < 0)
+    else if (r.locals == NULL)
+        r.locals = r.globals;
+    bool usual = r.globals != NULL && r.locals != NULL && PyDict_CheckExact(r.globals) && PyDict_CheckExact(r.locals)
+        && (PyCode_Check(r.source) || is_plain_text(r.source)) && has_usual_builtins(tx, r.globals);
+    if (usual && PyCode_Check(r.source) && PyCode_GetNumFree((PyCodeObject *)r.source) > 0)
+        usual = false;          /* it will complain */
+    if (usual && (!tx->open || open_globals(tx, r.globals) == 0))
+        code = PyCode_Check(r.source) ? Py_NewRef(r.source) : compiled(r.source, start);
+    if (code != NULL)
+        Py_SETREF(code, with_barriers(tx, code, r.globals));
+    if (code != NULL)
+        result = PyObject_CallFunctionObjArgs(original, code, r.globals, r.locals, NULL);
+    Py_XDECREF(code);
+    Py_XDECREF(locals);
+    return result;
+}
+
+static PyObject *
+run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, int start)
+{
+    Tx *tx = stm_self;
+    Running r;
+    if (tx == NULL || !tx->live)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    if (get_running(args, n, kwnames, &r)) {
+        PyObject *result = run_with_barriers(tx, original, r, start);
+        if (result != NULL || PyErr_Occurred())
+            return result;
+    }
+    if (exclusive_for(tx, "what the engine does not understand is run by", original) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
+static PyObject *
+run_statements(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return run_code(original, args, n, kwnames, Py_file_input);
+}
+
+static PyObject *
+run_expression(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return run_code(original, args, n, kwnames, Py_eval_input);
+}
+
+/* class: one that `type` has made is this transaction's own, so that it may go on to change it. A
+ * metaclass may give something old. */
+static PyObject *
+build_class(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *made = PyObject_Vectorcall(original, args, n, kwnames);
+    Tx *tx = stm_self;
+    bool named = false;
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++)
+        named |= PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, i), "metaclass");
+    if (made != NULL && !named && Py_IS_TYPE(made, &PyType_Type) && tx != NULL && tx->open && make_fresh(tx, made) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
+/* ---- Imports ---------------------------------------------------------------------------------
+ * In C, because a module that warns while it is imported names the frame that called __import__. */
+
+/* Are the module and these attributes of it there, so that importing them changes nothing? */
+static bool
+is_imported(PyObject *name, PyObject *attributes)
+{
+    PyObject *module = PyUnicode_Check(name) ? PyImport_GetModule(name) : NULL;
+    bool there = module != NULL && PyModule_Check(module)
+        && (attributes == NULL || attributes == Py_None || PyTuple_CheckExact(attributes)
+            || PyList_CheckExact(attributes));
+    PyObject *each = NULL;
+    if (there && attributes != NULL && attributes != Py_None)
+        each = PySequence_Tuple(attributes);
+    for (Py_ssize_t i = 0; there && each != NULL && i < PyTuple_GET_SIZE(each); i++) {
+        PyObject *attribute = PyTuple_GET_ITEM(each, i);
+        there = PyUnicode_Check(attribute) && PyDict_Contains(PyModule_GetDict(module), attribute) == 1;
+    }
+    Py_XDECREF(each);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return there;
+}
+
+/* __import__(name, globals, locals, fromlist, level) */
+static PyObject *
+import_module(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    PyObject *attributes = n > 3 ? args[3] : NULL, *level = n > 4 ? args[4] : NULL;
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "fromlist") == 0)
+            attributes = args[n + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "level") == 0)
+            level = args[n + i];
+    }
+    if (tx != NULL && tx->open && attributes != NULL && open_whole_read(tx, attributes) < 0)
+        return NULL;
+    bool relative = level != NULL && !(PyLong_CheckExact(level) && PyLong_IsZero(level));
+    if (tx != NULL && tx->open && (n == 0 || relative || !is_imported(args[0], attributes))
+        && exclusive_for(tx, "an import", NULL) < 0)
         return NULL;
     return PyObject_Vectorcall(original, args, n, kwnames);
 }
@@ -566,7 +747,10 @@ static PyMethodDef twins[] = {
     TWIN("_count_elements", count_elements),
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
-    {"exec", _PyCFunction_CAST(run_code), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"exec", _PyCFunction_CAST(run_statements), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__build_class__", _PyCFunction_CAST(build_class), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"eval", _PyCFunction_CAST(run_expression), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__import__", _PyCFunction_CAST(import_module), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

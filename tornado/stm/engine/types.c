@@ -25,6 +25,15 @@ is_python_class(PyTypeObject *type)
         && type->tp_methods == NULL;
 }
 
+/* The C type whose structure the instances of the class begin with. */
+PyTypeObject *
+c_base(PyTypeObject *type)
+{
+    while (is_python_class(type))
+        type = type->tp_base;
+    return type;
+}
+
 static size_t
 place(PyTypeObject *type)
 {
@@ -85,8 +94,9 @@ classify(PyTypeObject *type)
                 return KIND_UNKNOWN;
             continue;
         }
-        /* An instance of a subclass of int or tuple has attributes of its own. */
-        if (k != KIND_INERT && k != KIND_INSTANCE)
+        /* The first one says most: an OrderedDict is a dict, too. An instance of a subclass
+         * of int or tuple has attributes of its own. */
+        if (kind == KIND_INSTANCE && k != KIND_INERT)
             kind = k;
     }
     return kind;

@@ -68,6 +68,61 @@ call_c_method(PyObject *obj, PyObject *name, PyObject *arg)
     return r;
 }
 
+/* A list of what is in an OrderedDict, pair by pair; in a dict; in what can be iterated over. */
+static PyObject *
+items_of(PyObject *obj, Kind kind)
+{
+    static PyObject *items_name;
+    if (kind == KIND_DICT)
+        return PyDict_Items(obj);
+    if (kind != KIND_ODICT) {
+        PyObject *iterator = c_base(Py_TYPE(obj))->tp_iter(obj);
+        PyObject *list = iterator ? PySequence_List(iterator) : NULL;
+        Py_XDECREF(iterator);
+        return list;
+    }
+    if (items_name == NULL)
+        items_name = PyUnicode_InternFromString("items");
+    PyObject *view = items_name ? call_c_method(obj, items_name, NULL) : NULL;
+    PyObject *list = view ? PySequence_List(view) : NULL;
+    Py_XDECREF(view);
+    return list;
+}
+
+/* A copy of all that is in the container, whatever a subclass in Python makes of its methods: a
+ * dict, an OrderedDict too; a set; bytes; or a list. */
+PyObject *
+contents_of(PyObject *obj, Kind kind)
+{
+    switch (kind) {
+    case KIND_LIST:
+        return PyList_GetSlice(obj, 0, PyList_GET_SIZE(obj));
+    case KIND_SET:
+        return PySet_New(obj);
+    case KIND_BYTEARRAY:
+        return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(obj), PyByteArray_GET_SIZE(obj));
+    case KIND_DICT:
+    case KIND_ODICT:
+        break;
+    default:
+        return items_of(obj, kind);
+    }
+    PyObject *copy = PyDict_New();
+    int r = copy == NULL ? -1 : 0;
+    if (Py_TYPE(obj)->tp_iter == PyDict_Type.tp_iter) {
+        if (r == 0)
+            r = PyDict_Update(copy, obj);
+    }
+    else {
+        PyObject *items = r == 0 ? items_of(obj, kind) : NULL;
+        r = items == NULL ? -1 : PyDict_MergeFromSeq2(copy, items, 1);
+        Py_XDECREF(items);
+    }
+    if (r < 0)
+        Py_CLEAR(copy);
+    return copy;
+}
+
 static int
 call_and_drop(PyObject *obj, const char *method, PyObject *arg)
 {
@@ -93,11 +148,26 @@ restore_bytes(PyObject *bytearray, PyObject *old)
 static int
 restore_items(PyObject *array, PyObject *old)
 {
+    PySequenceMethods *sequence = c_base(Py_TYPE(array))->tp_as_sequence;
     int r = 0;
-    if (PyObject_Size(array) != PyList_GET_SIZE(old))
+    if (sequence->sq_length(array) != PyList_GET_SIZE(old))
         return call_and_drop(array, "clear", NULL) < 0 ? -1 : call_and_drop(array, "extend", old);
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(old); i++)
-        r = PySequence_SetItem(array, i, PyList_GET_ITEM(old, i));
+        r = sequence->sq_ass_item(array, i, PyList_GET_ITEM(old, i));
+    return r;
+}
+
+/* A deque gets back a list, an OrderedDict a dict. */
+static int
+restore_sequence(Tx *tx, PyObject *obj, PyObject *old)
+{
+    displace(tx, items_of(obj, PyODict_Check(obj) ? KIND_ODICT : KIND_DEQUE));
+    int r = call_and_drop(obj, "clear", NULL);
+    if (r == 0 && !PyODict_Check(obj))
+        return call_and_drop(obj, "extend", old);
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; r == 0 && PyDict_Next(old, &at, &key, &value);)
+        r = PyODict_SetItem(obj, key, value);
     return r;
 }
 
@@ -140,6 +210,8 @@ undo_one(Tx *tx, Undo *u)
         return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
     case UNDO_DICT_DEL:
         return order_restore_place(tx, u);
+    case UNDO_NAME_DEL:
+        return order_restore_name(tx, u);
     case UNDO_DICT_ALL:
         return order_restore_all(tx, u);
     case UNDO_SET_ADD:
@@ -168,10 +240,7 @@ undo_one(Tx *tx, Undo *u)
         return restore(u->obj, u->old);
     }
     case UNDO_SEQ_ALL:
-        displace(tx, PySequence_List(u->obj));
-        if (call_and_drop(u->obj, "clear", NULL) < 0)
-            return -1;
-        return call_and_drop(u->obj, PyODict_Check(u->obj) ? "update" : "extend", u->old);
+        return restore_sequence(tx, u->obj, u->old);
     case UNDO_METHOD: {
         PyObject *r = call_c_method(u->obj, u->key, u->old);
         if (r == NULL)
