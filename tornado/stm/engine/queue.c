@@ -8,6 +8,10 @@
  *              none is left and none is running that might add more.  A thread that
  *              leaves others behind in the queue, while nobody is about to take them,
  *              hires one more, up to a limit.
+ *      home    the thread that has last run a transaction on the same first argument has
+ *              what that works on in its caches, and owns the reference counts of what it
+ *              has made: it takes the next one, too, if that is among the first ready
+ *              (affinity scheduling: Squillante & Lazowska, 1993).
  *      failure the first exception is kept, and those that have not begun are dropped.
  *      width   so many of the threads run transactions at the same time.  Where they would
  *              lose most of their time to each other, waiting or aborted, fewer do (adaptive
@@ -35,6 +39,11 @@
 #define LONGEST_TRIAL 200000000
 #define CYCLES_PER_NS 3
 
+/* So many transactions may a thread look at for one at home with it; so often may one be passed by. */
+#define LOOK_AHEAD 8
+#define MOST_PASSED 64
+#define HOMES 1024
+
 struct Queue {
     PyObject_HEAD
     PyMutex lock;
@@ -43,6 +52,7 @@ struct Queue {
     int n_running, n_workers, n_asleep;
     int limit;                      /* of n_workers */
     int width;                      /* of n_running: 1..limit */
+    uint8_t home[HOMES];            /* slot of a thread by first argument, hashed; 0: none yet */
     uint64_t trial, next_trial;     /* cycles between trials of a larger width; the next one */
     PyObject *failure;              /* the exception to raise, or NULL */
     _Atomic uint32_t signal;        /* futex: counts what sleepers may have waited for */
@@ -181,6 +191,52 @@ fail_locked(Queue *q, PyObject **exception)
     return dropped;
 }
 
+static uint8_t *
+home_of(Queue *q, Transaction *t)
+{
+    static uint8_t nowhere;     /* stays 0 */
+    return Py_SIZE(t) == 0 ? &nowhere : &q->home[((uintptr_t)t->args[0] >> 4) * 0x9E3779B97F4A7C15ull >> 54];
+}
+
+/* Does the next one have the same first argument? */
+static bool
+is_repeated(Transaction *t)
+{
+    return Py_SIZE(t) != 0 && t->next != NULL && Py_SIZE(t->next) != 0 && t->args[0] == t->next->args[0];
+}
+
+/* Take one that is ready, for that thread; there is one. Holding the lock. */
+static Transaction *
+take_locked(Queue *q, uint8_t slot)
+{
+    Transaction *t = q->first, *before = NULL;
+    if (q->width > 1 && t->passed < MOST_PASSED && !is_repeated(t)) {
+        int seen = 0;
+        while (t != NULL && *home_of(q, t) != 0 && *home_of(q, t) != slot && ++seen < LOOK_AHEAD) {
+            before = t;
+            t = t->next;
+        }
+        if (t == NULL || seen == LOOK_AHEAD) {
+            t = q->first;       /* all are at home elsewhere */
+            before = NULL;
+        }
+        else if (before != NULL)
+            q->first->passed++;
+    }
+    if (before == NULL)
+        q->first = t->next;
+    else
+        before->next = t->next;
+    if (q->last == t)
+        q->last = before;
+    t->next = NULL;
+    q->n_ready--;
+    q->n_running++;
+    if (Py_SIZE(t) != 0 && q->width > 1)
+        *home_of(q, t) = slot;
+    return t;
+}
+
 /* Returns an exception to raise, such as a signal handler's, or NULL. That the system has
  * no more threads is none. */
 static PyObject *
@@ -253,15 +309,7 @@ queue_work(PyObject *self, PyObject *start)
             adapt_locked(q, false, now);    /* who runs may do so for long */
         if (UNLIKELY(exception != NULL))
             dropped = fail_locked(q, &exception);
-        Transaction *t = q->n_running < q->width ? q->first : NULL;
-        if (t != NULL) {
-            q->first = t->next;
-            if (q->first == NULL)
-                q->last = NULL;
-            t->next = NULL;
-            q->n_ready--;
-            q->n_running++;
-        }
+        Transaction *t = q->first != NULL && q->n_running < q->width ? take_locked(q, (uint8_t)tx->slot) : NULL;
         bool over = t == NULL && q->n_running == 0;
         bool surplus = t == NULL && q->first != NULL;
         uint64_t nap = surplus ? (q->next_trial > now ? q->next_trial - now : 1) : 0;

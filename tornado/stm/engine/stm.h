@@ -826,6 +826,7 @@ struct Transaction {
     PyObject *variables;        /* of the context to run in, or NULL: in that of the thread */
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     Queue *queue;               /* in which it waits or has waited, or NULL */
+    uint8_t passed;             /* so many younger ones were taken out of the queue before it */
     bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
     Transaction *next;          /* in the queue, or among those that a transaction has added */
     uint64_t age;
