@@ -826,11 +826,11 @@ choose_account_cells(void)
     for (int i = 1; i < CROWDED_GROUPS * GROUP; i++) {
         Cell random = mix(seed + i);
         if (i < 3 * GROUP)
-            account_cells[i] = bucket | random << 17;
+            account_cells[i] = bucket | random << BUCKET_BITS;
         else if (i < 4 * GROUP)
             account_cells[i] = (account_cells[i - GROUP] & 0xFFFFFFFFull) | random << 32;
         else    /* the tag that stands for any, and its neighbours */
-            account_cells[i] = (mix(seed) & 0xFFFF) | (0xFFFFull - (i & 3)) << 16 | random << 32;
+            account_cells[i] = (mix(seed) & (OREC_BUCKETS - 1)) | (0xFFFFull - (i & 3)) << BUCKET_BITS | random << 32;
     }
 }
 

@@ -49,7 +49,7 @@ bucket_of(Cell c)
 static inline uint64_t
 orec_tag(Cell c)
 {
-    return c >> 16;
+    return c >> BUCKET_BITS;
 }
 
 static void
@@ -92,7 +92,7 @@ owner_before_reader(Cell c, int self)
     int found = 0;
     for (int i = 0; i < OREC_WAYS; i++) {
         uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
-        if (w == 0 || mark_tag((w >> 8) << 16) != mark_tag(c))
+        if (w == 0 || mark_tag((w >> 8) << BUCKET_BITS) != mark_tag(c))
             continue;
         if ((int)(w & 0xFF) != self)
             return (int)(w & 0xFF);

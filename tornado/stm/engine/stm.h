@@ -78,7 +78,8 @@ static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63)
  * One table a thread, written by its owner only, read by every writer.
  * mark = epoch << 18 | tag << 2 | mode. A mark counts only while its epoch is
  * the owner's current one, so that ending a transaction drops all of them. */
-#define MARK_BUCKETS (1u << 16)
+#define BUCKET_BITS 16           /* of marks and of ownership records: cells with one mark share a bucket of those */
+#define MARK_BUCKETS (1u << BUCKET_BITS)
 #define MARK_WAYS 4
 #define EPOCH_MAX ((1u << 14) - 1)
 
@@ -96,7 +97,7 @@ enum {
  * word = tag << 8 | owner's slot, 0 when free. A cell is owned by at most one
  * thread; its word lies in any way of its bucket. Words are set under the
  * bucket's spin lock and cleared by their owner with a plain release store. */
-#define OREC_BUCKETS (1u << 17)
+#define OREC_BUCKETS (1u << BUCKET_BITS)
 #define OREC_WAYS 7
 typedef struct {
     _Atomic uint64_t word[OREC_WAYS];
@@ -448,10 +449,8 @@ void wait_for_earlier_inserters(Tx *tx, Cell dict);
 static inline uint32_t
 mark_tag(Cell c)
 {
-    uint32_t tag = (uint32_t)(c >> 16) & 0xFFFF;
-    /* Cells that share a mark must share a bucket of ownership records, where a reader looks
-     * for owners of all of them: the tag's lowest bit belongs to that bucket's number. */
-    return tag == MARK_ANY_TAG ? tag - 2 : tag;
+    uint32_t tag = (uint32_t)(c >> BUCKET_BITS) & 0xFFFF;
+    return tag == MARK_ANY_TAG ? tag - 1 : tag;
 }
 
 /* Has this transaction marked the cell with (at least) this mode? */
