@@ -206,6 +206,8 @@ JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
 
 _lock = threading.RLock()
 _barriers, _tables = {}, {}
+#: id of a code object -> (weak reference to it, names of the globals that it rebinds)
+_globals_of = {}
 #: id of a code object -> (weak reference to it, {what of its module matters: instrumented code})
 _done = {}
 
@@ -314,10 +316,8 @@ def module_rebinds(namespace, code=None):
     """
     known = _engine.rebound_globals(namespace)
     if known is None:
-        names = set()
-        for each in (*_codes_of_module(namespace), *([code] if code else [])):
-            _collect_stored_globals(each, names)
-        known = frozenset(names)
+        codes = (*_codes_of_module(namespace), *([code] if code else []))
+        known = frozenset().union(*map(_stored_globals, codes))
         _engine.register_module(namespace, known)
     return known
 
@@ -364,14 +364,18 @@ def _instructions(code, *names):
     return [i for i in dis.get_instructions(code) if i.opname in names]
 
 
-def _collect_stored_globals(code, names):
-    names.update(instruction.argval for instruction in _instructions(code, "STORE_GLOBAL", "DELETE_GLOBAL"))
-    if "globals" in code.co_names:
-        # globals()["name"] = ...: any constant may be such a name.
-        names.update(const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            _collect_stored_globals(const, names)
+def _stored_globals(code):
+    """Names of globals that the code, or code nested in it, rebinds.  Remembered: a template is run again and again."""
+    key = id(code)
+    if key not in _globals_of:
+        names = {instruction.argval for instruction in _instructions(code, "STORE_GLOBAL", "DELETE_GLOBAL")}
+        if "globals" in code.co_names:
+            # globals()["name"] = ...: any constant may be such a name.
+            names.update(const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
+        names.update(*(_stored_globals(const) for const in code.co_consts if isinstance(const, types.CodeType)))
+        forget = _globals_of.pop
+        _globals_of[key] = weakref.ref(code, lambda _: forget(key, None)), frozenset(names)
+    return _globals_of[key][1]
 
 
 def _stored_cells(code, names):
