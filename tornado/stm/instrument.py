@@ -175,8 +175,11 @@ def words(groups):
 WITHOUT_BARRIER = words(NO_BARRIER)
 INTRINSICS = words(INTRINSICS_WITHOUT_BARRIER)
 
-#: functions whose result is a number whatever they are given
-NUMERIC_BUILTINS = {name: getattr(builtins, name) for name in ("len", "int", "float", "ord", "hash", "id")}
+#: functions whose result is a number, or a bool, whatever they are given
+NUMERIC_BUILTINS = {
+    name: getattr(builtins, name)
+    for name in ("len", "int", "float", "ord", "hash", "id", "isinstance", "issubclass", "callable", "hasattr")
+}
 
 #: builtins for which barriers are left out, or chosen, by name
 ASSUMED_BUILTINS = ("range", *NUMERIC_BUILTINS)

@@ -47,6 +47,7 @@ struct Barrier {
     PyObject *operand;      /* interned name of an attribute or global, or another object, or None */
     PyObject *table;        /* of the function that this begins, or NULL */
     uint32_t what;          /* number of this barrier in the table of what is opened */
+    bool pure;              /* call_builtin: a call of that function needs nothing */
 };
 
 static inline PyObject *
@@ -927,6 +928,8 @@ call_builtin(Barrier *b, Tx *tx, SITE)
     int n = instruction_arg(next);
     _PyStackRef *at = top - n - 2;
     PyObject *builtin = b->operand;
+    if (LIKELY(PyStackRef_AsPyObjectBorrow(at[0]) == builtin && b->pure) && NOTHING_LEFT(tx))
+        return Py_None;
     if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != builtin)) {
         if (exclusive_for(tx, "another function under the name of the builtin", builtin) < 0)
             return failed(tx);
@@ -1137,6 +1140,8 @@ barrier_make(const char *name, PyObject *operand, PyObject *table)
         b->enter = barriers[i].enter;
         b->name = barriers[i].name;
         uint32_t numbers = PyTuple_Check(operand) ? (uint32_t)PyTuple_GET_SIZE(operand) : 1;
+        b->pure = PyCFunction_CheckExact(operand) && PyCFunction_GET_SELF(operand) != NULL
+            && plain_effect(operand, PyCFunction_GET_SELF(operand)) == EFFECT_PURE;
         b->what = OPENED_NEVER;
         if (OPENED_NAMES + made + numbers <= OPENED_LIMIT) {
             b->what = OPENED_NAMES + made;
