@@ -478,7 +478,24 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
     } \
     static int name##_work(Tx *tx, Site s)
 
-QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
+/* A container that only this stack knows, such as C code has just returned: as good as made in
+ * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
+ * for operands: what lies in a container may have one reference, and be known to others. */
+static bool
+known_here_only(Tx *tx, PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    if ((t != &PyList_Type && t != &PyDict_Type && t != &PySet_Type) || !_PyObject_IsUniquelyReferenced(o))
+        return false;
+    note_captured(tx, o);
+    return true;
+}
+
+QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type)
+{
+    PyObject *container = operand(s, 2);
+    return known_here_only(tx, container) ? check_doomed(tx) : open_item_read(tx, container, operand(s, 1));
+}
 
 /* container["key"], container["key"] = ...: with a key that is the barrier's own. A plain dict is
  * noted as opened for that. */
@@ -542,7 +559,8 @@ iterate(Barrier *Py_UNUSED(b), Tx *tx, SITE)
     if (!tx->open)
         return Py_None;
     PyObject *o = operand(THE_SITE, 1);
-    if (LIKELY(Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o) || opened(tx, o, OPENED_READ)) && NOTHING_LEFT(tx))
+    if (LIKELY(Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o) || opened(tx, o, OPENED_READ) || known_here_only(tx, o))
+        && NOTHING_LEFT(tx))
         return Py_None;
     return UNLIKELY(iterate_work(tx, o) < 0) ? failed(tx) : Py_None;
 }
