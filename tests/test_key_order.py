@@ -239,3 +239,17 @@ def test_a_key_inserted_deleted_and_inserted_again():
     table = {}
     assert run(change, table, Overtaking(put, table, "other")) == ["other", "b", "a"]
     assert list(table) == ["other", "b", "a"]
+
+
+def test_keys_inserted_before_and_after_all_of_the_dict_was_logged():
+    """Who has read all of a dict logs all of it to delete a key; what is inserted later has no entry of its own."""
+    d = {"first": 0, "second": 0}
+
+    def step():
+        list(d)
+        d["third"] = 0
+        d.pop("first")
+        d["fourth"] = 0
+
+    core.Transaction(step, ()).run()
+    assert list(d) == ["second", "third", "fourth"]

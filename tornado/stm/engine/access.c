@@ -884,6 +884,9 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
 {
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
+    /* Keys inserted from here on are not logged one by one, so nothing may be moved behind them. */
+    if (kind == KIND_DICT)
+        order_inserted_keys(tx, order_place(obj));
     UndoKind undo = kind == KIND_LIST ? UNDO_LIST_ALL : kind == KIND_DICT ? UNDO_DICT_ALL
         : kind == KIND_SET ? UNDO_SET_ALL : kind == KIND_ARRAY ? UNDO_ARRAY
         : kind == KIND_BYTEARRAY ? UNDO_BYTES : UNDO_SEQ_ALL;
@@ -1087,10 +1090,12 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
     tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    /* It has read the whole, so that nobody else writes there; or it may have made the dict, and
-     * that has been forgotten since. Either way it may read the whole again without being asked. */
-    if (may_have_read(tx, cell_of(obj, WHOLE)) || opened(tx, obj, OPENED_READ)
-        || (tx->forgot && obj->ob_tid == tx->tid))
+    /* It may have made the dict, and that has been forgotten since: then it has looked at the whole
+     * without a lock. */
+    if (tx->forgot && obj->ob_tid == tx->tid)
+        return open_whole_write(tx, obj);
+    /* It has read the whole, so that nobody else writes there, and may do so again without being asked. */
+    if (may_have_read(tx, cell_of(obj, WHOLE)) || opened(tx, obj, OPENED_READ))
         return log_contents(tx, obj, KIND_DICT);
     int done = order_delete_key(tx, obj, key, value);
     if (done == -2)
