@@ -1090,13 +1090,12 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
     tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    /* It may have made the dict, and that has been forgotten since: then it has looked at the whole
-     * without a lock. */
-    if (tx->forgot && obj->ob_tid == tx->tid)
-        return open_whole_write(tx, obj);
     /* It has read the whole, so that nobody else writes there, and may do so again without being asked. */
-    if (may_have_read(tx, cell_of(obj, WHOLE)) || opened(tx, obj, OPENED_READ))
+    if (opened(tx, obj, OPENED_READ))
         return log_contents(tx, obj, KIND_DICT);
+    /* The same may be true, and forgotten; or it may have made the dict, and that has been forgotten. */
+    if (may_have_read(tx, cell_of(obj, WHOLE)) || (tx->forgot && obj->ob_tid == tx->tid))
+        return open_whole_write(tx, obj);
     int done = order_delete_key(tx, obj, key, value);
     if (done == -2)
         return open_whole_write(tx, obj);
