@@ -62,8 +62,26 @@ def names_in(code):
     return set(code.co_names).union(*nested)
 
 
+#: What a rollback does not put back yet: (operation that is undone, number of the iterator that notices, why).  The contents
+#: are right again, but not where they lie, so an iterator that is in the middle loses its place.
+LOST_PLACES = [
+    (("walked_ordered_changed", 0), 28, "an OrderedDict counts its changes, and the count is not put back"),
+    (("walked_ordered_emptied", 0), 28, "an OrderedDict counts its changes, and the count is not put back"),
+    (("walked_deque_changed", 2), 9, "a deque counts its changes, and the count is not put back"),
+    (("table_emptied", 0), 11, "the contents of a dict come back without the gaps between its entries"),
+    (("table_changed", 0), 5, "the contents of a dict come back without the gaps between its entries"),
+    (("table_grown",), 5, "the contents of a dict come back without the gaps between its entries"),
+    (("walked_set_changed", 2), 8, "an element of a set comes back in another place"),
+]
+#: so random programs go without these, and without others of the same kinds
+NOT_YET_UNDONE = {step[0] for step, _, _ in LOST_PLACES} | {"walked_deque_emptied", "walked_deque_pushed", "walked_set_emptied"}
+
+
 def that_use(part, operations):
-    return {name: function for name, function in operations.items() if part in names_in(function.__code__)}
+    return {
+        name: function for name, function in operations.items()
+        if part in names_in(function.__code__) and name not in NOT_YET_UNDONE
+    }
 
 
 #: (operations, those to be undone) that have to do with each part of the heap.  The operations of a program must meet, or
@@ -115,6 +133,25 @@ def run_programs(count, seed, tries, shrink=True):
     except Exception:
         # Where it did not happen again, hypothesis only says that.
         raise failure from None
+
+
+def advance(number):
+    """The step that takes the next item of the iterator with this number."""
+    names = ("iterator_advanced", "more_iterators_advanced", "still_more_iterators_advanced", "yet_more_iterators_advanced")
+    return names[number // 8], number % 8
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="nothing is rolled back where transactions run one at a time")
+@pytest.mark.parametrize("step, iterator", [
+    pytest.param(step, iterator, marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=why), id=step[0])
+    for step, iterator, why in LOST_PLACES
+])
+def test_an_iterator_keeps_its_place_when_what_it_is_over_is_rolled_back(step, iterator):
+    taken = advance(iterator)
+    for before in range(6):
+        program = [("perform_all", *[taken] * before)] * (before > 0)
+        program += [("perform_rehearsed", (step, taken), taken), ("perform_all", *[taken] * 8)]
+        check(program, 1, threads=1, aborts=0, delays=0)
 
 
 def test_random_programs_are_serializable():

@@ -570,6 +570,15 @@ async def some(n):
         yield i
 
 
+def rest_of(iterator):
+    """What is left in it; that of a set in an order of its own."""
+    try:
+        rest = list(itertools.islice(iterator, 30))
+    except RuntimeError as e:
+        return str(e)
+    return sorted(rest) if isinstance(iterator, type(iter(set()))) else rest
+
+
 class Heap:
     """One object of each kind."""
 
@@ -697,7 +706,7 @@ class Heap:
         """What is compared: everything, and then what is left in the iterators."""
         everything = dict(vars(self))
         iterators = everything.pop("iterators") + [self.walking, self.squares, self.live]
-        left = [list(itertools.islice(iterator, 30)) for iterator in iterators]
+        left = [rest_of(iterator) for iterator in iterators]
         for name in ("walking", "squares", "live", "cached", "countdown"):
             del everything[name]
         self.namespace.pop("__builtins__", None)  # exec leaves them there
