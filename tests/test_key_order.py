@@ -184,3 +184,16 @@ def test_a_key_inserted_deleted_and_inserted_again():
     table = {}
     assert run(change, table, Overtaking(put, table, "other")) == ["other", "b", "a"]
     assert list(table) == ["other", "b", "a"]
+
+
+def test_a_key_put_back_after_another_by_who_has_seen_all_of_them():
+    def change(table):
+        list(table)
+        table["b"] = 2
+        del table["a"]
+        table["a"] = 3
+        return list(table)
+
+    table = {"a": 0}
+    assert run(change, table) == ["b", "a"]
+    assert list(table) == ["b", "a"]

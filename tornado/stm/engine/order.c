@@ -271,7 +271,7 @@ inserted_in_order(Table *t, const Insertion *in, Py_ssize_t n)
 
 /* Put these keys, which went into one table, behind those that are there already. */
 static void
-order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
+order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n, bool just_locked)
 {
     Table t;
     if (!inserted_into(in->entry, &t))
@@ -285,7 +285,8 @@ order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
     bool ok;
     Py_BEGIN_CRITICAL_SECTION(owner);
     inserted_into(in->entry, &t);       /* it may have grown meanwhile */
-    ok = are_last(&t, in, n);
+    /* Who has held the whole for longer has them in order: nobody else has inserted since. */
+    ok = (!just_locked && holds_whole(tx, cell_of(place_of(&t), WHOLE))) || are_last(&t, in, n);
     if (!ok)
         moving = inserted_in_order(&t, in, n);
     Py_END_CRITICAL_SECTION();
@@ -323,7 +324,7 @@ order_inserted_keys(Tx *tx, const void *place)
         for (Py_ssize_t from = 0, to; from < n; from = to) {
             for (to = from + 1; to < n && in[to].place == in[from].place; to++)
                 ;
-            order_insertions(tx, in + from, to - from);
+            order_insertions(tx, in + from, to - from, place != NULL);
         }
         tx_resume(tx);
     }

@@ -389,6 +389,7 @@ int lock_intent_write(Tx *tx, Cell c);
 int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
 bool has_inserted(Tx *tx, Cell container);
+bool holds_whole(Tx *tx, Cell container);
 void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
