@@ -38,16 +38,22 @@ BUGS = {
         ("engine/orec.c", "        if (m >> 18 == epoch && (tag ", "        if (m >> 18 == epoch + 1 && (tag "),
     ],
     "an iterator not restored": [
-        ("engine/undo.c", "        for (Py_ssize_t i = 0; i < u->n; i++) {\n            char t",
-         "        for (Py_ssize_t i = 0; i < 0; i++) {\n            char t"),
+        ("engine/undo.c", "        structure_swap(u->obj, u->mem);\n", ""),
     ],
     "a generator not restored": [
         ("engine/undo.c", "        generator_restore(u);\n", ""),
     ],
     "keys in the order of insertion": [
-        ("engine/undo.c", "            || are_last(&t, u + i, n - i);", "            || true;"),
+        ("engine/order.c", "|| are_last(&t, in, n);", "|| true;"),
     ],
 }
+
+
+def replaced(path, old, new):
+    """The text of the file with the replacement, which must be possible in just one way."""
+    text = path.read_text()
+    assert text.count(old) == 1, f"{path.name} has changed: {old!r} is there {text.count(old)} times"
+    return text.replace(old, new)
 
 
 def plant(name, directory):
@@ -57,9 +63,7 @@ def plant(name, directory):
         shutil.copy(ROOT / file, directory)
     for file, old, new in BUGS[name]:
         path = directory / "tornado" / "stm" / file
-        text = path.read_text()
-        assert text.count(old) == 1, f"{file} has changed: {old!r} is there {text.count(old)} times"
-        path.write_text(text.replace(old, new))
+        path.write_text(replaced(path, old, new))
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
 

@@ -167,6 +167,12 @@ def test_many_random_programs_are_serializable():
     run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 10000)), seed=seed, tries=100)
 
 
+@pytest.mark.parametrize("bug", planted.BUGS)
+def test_planted_bugs_fit_the_engine(bug):
+    for file, old, new in planted.BUGS[bug]:
+        planted.replaced(planted.ROOT / "tornado" / "stm" / file, old, new)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("bug", planted.BUGS)
