@@ -537,7 +537,10 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
         return -1;
     Undo *u = undo_push(tx, UNDO_ATTR, obj, name, old);
     Py_XDECREF(old);
-    return u == NULL ? -1 : 0;
+    if (u == NULL)
+        return -1;
+    order_logged(tx, u);
+    return 0;
 }
 
 /* del obj.name. A slot or a property is as in an assignment; deleting from the
@@ -600,14 +603,14 @@ snapshot_taken(Tx *tx, PyObject *obj)
  * it has deleted (order.c) is taken out before it looks at the whole, and it can be seen in which
  * order the keys are that it has inserted. */
 static int
-settle_keys(Tx *tx, PyObject *obj, bool held)
+settle_keys(Tx *tx, PyObject *obj)
 {
     if (tx->n_placeholders > 0 && PyDict_Check(obj) && !snapshot_taken(tx, obj)) {
         int hidden = order_hide_placeholders(tx, obj);
         if (hidden < 0 || (hidden && lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN)) < 0))
             return -1;
     }
-    if (!held && has_inserted(tx, cell_of(obj, WHOLE)))
+    if (has_inserted(tx, cell_of(obj, WHOLE)))
         order_inserted_keys(tx, obj);
     return 0;
 }
@@ -615,18 +618,14 @@ settle_keys(Tx *tx, PyObject *obj, bool held)
 static int
 lock_whole_shared(Tx *tx, PyObject *container)
 {
-    Cell whole = cell_of(container, WHOLE);
-    bool held = holds_whole(tx, whole);
-    return lock_shared_container(tx, whole) < 0 ? -1 : settle_keys(tx, container, held);
+    return lock_shared_container(tx, cell_of(container, WHOLE)) < 0 ? -1 : settle_keys(tx, container);
 }
 
 static int
 lock_whole_owned(Tx *tx, PyObject *container)
 {
     bool first;
-    Cell whole = cell_of(container, WHOLE);
-    bool held = holds_whole(tx, whole);
-    return lock_exclusive(tx, whole, &first) < 0 ? -1 : settle_keys(tx, container, held);
+    return lock_exclusive(tx, cell_of(container, WHOLE), &first) < 0 ? -1 : settle_keys(tx, container);
 }
 
 /* ---- Whole objects ---------------------------------------------------------------------- */
@@ -637,10 +636,9 @@ static int
 open_all_attributes(Tx *tx, PyObject *dict)
 {
     PyDictValues *v = embedding_values(dict);
-    bool held = holds_whole(tx, cell_of(v, WHOLE));
     if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
         return -1;
-    if (!held && has_inserted(tx, cell_of(v, WHOLE)))
+    if (has_inserted(tx, cell_of(v, WHOLE)))
         order_inserted_keys(tx, v);
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
@@ -1004,7 +1002,10 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     }
     Undo *u = undo_push(tx, UNDO_DICT_SET, dict, key, old);
     Py_XDECREF(old);
-    return u == NULL ? -1 : 0;
+    if (u == NULL)
+        return -1;
+    order_logged(tx, u);
+    return 0;
 }
 
 #define SMALL_LIST 64

@@ -180,6 +180,17 @@ place_of(Table *t)
     return t->values ? (const void *)t->values : t->dict;
 }
 
+/* A key is about to be inserted. While this transaction has all of the dict locked nobody else
+ * inserts, and it comes to stand where it belongs at once; there, the transaction may
+ * put keys behind it without a log of them. */
+void
+order_logged(Tx *tx, Undo *u)
+{
+    Table t;
+    if (inserted_into(u, &t) && t.values == NULL && holds_whole(tx, cell_of(t.dict, WHOLE)))
+        u->n = 1;
+}
+
 static Py_ssize_t
 count_places(Table *t)
 {
@@ -271,7 +282,7 @@ inserted_in_order(Table *t, const Insertion *in, Py_ssize_t n)
 
 /* Put these keys, which went into one table, behind those that are there already. */
 static void
-order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n, bool just_locked)
+order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
 {
     Table t;
     if (!inserted_into(in->entry, &t))
@@ -285,8 +296,7 @@ order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n, bool just_locked)
     bool ok;
     Py_BEGIN_CRITICAL_SECTION(owner);
     inserted_into(in->entry, &t);       /* it may have grown meanwhile */
-    /* Who has held the whole for longer has them in order: nobody else has inserted since. */
-    ok = (!just_locked && holds_whole(tx, cell_of(place_of(&t), WHOLE))) || are_last(&t, in, n);
+    ok = are_last(&t, in, n);
     if (!ok)
         moving = inserted_in_order(&t, in, n);
     Py_END_CRITICAL_SECTION();
@@ -324,7 +334,7 @@ order_inserted_keys(Tx *tx, const void *place)
         for (Py_ssize_t from = 0, to; from < n; from = to) {
             for (to = from + 1; to < n && in[to].place == in[from].place; to++)
                 ;
-            order_insertions(tx, in + from, to - from, place != NULL);
+            order_insertions(tx, in + from, to - from);
         }
         tx_resume(tx);
     }

@@ -488,6 +488,7 @@ int order_restore_place(Tx *tx, Undo *u);
 void order_drop_placeholders(Tx *tx);
 int order_hide_placeholders(Tx *tx, PyObject *dict);
 int order_restore_all(Tx *tx, Undo *u);
+void order_logged(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx, const void *place);
 
 /* dictkeys.c */
