@@ -124,15 +124,15 @@ def run_programs(count, seed, tries, shrink=True):
         for attempt in range(tries if failure else 1):
             try:
                 check(program, seed + attempt, threads=threads, aborts=aborts, delays=delays)
-            except AssertionError as e:
+            except Exception as e:
                 failure = min(failure, e, key=lambda each: len(str(each))) if failure else e
                 raise
 
     try:
         run()
-    except Exception:
+    except Exception as e:
         # Where it did not happen again, hypothesis only says that.
-        raise failure from None
+        raise failure or e from None
 
 
 def advance(number):

@@ -1900,6 +1900,100 @@ def set_unhashable(h, n):
     h.set.add([n])
 
 
+# ---- One look at one thing ------------------------------------------------------------------------------------------------------------
+# Where an operation looks at something in two ways, one barrier hides that the other is missing.
+
+
+@op
+def contained_in_dict(h, n):
+    return n in h.dict
+
+
+@op
+def contained_in_set(h, n):
+    return n in h.set
+
+
+@op
+def contained_in_list(h, n):
+    return n in h.list
+
+
+@op
+def contained_in_deque(h, n):
+    return n in h.deque
+
+
+@op
+def not_contained_in_defaultdict(h, n):
+    return n not in h.tally
+
+
+@op
+def true_or_false(h):
+    return "full" if h.other_set else "empty"
+
+
+@op
+def length_of_list(h):
+    return len(h.list)
+
+
+@op
+def length_of_set(h):
+    return len(h.set)
+
+
+@op
+def length_of_dict(h):
+    return len(h.words)
+
+
+@op
+def item_of_dict(h, n):
+    return h.words.get(n)
+
+
+@op
+def item_by_key(h, n):
+    return h.words[n]
+
+
+@op
+def last_of_list(h):
+    return h.list[-1]
+
+
+@op
+def slice_of_list(h, n):
+    return h.list[n:]
+
+
+@op
+def items_of_set(h):
+    return sorted(h.set)
+
+
+@op
+def equal_sets(h):
+    return h.set == h.other_set
+
+
+@op
+def printed(h):
+    return f"{h.sorted}"
+
+
+@op
+def spread_out(h):
+    return [*h.deque], {**h.words}
+
+
+@op
+def all_attributes(h):
+    return list(vars(h.thing))
+
+
 # ---- Deques, bytes, heaps ---------------------------------------------------------------------------------------------------------------
 
 
