@@ -2556,6 +2556,14 @@ def walked_set_emptied(h, n):
 
 
 @undone
+def walked_set_grown(h):
+    h.walked_set.discard(8)
+    for i in range(30, 60):
+        h.walked_set.add(i)
+    h.walked_set.discard(16)
+
+
+@undone
 def walked_ordered_changed(h, n):
     h.walked_ordered.move_to_end("abcd"[n % 4], last=n > 3)
     h.walked_ordered["e"] = n

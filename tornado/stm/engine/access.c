@@ -873,13 +873,11 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
         break;
     case KIND_DICT:
         undo = UNDO_DICT_ALL;
-        copy = PyDict_New();
-        if (copy != NULL && PyDict_Update(copy, obj) < 0)
-            Py_CLEAR(copy);
+        copy = dict_copy_places(obj);
         break;
     case KIND_SET:
         undo = UNDO_SET_ALL;
-        copy = PySet_New(obj);
+        copy = set_copy_places(obj);
         break;
     case KIND_ARRAY:
         undo = UNDO_ARRAY;
@@ -904,7 +902,11 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
         return -1;
     Undo *u = undo_push(tx, undo, obj, NULL, copy);
     Py_DECREF(copy);
-    return u == NULL ? -1 : lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
+    if (u == NULL)
+        return -1;
+    if (kind == KIND_ODICT)
+        u->n = odict_changes(obj);
+    return lock_shared(tx, cell_of(obj, SNAPSHOT_TAKEN));
 }
 
 /* The same for one that this transaction owns, to do with it what it likes. */
@@ -1000,6 +1002,8 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
         Py_DECREF(old);
         return 0;
     }
+    if (old == NULL && dict_would_close_gaps(dict, key))
+        return open_whole_write(tx, dict);
     Undo *u = undo_push(tx, UNDO_DICT_SET, dict, key, old);
     Py_XDECREF(old);
     if (u == NULL)
@@ -1128,8 +1132,7 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
     if (lock_intent_write(tx, cell_of(set, WHOLE)) < 0
         || lock_exclusive(tx, cell_of(set, bits), &first) < 0)
         return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set)
-        || (!first && key_is_logged(tx, set, key)))
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set))
         return 0;
     int there = PySet_Contains(set, key);
     if (there < 0) {
@@ -1138,10 +1141,21 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
         PyErr_Clear();
         return 0;
     }
+    if (!there && set_would_grow(set)) {
+        PyObject *copy = set_copy_places(set);
+        Undo *u = copy == NULL ? NULL : undo_push(tx, UNDO_SET_GROWN, set, NULL, copy);
+        Py_XDECREF(copy);
+        if (u == NULL)
+            return -1;
+    }
+    if (!first && key_is_logged(tx, set, key))
+        return 0;
     if (!there)
         return undo_push(tx, UNDO_SET_ADD, set, key, NULL) ? 0 : -1;
     PyObject *element = element_of(set, key);
     Undo *u = undo_push(tx, UNDO_SET_DEL, set, element, NULL);
+    if (u != NULL)
+        u->n = set_place(set, element, PyObject_Hash(element));
     Py_DECREF(element);
     return u == NULL ? -1 : 0;
 }

@@ -105,9 +105,9 @@ order_hide_placeholders(Tx *tx, PyObject *dict)
         found = tx->undo[i].kind == UNDO_DICT_DEL && tx->undo[i].obj == dict;
     if (!found)
         return 0;
-    PyObject *copy = PyDict_New();
+    PyObject *copy = dict_copy_places(dict);
     Undo *u = NULL;
-    if (copy != NULL && PyDict_Update(copy, dict) == 0)
+    if (copy != NULL)
         u = undo_push(tx, UNDO_DICT_ALL, dict, NULL, copy);
     Py_XDECREF(copy);
     if (u == NULL)

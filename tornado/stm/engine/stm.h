@@ -108,14 +108,15 @@ typedef enum {
     UNDO_DICT_DEL,      /* put key back in the place of mem, a placeholder; n is where that was */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
-    UNDO_SET_DEL,       /* add key */
+    UNDO_SET_DEL,       /* add key, in place n */
     UNDO_SET_ALL,       /* contents = old (a set) */
+    UNDO_SET_GROWN,     /* places as in old (a set) */
     UNDO_LIST_LEN,      /* cut to n items */
     UNDO_LIST_ITEM,     /* list[n] = old */
     UNDO_LIST_ALL,      /* contents = old (a list) */
     UNDO_BYTES,         /* contents = old (a bytearray, bytes) */
     UNDO_ARRAY,         /* contents = old (an array.array, a list) */
-    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, OrderedDict by update */
+    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, OrderedDict by update; n is its count of changes */
     UNDO_METHOD,        /* obj.key(old), or obj.key() */
     UNDO_CELL,          /* closure cell = old */
     UNDO_STRUCT,        /* memory of a C structure */
@@ -496,7 +497,19 @@ int dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **a
               Py_ssize_t *place);
 int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value);
 int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
+PyObject *dict_copy_places(PyObject *dict);
+bool dict_would_close_gaps(PyObject *dict, PyObject *key);
 bool dict_exchange(PyObject *dict, PyObject *copy);
+
+/* places.c */
+Py_ssize_t set_place(PyObject *set, PyObject *element, Py_hash_t hash);
+int set_put_back(PyObject *set, PyObject *element, Py_ssize_t place);
+bool set_would_grow(PyObject *set);
+PyObject *set_copy_places(PyObject *set);
+void set_exchange(PyObject *set, PyObject *copy);
+PyObject *set_shrink(PyObject *set, PyObject *copy);
+Py_ssize_t odict_changes(PyObject *od);
+void odict_restore_changes(PyObject *od, Py_ssize_t changes);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);

@@ -145,11 +145,15 @@ undo_one(Tx *tx, Undo *u)
     case UNDO_SET_ADD:
         return PySet_Discard(u->obj, u->key) < 0 ? -1 : 0;
     case UNDO_SET_DEL:
-        return PySet_Add(u->obj, u->key);
+        return set_put_back(u->obj, u->key, u->n);
     case UNDO_SET_ALL:
-        displace(tx, PySet_New(u->obj));
-        PySet_Clear(u->obj);
-        return _PySet_Update(u->obj, u->old);
+        set_exchange(u->obj, u->old);
+        displace(tx, Py_NewRef(u->old));
+        return 0;
+    case UNDO_SET_GROWN:
+        displace(tx, set_shrink(u->obj, u->old));
+        displace(tx, Py_NewRef(u->old));
+        return 0;
     case UNDO_LIST_LEN:
         displace(tx, PyList_GetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj)));
         return PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
@@ -171,7 +175,12 @@ undo_one(Tx *tx, Undo *u)
         displace(tx, PySequence_List(u->obj));
         if (call_and_drop(u->obj, "clear", NULL) < 0)
             return -1;
-        return call_and_drop(u->obj, PyODict_Check(u->obj) ? "update" : "extend", u->old);
+        if (!PyODict_Check(u->obj))
+            return call_and_drop(u->obj, "extend", u->old);
+        if (call_and_drop(u->obj, "update", u->old) < 0)
+            return -1;
+        odict_restore_changes(u->obj, u->n);
+        return 0;
     case UNDO_METHOD: {
         PyObject *r = call_c_method(u->obj, u->key, u->old);
         if (r == NULL)
