@@ -858,6 +858,15 @@ open_item_read(Tx *tx, PyObject *obj, PyObject *key)
     return r;
 }
 
+static int
+log_deque_places(Tx *tx, PyObject *deque)
+{
+    PyObject *places = deque_places(deque);
+    Undo *u = places == NULL ? NULL : undo_push(tx, UNDO_DEQUE_PLACES, deque, NULL, places);
+    Py_XDECREF(places);
+    return u == NULL ? -1 : 0;
+}
+
 /* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
 static int
 log_contents(Tx *tx, PyObject *obj, Kind kind)
@@ -866,6 +875,8 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
         return 0;
     UndoKind undo;
     PyObject *copy;
+    if (kind == KIND_DEQUE && log_deque_places(tx, obj) < 0)
+        return -1;
     switch (kind) {
     case KIND_LIST:
         undo = UNDO_LIST_ALL;
@@ -1252,6 +1263,8 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, deque))
         return 0;
+    if (first && log_deque_places(tx, deque) < 0)
+        return -1;
     Py_ssize_t n = PyObject_Size(deque);
     if (op == DEQUE_POP || op == DEQUE_POPLEFT) {
         if (n == 0)

@@ -271,3 +271,165 @@ odict_restore_changes(PyObject *od, Py_ssize_t changes)
     if (PyODict_Type.tp_basicsize == sizeof(OrderedDict))
         ((OrderedDict *)od)->changes = (size_t)changes;
 }
+
+/* ---- Deques --------------------------------------------------------------------------- */
+
+enum { IN_BLOCK = 64, FREE_BLOCKS = 16 };
+
+typedef struct Block {
+    struct Block *left;
+    PyObject *items[IN_BLOCK];
+    struct Block *right;
+} Block;
+
+typedef struct {
+    PyObject_VAR_HEAD
+    Block *left, *right;
+    Py_ssize_t first, last;     /* where the items begin in the left block, and end in the right one */
+    size_t changes;
+    Py_ssize_t maxlen, n_free;
+    Block *free[FREE_BLOCKS];
+    PyObject *weakrefs;
+} Deque;
+
+typedef struct {
+    Py_ssize_t size, first, last;
+    size_t changes;
+    Py_ssize_t n_blocks;
+    Block *blocks[];
+} DequePlaces;
+
+static Deque *
+as_deque(PyObject *obj)
+{
+    PyObject *mro = Py_TYPE(obj)->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *type = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        if (!is_python_class(type))
+            return type->tp_basicsize == sizeof(Deque) ? (Deque *)obj : NULL;
+    }
+    return NULL;
+}
+
+static Py_ssize_t
+count_blocks(Deque *d)
+{
+    Py_ssize_t n = 1;
+    for (Block *b = d->left; b != d->right; b = b->right)
+        n++;
+    return n;
+}
+
+/* Note where the items are. A new reference to bytes; NULL with an exception. */
+PyObject *
+deque_places(PyObject *obj)
+{
+    Deque *d = as_deque(obj);
+    PyObject *places;
+    if (d == NULL)
+        return PyBytes_FromString("");
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    Py_ssize_t n = count_blocks(d);
+    places = PyBytes_FromStringAndSize(NULL, sizeof(DequePlaces) + n * sizeof(Block *));
+    if (places != NULL) {
+        DequePlaces *p = (DequePlaces *)PyBytes_AS_STRING(places);
+        *p = (DequePlaces){Py_SIZE(d), d->first, d->last, d->changes, n};
+        Block *b = d->left;
+        for (Py_ssize_t i = 0; i < n; i++, b = b->right)
+            p->blocks[i] = b;
+        /* Whatever the transaction does, these blocks are not to be freed. */
+        while (d->n_free > 0 && d->n_free + n > FREE_BLOCKS)
+            PyMem_Free(d->free[--d->n_free]);
+    }
+    Py_END_CRITICAL_SECTION();
+    return places;
+}
+
+static bool
+are_in_place(Deque *d, const DequePlaces *p)
+{
+    if (d->first != p->first || d->last != p->last || d->right != p->blocks[p->n_blocks - 1])
+        return false;
+    Block *b = d->left;
+    for (Py_ssize_t i = 0; i < p->n_blocks; i++, b = b->right) {
+        if (b != p->blocks[i])
+            return false;
+        if (b == d->right)
+            return i == p->n_blocks - 1;
+    }
+    return false;
+}
+
+static int
+by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)*(Block *const *)a, y = (uintptr_t)*(Block *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Move the items into the blocks where they were; false if one of these is gone. */
+static bool
+move_items(Deque *d, const DequePlaces *p)
+{
+    Py_ssize_t n_now = count_blocks(d), n_all = n_now + d->n_free;
+    Block **all = PyMem_Malloc((n_all + p->n_blocks) * sizeof(Block *)), **wanted = all + n_all;
+    PyObject **items = PyMem_Malloc(p->size * sizeof(PyObject *));
+    bool found = all != NULL && items != NULL;
+    if (found) {
+        Block *b = d->left;
+        for (Py_ssize_t i = 0; i < n_now; i++, b = b->right)
+            all[i] = b;
+        memcpy(all + n_now, d->free, d->n_free * sizeof(Block *));
+        memcpy(wanted, p->blocks, p->n_blocks * sizeof(Block *));
+        qsort(all, n_all, sizeof(Block *), by_address);
+        qsort(wanted, p->n_blocks, sizeof(Block *), by_address);
+        for (Py_ssize_t i = 0; found && i < p->n_blocks; i++)
+            found = bsearch(&wanted[i], all, n_all, sizeof(Block *), by_address) != NULL;
+    }
+    if (found) {
+        Block *b = d->left;
+        for (Py_ssize_t i = 0, at = d->first; i < p->size; i++) {
+            items[i] = b->items[at];
+            if (++at == IN_BLOCK) {
+                at = 0;
+                b = b->right;
+            }
+        }
+        d->n_free = 0;
+        for (Py_ssize_t i = 0; i < n_all; i++) {
+            if (bsearch(&all[i], wanted, p->n_blocks, sizeof(Block *), by_address) != NULL)
+                continue;
+            if (d->n_free < FREE_BLOCKS)
+                d->free[d->n_free++] = all[i];
+            else
+                PyMem_Free(all[i]);
+        }
+        for (Py_ssize_t i = 0; i < p->n_blocks; i++) {
+            p->blocks[i]->left = i > 0 ? p->blocks[i - 1] : NULL;
+            p->blocks[i]->right = i + 1 < p->n_blocks ? p->blocks[i + 1] : NULL;
+        }
+        for (Py_ssize_t i = 0, at = p->first; i < p->size; i++, at++)
+            p->blocks[at / IN_BLOCK]->items[at % IN_BLOCK] = items[i];
+        d->left = p->blocks[0];
+        d->right = p->blocks[p->n_blocks - 1];
+        d->first = p->first;
+        d->last = p->last;
+    }
+    PyMem_Free(all);
+    PyMem_Free(items);
+    return found;
+}
+
+/* The items are those that there were: move them to where they were. */
+void
+deque_restore_places(PyObject *obj, PyObject *places)
+{
+    Deque *d = as_deque(obj);
+    const DequePlaces *p = (const DequePlaces *)PyBytes_AS_STRING(places);
+    if (d == NULL)
+        return;
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    if (Py_SIZE(d) == p->size && (are_in_place(d, p) || move_items(d, p)))
+        d->changes = p->changes;
+    Py_END_CRITICAL_SECTION();
+}

@@ -117,6 +117,7 @@ typedef enum {
     UNDO_BYTES,         /* contents = old (a bytearray, bytes) */
     UNDO_ARRAY,         /* contents = old (an array.array, a list) */
     UNDO_SEQ_ALL,       /* clear(), extend(old): deque, OrderedDict by update; n is its count of changes */
+    UNDO_DEQUE_PLACES,  /* the items of the deque where they were, as old says */
     UNDO_METHOD,        /* obj.key(old), or obj.key() */
     UNDO_CELL,          /* closure cell = old */
     UNDO_STRUCT,        /* memory of a C structure */
@@ -510,6 +511,8 @@ void set_exchange(PyObject *set, PyObject *copy);
 PyObject *set_shrink(PyObject *set, PyObject *copy);
 Py_ssize_t odict_changes(PyObject *od);
 void odict_restore_changes(PyObject *od, Py_ssize_t changes);
+PyObject *deque_places(PyObject *deque);
+void deque_restore_places(PyObject *deque, PyObject *places);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);

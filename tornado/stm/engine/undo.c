@@ -181,6 +181,9 @@ undo_one(Tx *tx, Undo *u)
             return -1;
         odict_restore_changes(u->obj, u->n);
         return 0;
+    case UNDO_DEQUE_PLACES:
+        deque_restore_places(u->obj, u->old);
+        return 0;
     case UNDO_METHOD: {
         PyObject *r = call_c_method(u->obj, u->key, u->old);
         if (r == NULL)
