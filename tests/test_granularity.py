@@ -794,3 +794,54 @@ def test_a_transaction_that_keeps_losing_ends_all_the_same():
     for thread in threads:
         thread.join(60)
     assert d["n"] == 4 * 50 * 5
+
+
+class Full:
+    """The instances of this class have no room for more attributes than these."""
+
+    default = "of the class"
+
+
+for name in ["default", *(f"a{i}" for i in range(40))]:
+    setattr(Full(), name, 0)
+
+
+def make_full():
+    return (Full(),)
+
+
+def add_attribute(full):
+    full.another = 1
+
+
+def test_an_attribute_that_there_is_no_room_for_moves_all_others():
+    assert meet(make_full, vars, add_attribute) == CONFLICT
+
+
+def test_they_do_not_move_beside_others_when_somebody_has_their_dict():
+    def make():
+        full = Full()
+        return full, vars(full)
+
+    def read(full, attributes):
+        return attributes.get("a1")
+
+    assert meet(make, read, lambda full, attributes: add_attribute(full)) == ALONE
+
+
+@trusted
+def roll_back():
+    raise core.Abort
+
+
+def test_an_attribute_whose_name_has_been_put_together_is_put_back():
+    thing = Full()
+    thing.default = "before"
+
+    def attempt(name):
+        if core.rehearse():
+            setattr(thing, name, "after")
+            roll_back()
+
+    run(attempt, "".join(["def", "ault"]))
+    assert vars(thing) == {"default": "before"}

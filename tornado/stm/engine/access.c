@@ -248,6 +248,44 @@ set_by_raising(PyObject *obj, PyObject *name)
     return false;
 }
 
+static PyObject *
+dict_name(void)
+{
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__dict__");
+    return name;
+}
+
+/* Whoever has the dict of an instance locks attributes through it, where its values are. So they
+ * may not move as long as it can be there, and it may not be got at when they have moved:
+ * others may have locked them where they were. */
+int
+open_dict_of(Tx *tx, PyObject *obj)
+{
+    PyDictValues *v = inline_values(obj);
+    if (v == NULL)
+        return 0;
+    if (lock_shared(tx, attr_cell(v, dict_name())) < 0)
+        return -1;
+    return v->valid ? 0 : exclusive_for(tx, "the dict of", obj);
+}
+
+/* An attribute is to be made. Without room for it among the values these move into a dict. */
+static int
+open_values_growth(Tx *tx, PyObject *obj, PyDictValues *v, PyObject *name)
+{
+    PyDictKeysObject *keys = ((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys;
+    bool first;
+    if (v->valid && !opened(tx, obj, OPENED_CAPTURED) && !values_make_room(keys, v, name)) {
+        if (lock_exclusive(tx, attr_cell(v, dict_name()), &first) < 0)
+            return -1;
+        if (_PyObject_GetManagedDict(obj) != NULL)
+            return exclusive_for(tx, "a new attribute, for which there is no room in", obj);
+    }
+    return lock_intent_write(tx, cell_of(v, WHOLE));
+}
+
 static int
 lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
 {
@@ -343,8 +381,8 @@ attr_read_slow(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
             return exclusive_for(tx, "attribute of", obj);
     }
     PyDictValues *v = inline_values(obj);
-    if (v != NULL && !v->valid && UNLIKELY(is_name(name, "__dict__")))
-        return exclusive_for(tx, "the dict of", obj);
+    if (v != NULL && UNLIKELY(is_name(name, "__dict__")))
+        return open_dict_of(tx, obj);
     return lock_attr_shared(tx, obj, name);
 }
 
@@ -409,10 +447,7 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
 static void
 prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
 {
-    static PyObject *dict_name;
-    if (dict_name == NULL)
-        dict_name = PyUnicode_InternFromString("__dict__");
-    if (LIKELY(name != dict_name && !PyUnicode_Equal(name, dict_name)))
+    if (LIKELY(name != dict_name() && !PyUnicode_Equal(name, dict_name())))
         return;
     PyObject *dict = dict_of_instance(obj);
     if (dict != NULL)
@@ -457,6 +492,9 @@ instance_value(PyObject *obj, PyObject *name, bool class_has_it)
     if (!class_has_it)
         return _PyObject_GenericGetAttrWithDict(obj, name, NULL, 1);
     PyObject *value = NULL;
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && v->valid)
+        return values_get(((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys, v, name);
     PyObject *dict = PyObject_GenericGetDict(obj, NULL);
     if (dict != NULL) {
         PyDict_GetItemRef(dict, name, &value);
@@ -533,7 +571,7 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     if (old == NULL && PyErr_Occurred())
         PyErr_Clear();
     PyDictValues *v = inline_values(obj);
-    if (old == NULL && v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
+    if (old == NULL && !raw && v != NULL && open_values_growth(tx, obj, v, name) < 0)
         return -1;
     Undo *u = undo_push(tx, UNDO_ATTR, obj, name, old);
     Py_XDECREF(old);
@@ -638,6 +676,8 @@ open_all_attributes(Tx *tx, PyObject *dict)
     PyDictValues *v = embedding_values(dict);
     if (lock_shared_container(tx, cell_of(v, WHOLE)) < 0)
         return -1;
+    if (!v->valid)
+        return exclusive_for(tx, "the attributes that have moved into", dict);
     if (has_inserted(tx, cell_of(v, WHOLE)))
         order_inserted_keys(tx, v);
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
@@ -742,20 +782,6 @@ lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first)
     if (lock_intent_write(tx, cell_of(dict, WHOLE)) < 0)
         return -1;
     return lock_exclusive(tx, key_cell, first);
-}
-
-/* Is the name among the attributes that instances of the class have room for?
- * Only then does a new one leave the values where they are. */
-static bool
-has_room_for(PyObject *dict, PyObject *name)
-{
-    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
-        PyObject *k = DK_UNICODE_ENTRIES(keys)[i].me_key;
-        if (k == name || (k != NULL && PyUnicode_Check(name) && PyUnicode_Equal(k, name)))
-            return true;
-    }
-    return false;
 }
 
 /* Has this very key been logged? Owning its cell does not tell, for another key may
@@ -988,7 +1014,7 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     bool first;
     PyDictValues *v = embedding_values(dict);
     if (v != NULL) {
-        if (del || !has_room_for(dict, key))
+        if (del || !values_make_room(((PyDictObject *)dict)->ma_keys, v, key))
             return exclusive_for(tx, "attributes made or deleted through the dict of an instance", NULL);
         if (lock_intent_write(tx, cell_of(v, WHOLE)) < 0
             || lock_exclusive(tx, cell_of(v, bits), &first) < 0)

@@ -15,6 +15,8 @@ typedef int (*Visit)(Tx *tx, PyObject *inside, void *arg);
 static int
 visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
+    if (open_dict_of(tx, obj) < 0)
+        return -1;
     PyObject *dict = PyObject_GenericGetDict(obj, NULL);
     if (dict == NULL) {
         PyErr_Clear();
@@ -205,6 +207,8 @@ open_attributes(Tx *tx, PyObject *obj)
     if (PyModule_Check(obj))
         return open_whole_read(tx, PyModule_GetDict(obj));
     if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+        if (open_dict_of(tx, obj) < 0)
+            return -1;
         PyObject *dict = PyObject_GenericGetDict(obj, NULL);
         if (dict == NULL)
             return -1;

@@ -322,3 +322,58 @@ dict_exchange(PyObject *dict, PyObject *copy)
     Py_END_CRITICAL_SECTION();
     return done;
 }
+
+/* The number of the attribute among those that the class knows, or -1. The keys are locked. */
+static Py_ssize_t
+attribute_number(PyDictKeysObject *keys, PyObject *name, Py_hash_t hash)
+{
+    Py_ssize_t ix;
+    for (Probe p = probe(keys, hash); (ix = index_get(keys, p.slot)) != DKIX_EMPTY; probe_next(&p)) {
+        PyObject *k = ix >= 0 ? entry_key(keys, ix) : NULL;
+        if (k == name || (k != NULL && PyUnicode_Equal(k, name)))
+            return ix;
+    }
+    return -1;
+}
+
+/* The attribute among the values, whose cell the transaction owns. A new reference, or NULL. */
+PyObject *
+values_get(PyDictKeysObject *keys, PyDictValues *v, PyObject *name)
+{
+    if (!PyUnicode_Check(name))
+        return NULL;
+    Py_hash_t hash = PyObject_Hash(name);
+    PyMutex_Lock(&keys->dk_mutex);
+    Py_ssize_t ix = attribute_number(keys, name, hash);
+    PyMutex_Unlock(&keys->dk_mutex);
+    return ix >= 0 && ix < v->capacity ? Py_XNewRef(v->values[ix]) : NULL;
+}
+
+/* Is there room for the attribute in the values? Only then does it leave all others where they
+ * are. Makes the name known to the class, so that nobody else takes that room. */
+bool
+values_make_room(PyDictKeysObject *keys, PyDictValues *v, PyObject *name)
+{
+    if (!PyUnicode_Check(name))
+        return false;
+    Py_hash_t hash = PyObject_Hash(name);
+    PyMutex_Lock(&keys->dk_mutex);
+    Py_ssize_t ix = attribute_number(keys, name, hash);
+    bool known = ix >= 0;
+    if (!known)
+        ix = keys->dk_nentries;
+    bool room = ix < v->capacity
+        && (known || (keys->dk_usable > 0 && PyUnicode_CheckExact(name) && PyUnicode_CHECK_INTERNED(name)));
+    if (room && !known) {
+        Probe p = probe(keys, hash);
+        while (index_get(keys, p.slot) != DKIX_EMPTY)
+            probe_next(&p);
+        STORE(keys->dk_version, 0);
+        STORE(DK_UNICODE_ENTRIES(keys)[ix].me_key, Py_NewRef(name));
+        index_set(keys, p.slot, ix);
+        STORE(keys->dk_nentries, ix + 1);
+        STORE(keys->dk_usable, keys->dk_usable - 1);
+    }
+    PyMutex_Unlock(&keys->dk_mutex);
+    return room;
+}

@@ -499,6 +499,8 @@ int dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **a
 int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value);
 int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
 PyObject *dict_copy_places(PyObject *dict);
+PyObject *values_get(PyDictKeysObject *keys, PyDictValues *v, PyObject *name);
+bool values_make_room(PyDictKeysObject *keys, PyDictValues *v, PyObject *name);
 bool dict_would_close_gaps(PyObject *dict, PyObject *key);
 bool dict_exchange(PyObject *dict, PyObject *copy);
 
@@ -618,6 +620,7 @@ int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
 int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
 int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 int open_whole_write(Tx *tx, PyObject *obj);
+int open_dict_of(Tx *tx, PyObject *obj);
 int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 int open_deque_op(Tx *tx, PyObject *deque, int op);
