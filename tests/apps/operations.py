@@ -26,6 +26,7 @@ import operator
 import random
 import re
 import string
+import traceback
 import types
 import weakref
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
@@ -119,6 +120,21 @@ class Account:
     @functools.cached_property
     def first_seen(self):
         return self._coins
+
+    def draw(self, amount, *, reason):
+        self.reason = reason
+        return self._coins - amount
+
+    draw_one = functools.partialmethod(draw, 1, reason="one")
+
+    @functools.singledispatchmethod
+    def accept(self, what):
+        return "refused"
+
+    @accept.register
+    def _(self, what: int):
+        self.accepted = what
+        return what
 
 
 class Field:
@@ -667,6 +683,9 @@ class Heap:
             return [n]
 
         self.cached = cached
+        self.remembered = functools.cache(lambda n: [n])
+        self.dispatched = functools.singledispatch(lambda obj: "anything")
+        self.views = [self.dict.keys(), self.dict.items(), self.words.values()]
 
         # What outlives transactions: started, and in the middle of something.
         self.generator = counting(self.log)
@@ -699,7 +718,7 @@ class Heap:
             itertools.permutations("abc"), itertools.tee(iter(plain))[0], re.finditer("a", "banana"),
         ]
         self.live = iter(self.list)  # over what operations change, as are these
-        self.lives = [None] * 4
+        self.lives = [None] * 7
         self.steady = dict.fromkeys(range(4), 0)
 
     def observe(self):
@@ -707,11 +726,12 @@ class Heap:
         everything = dict(vars(self))
         iterators = everything.pop("iterators") + [self.walking, self.squares, self.live]
         left = [rest_of(iterator) for iterator in iterators]
-        for name in ("walking", "squares", "live", "cached", "countdown"):
+        for name in ("walking", "squares", "live", "cached", "remembered", "countdown"):
             del everything[name]
         self.namespace.pop("__builtins__", None)  # exec leaves them there
         rebound = [global_coins, global_count, global_item]
-        return [everything, left, rebound, self.random.getstate(), [self.cached(n) for n in range(3)]]
+        known = [function(n) for function in (self.cached, self.remembered) for n in range(3)]
+        return [everything, left, rebound, self.random.getstate(), known]
 
 
 # ---- Transactions -------------------------------------------------------------------------------------------------------------
@@ -1388,8 +1408,40 @@ def cached_and_cleared(h, n):
 
 
 @op
+def cached_for_good(h, n):
+    h.remembered(n).append(n)
+    return h.remembered(n)
+
+
+@op
+def cached_for_good_and_cleared(h, n):
+    h.remembered.cache_clear()
+    return h.remembered.cache_info().currsize
+
+
+@op
 def single_dispatch(h, n):
     return kind_of(n), kind_of(h.list), kind_of(h.thing)
+
+
+@op
+def single_dispatch_registered(h, n):
+    h.dispatched.register((int, str, list)[n % 3], lambda obj: n)
+
+
+@op
+def single_dispatch_at_run_time(h, n):
+    return h.dispatched(n), h.dispatched("text"), h.dispatched(h.list)
+
+
+@op
+def single_dispatch_of_method(h, n):
+    return h.account.accept(n), h.account.accept("text")
+
+
+@op
+def partial_method(h):
+    return h.account.draw_one(), h.account.reason
 
 
 @op
@@ -1658,6 +1710,11 @@ def dict_changed_in_loop(h, n):
 @op
 def dict_comprehended(h):
     return {str(key): len(str(value)) for key, value in h.dict.items() if key != "coins"}
+
+
+@op
+def dict_views_kept(h):
+    return list(h.views[0]), len(h.views[1]), list(h.views[2])
 
 
 @op
@@ -2325,6 +2382,38 @@ def guarded_by_function(h, n):
 
 
 @op
+def guarded_by_closing(h, n):
+    class Door:
+        def close(self):
+            h.log.append("shut")
+
+    with contextlib.closing(Door()):
+        h.log.append("open")
+        return h.list[n]
+
+
+@op
+def guarded_asynchronously(h, n):
+    @contextlib.asynccontextmanager
+    async def noted():
+        h.log.append("in")
+        try:
+            yield await pause(n)
+        finally:
+            await pause("out")
+            h.log.append("out")
+
+    async def use():
+        async with noted() as got:
+            h.list[1] = got
+            if n % 2:
+                raise Problem(n)
+        return got
+
+    return finish(use(), [n])
+
+
+@op
 def guarded_by_stack(h, n):
     with contextlib.ExitStack() as stack:
         stack.callback(h.log.append, "left")
@@ -2347,6 +2436,18 @@ def exception_kept(h, n):
         e.add_note("kept")
         h.problems.append(e)
     return len(h.problems)
+
+
+@op
+def exception_traced(h, n):
+    def fail(depth):
+        return fail(depth - 1) if depth else h.sorted[n + 100]
+
+    try:
+        fail(n % 3)
+    except IndexError as e:
+        h.log.append(e.__traceback__.tb_frame.f_code.co_name)
+        return traceback.format_exception_only(e), [frame.name for frame in traceback.extract_tb(e.__traceback__)]
 
 
 @op
@@ -2505,6 +2606,21 @@ def iterator_of_changing_keys(h):
 @op
 def iterator_of_changing_bytes(h):
     return next_of(h, 3, h.bytes)
+
+
+@op
+def iterator_of_changing_deque(h):
+    return next_of(h, 4, h.deque)
+
+
+@op
+def iterator_of_changing_deque_reversed(h):
+    return next_of(h, 5, reversed(h.deque))
+
+
+@op
+def iterator_of_changing_ordered_dict(h):
+    return next_of(h, 6, h.ordered.items())
 
 
 @undone

@@ -582,7 +582,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
 }
 
 /* del obj.name. A slot or a property is as in an assignment; deleting from the
- * dict would have to be undone in the order of the attributes, so it runs alone. */
+ * dict would have to be undone in the order of the attributes, so it runs alone, unless
+ * the object is gone then. */
 int
 open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
 {
@@ -593,6 +594,8 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
     PyErr_Clear();
     if (data || (type->tp_setattro != PyObject_GenericSetAttr && !raw && is_python_class(type)))
         return open_attr_write(tx, obj, name, raw);
+    if (opened(tx, obj, OPENED_CAPTURED))
+        return check_doomed(tx);
     return exclusive_for(tx, "deletion of an attribute of", obj);
 }
 
