@@ -1957,8 +1957,29 @@ def set_unhashable(h, n):
     h.set.add([n])
 
 
-# ---- One look at one thing ------------------------------------------------------------------------------------------------------------
-# Where an operation looks at something in two ways, one barrier hides that the other is missing.
+# ---- One look at one thing, one change of one thing -------------------------------------------------------------------------------------
+# Where an operation looks at something in two ways, one barrier hides that the other is missing.  Where it looks at the whole
+# of what it changes, nobody else can change it at the same time.
+
+
+@op
+def item_put(h, n):
+    h.words[n] = n
+
+
+@op
+def item_taken(h, n):
+    return h.words.pop(n, None)
+
+
+@op
+def attribute_put(h, n):
+    setattr(h.space, f"new{n}", n)
+
+
+@op
+def element_put(h, n):
+    h.set.add(n)
 
 
 @op
