@@ -2,6 +2,7 @@
 
 import asyncio
 import builtins
+import collections
 import contextlib
 import dataclasses
 import dis
@@ -15,13 +16,13 @@ import warnings
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is instrumented", allow_module_level=True)
 
 from tornado.stm import _engine
-from tornado.stm.instrument import instrument, trusted
+from tornado.stm.instrument import barriers_in, instrument, trusted
 
 
 
@@ -51,12 +52,7 @@ def copy_of(function):
 
 def barriers(function):
     """(instruction after it, name of the barrier) for each barrier of an instrumented function."""
-    found = []
-    instructions = [i for i in dis.get_instructions(function)]
-    for n, i in enumerate(instructions):
-        if i.opname == "LOAD_CONST" and type(i.argval).__name__ == "Barrier":
-            found.append((instructions[n + 3].opname, i.argval.__name__))
-    return found
+    return [(instruction.opname, barrier.__name__) for instruction, barrier in barriers_in(function.__code__)]
 
 
 # ---- Where there is no barrier -----------------------------------------------------------------------------------------
@@ -94,7 +90,7 @@ def test_the_inner_loop_of_primes_has_no_barrier():
     assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
     body = loop_body(function, 0)
     assert any(i.opname == "BINARY_OP" for i in body)
-    assert not [i for i in body if type(i.argval).__name__ == "Barrier"]
+    assert not [barrier for instruction, barrier in barriers_in(function.__code__) if instruction in body]
     assert not [i for i in body if i.opname.startswith("CALL")]
 
 
@@ -183,6 +179,23 @@ def test_trusted_functions_are_left_alone():
     code = function.__code__
     instrument(function)
     assert function.__code__ is code
+
+
+def test_calls_of_instrumented_functions_are_still_specialized():
+    """The interpreter's short way into a Python function needs the function's version, which a new code takes away."""
+
+    def callee(x):
+        return x
+
+    def caller(n):
+        for i in range(n):
+            callee(i)
+
+    instrument(callee)
+    instrument(caller)
+    caller(100)
+    calls = [i.opname for i in dis.get_instructions(caller, adaptive=True) if i.baseopname == "CALL"]
+    assert "CALL_PY_EXACT_ARGS" in calls
 
 
 # ---- The same results ----------------------------------------------------------------------------------------------------
@@ -1415,3 +1428,74 @@ def test_one_code_in_two_modules():
     exec(code, two)
     assert run(one["f"], ["ab"]) == [3]
     assert run(two["f"], ["ab"]) == ["ab plus 1"]
+
+
+# ---- Barriers by their numbers -------------------------------------------------------------------------------------------
+
+
+def test_a_key_error_in_a_barrier_is_raised():
+    """The instruction that calls barriers takes a KeyError for an answer."""
+
+    def factory():
+        raise KeyError("from the factory")
+
+    made = collections.defaultdict(factory)
+
+    def look_up(a):
+        try:
+            return a.x + a.y + made["absent"]
+        except KeyError as error:
+            return error.args
+
+    point = types.SimpleNamespace(x=1, y=2)
+    look_up = copy_of(look_up)
+    instrument(look_up)
+    assert "SETUP_ANNOTATIONS" in [i.opname for i in dis.get_instructions(look_up)]
+    for _ in range(3):
+        assert run(look_up, point) == ("from the factory",)
+    assert not made
+
+
+def test_the_namespace_of_a_function_is_its_variables():
+    def look(a):
+        b = a.x + a.y
+        c = [b, a.x]
+        frame = sys._getframe()
+        exec("d = 1")
+        return sorted(locals()), sorted(frame.f_locals), sorted(vars()), eval("b"), c
+
+    point = types.SimpleNamespace(x=1, y=2)
+    instrumented = copy_of(look)
+    instrument(instrumented)
+    assert "SETUP_ANNOTATIONS" in [i.opname for i in dis.get_instructions(instrumented)]
+    assert run(instrumented, point)[3:] == look(point)[3:]
+    names = ["a", "b", "c", "frame"]
+    assert [set(found) & set(names) for found in run(instrumented, point)[:3]] == [set(names)] * 3
+    assert instrumented(point)[0] == look(point)[0]
+
+
+def test_more_barriers_than_numbers():
+    """A function with more different barriers than a table may have calls them in the other way."""
+    count = _engine.MOST_BARRIERS + 10
+    namespace = {}
+    exec("def total(a):\n    return " + " + ".join(f"a.x{i}" for i in range(count)), namespace)
+    total = namespace["total"]
+    instrument(total)
+    assert "SETUP_ANNOTATIONS" not in [i.opname for i in dis.get_instructions(total)]
+    assert run(total, types.SimpleNamespace(**{f"x{i}": i for i in range(count)})) == sum(range(count))
+
+
+def test_a_block_begins_a_transaction_within_a_function():
+    """What the function has of barriers before the block has to act in it."""
+
+    def step(a):
+        before = a.x + a.y
+        with transaction.atomic:
+            a.x = a.x + 1
+            a.y = a.y + before
+        return a.x, a.y
+
+    instrument(step)
+    point = types.SimpleNamespace(x=1, y=2)
+    assert step(point) == (2, 5)
+    assert step(point) == (3, 12)

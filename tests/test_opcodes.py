@@ -120,10 +120,7 @@ def barriers_of(source):
     while todo:
         code = todo.pop()
         todo += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        instructions = list(dis.get_instructions(code))
-        for n, i in enumerate(instructions):
-            if i.opname == "LOAD_CONST" and type(i.argval).__name__ == "Barrier":
-                found.append((instructions[n + 3].opname, i.argval.__name__))
+        found += [(instruction.opname, barrier.__name__) for instruction, barrier in instrument.barriers_in(code)]
     return found
 
 

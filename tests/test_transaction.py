@@ -1,5 +1,6 @@
 """The `transaction` module: queues, exceptions, order, atomic blocks, with the meaning that they have in PyPy-STM."""
 
+import os
 import threading
 import time
 
@@ -459,3 +460,46 @@ def test_segment_limit(threads):
     assert limit == (threads if core.PARALLEL else 1)
     transaction.set_threads(None)
     assert transaction.getsegmentlimit() >= 1
+
+
+def test_all_threads_take_part_again_after_a_time_of_conflicts():
+    """Where transactions only wait for each other, few threads run them; who comes later must not wait for that."""
+    if not core.PARALLEL or os.cpu_count() < 2:
+        pytest.skip("transactions do not wait for each other")
+    threads, most = 4, 200_000
+
+    class Counter:
+        value = 0
+
+    counter, met, narrow = Counter(), [], []
+
+    def increment():
+        counter.value += 1
+        for _ in range(300):
+            pass
+        go_on()
+
+    @trusted
+    def go_on():
+        if not narrow and queue._width == 1:
+            core.defer(narrow.append, counter.value)
+            for _ in range(threads):
+                queue.add(meet)
+        elif not narrow and counter.value < most:
+            queue.add(increment)
+
+    @trusted
+    def meet():
+        met.append(threading.get_ident())
+        give_up = time.monotonic() + 30
+        while len(set(met)) < threads:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+    transaction.set_threads(threads)
+    queue = transaction.TransactionQueue()
+    for _ in range(threads):
+        queue.add(increment)
+    queue.run()
+    assert narrow, "as many threads as ever ran transactions that all conflict"
+    assert len(set(met)) == threads

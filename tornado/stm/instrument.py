@@ -1,7 +1,7 @@
 """Puts barriers into the bytecode of functions, as transactions come to call them.
 
-A *barrier* is the negation of an object of ours, right before the instruction that it opens objects for (see
-``engine/barriers.c``).  Which instruction gets which barrier is the table `BARRIERS`, which ones need none, and why, is
+A *barrier* is a call of the engine right before the instruction that it opens objects for, in one of the two ways that
+``engine/barriers.c`` tells: by its number in a table of the function's barriers, or by the negation of an object.  Which instruction gets which barrier is the table `BARRIERS`, which ones need none, and why, is
 `NO_BARRIER`; an instruction in neither, of a later interpreter, makes the transaction exclusive.
 
 Barriers are left out where they can do nothing:
@@ -13,7 +13,9 @@ Barriers are left out where they can do nothing:
 """
 
 import builtins
+import dataclasses
 import dis
+import inspect
 import opcode
 import sys
 import threading
@@ -192,24 +194,54 @@ GENERATOR_FLAGS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GE
 JUMPS = set(dis.hasjump) if hasattr(dis, "hasjump") else set(dis.hasjrel)
 
 _lock = threading.RLock()
-_barriers = {}
+_barriers, _tables = {}, {}
 #: id of a code object -> (weak reference to it, {what of its module matters: instrumented code})
 _done = {}
 
 
-def barrier(name, operand=None):
-    """The callable that bytecode calls; one for each name and operand, made once and immortal."""
-    key = name, operand if operand is None or isinstance(operand, str) else id(operand)
+def barrier(name, operand=None, table=None):
+    """What bytecode calls; one for each name, operand and table, made once and immortal.
+
+    Args:
+        table: of the function at whose beginning the barrier stands, where it has none yet.
+    """
+    key = name, operand if operand is None or isinstance(operand, (str, tuple)) else id(operand), id(table)
     try:
         return _barriers[key]
     except KeyError:
         with _lock:
-            return _barriers.setdefault(key, _engine.make_barrier(name, operand))
+            made = _engine.make_barrier(name, operand) if table is None else _engine.make_barrier(name, operand, table)
+            return _barriers.setdefault(key, made)
+
+
+def barrier_table(barriers):
+    """What the engine finds these barriers in by their numbers; made once and immortal."""
+    try:
+        return _tables[barriers]
+    except KeyError:
+        with _lock:
+            return _tables.setdefault(barriers, _engine.make_table(barriers))
+
+
+def barriers_in(code):
+    """[(instruction, barrier right before it)] of instrumented code, in its order; not of code nested in it."""
+    found, numbered = [], ()
+    instructions = list(dis.get_instructions(code))
+    for n, i in enumerate(instructions):
+        if i.opname == "LOAD_CONST" and isinstance(i.argval, _engine.BarrierTable):
+            numbered = i.argval.barriers
+        elif i.opname == "LOAD_CONST" and isinstance(i.argval, _engine.Barrier):
+            found.append((instructions[n + 3], i.argval))
+            if i.argval.table is not None:
+                numbered = i.argval.table.barriers
+        elif i.opname == "SETUP_ANNOTATIONS" and numbered:
+            found.append((instructions[n + 1], numbered[code.co_code[i.offset + 1]]))
+    return found
 
 
 def trusted(function):
     """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
-    function.__code__ = _trusted_code(function.__code__)
+    _engine.replace_code(function, _trusted_code(function.__code__))
     return function
 
 
@@ -237,7 +269,7 @@ def instrument(function):
         return False
     namespace = function.__globals__
     with _lock:
-        function.__code__ = _instrumented(code, namespace)
+        _engine.replace_code(function, _instrumented(code, namespace))
     return True
 
 
@@ -647,16 +679,9 @@ class _Rewriter:
             return None
         return "unknown", name
 
-    def emit_barrier(self, kind, operand, location):
-        self.out += (
-            Instr("LOAD_CONST", barrier(kind, operand), location=location),
-            Instr("UNARY_NEGATIVE", location=location),
-            Instr("POP_TOP", location=location),
-        )
-
     def handles_exceptions(self):
         """Has this generator handlers besides the one around all of it, which turns StopIteration into an error?"""
-        return sum(isinstance(item, TryBegin) for item in self.bytecode) > 1
+        return len({item.target for item in self.bytecode if isinstance(item, TryBegin)}) > 1
 
     def has_self(self, name):
         """Is this a method of this name whose first argument is an ordinary variable?"""
@@ -675,17 +700,49 @@ class _Rewriter:
             other = self.body_given(start, given)
             light = Label()
             location = self.bytecode[start - 1].location
-            self.out = []
-            self.emit_guard(given, light, location)
-            body = [*self.out, *body, light, *other]
+            body = [self.guard(given, light, location), *body, light, *other]
         self.find_facts(frozenset())
-        out = self.body(0, {}, start) + body
+        beginning = self.body(0, {}, start)
+        barriers = self.numbered(beginning + body)
         bytecode = self.bytecode
-        bytecode[:] = out
+        bytecode[:] = self.written(beginning, body, barriers)
         code = bytecode.to_code(
             stacksize=self.code.co_stacksize + 2, compute_exception_stack_depths=False
         )
+        if barriers:
+            numbers = [barriers[item.barrier()] for item in beginning + body if _is_numbered(item)]
+            consts = (*code.co_consts, barrier_table(tuple(barriers)))  # where generators find it
+            code = code.replace(co_code=_with_numbers(code.co_code, numbers), co_consts=consts)
         return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
+
+    def numbered(self, items):
+        """{barrier: its number in the function's table}; empty if the function is to have none."""
+        has_namespace = not self.code.co_flags & inspect.CO_OPTIMIZED
+        places = [item for item in items if _is_numbered(item)]
+        if has_namespace or len(places) < FEWEST_IN_TABLE:
+            return {}
+        barriers = {}
+        for item in places:
+            barriers.setdefault(item.barrier(), len(barriers))
+        return barriers if len(barriers) <= _engine.MOST_BARRIERS else {}
+
+    def written(self, beginning, body, barriers):
+        """The items of the code with instructions in the place of barriers."""
+        table = barrier_table(tuple(barriers)) if barriers else None
+        if table is not None and not any(isinstance(item, _Barrier) and item.begins for item in beginning + body):
+            location = beginning[-1].location
+            beginning = [*beginning, *_negation(table, location)]
+            table = None
+        written = []
+        for item in beginning + body:
+            if not isinstance(item, _Barrier):
+                written.append(item)
+            elif barriers and not item.begins:
+                written.append(Instr("SETUP_ANNOTATIONS", location=item.location))
+            else:
+                written += _negation(item.barrier(table if item.begins else None), item.location, item.light)
+                table = None if item.begins else table
+        return written
 
     def worth_giving(self):
         """The facts about arguments that are worth a second body of the function, which takes them for granted.
@@ -711,17 +768,14 @@ class _Rewriter:
         self.find_facts(given)
         return self.body(start, copies)
 
-    def emit_guard(self, given, light, location):
-        """Go to the light body if the facts hold."""
+    def guard(self, given, light, location):
+        """Goes to the light body if the facts hold."""
         names = self.code.co_varnames
         places = {}
         for kind, variable, attribute in sorted(given):
             places.setdefault(names.index(variable), []).append(barrier(kind, attribute))
-        self.out += (
-            Instr("LOAD_CONST", _guard(places), location=location),
-            Instr("UNARY_NEGATIVE", location=location),
-            Instr("POP_JUMP_IF_TRUE", light, location=location),
-        )
+        operand = tuple((place, tuple(barriers)) for place, barriers in places.items())
+        return _Barrier("opened", operand, location, begins=True, light=light)
 
     def body(self, start, copies, end=None):
         """The instructions with barriers; `copies` stand in for labels and the ends of try blocks."""
@@ -742,11 +796,11 @@ class _Rewriter:
                 self.stack.append(None)
                 continue
             if item.name == "RETURN_GENERATOR":
-                self.emit_barrier("born", self.handles_exceptions(), item.location)
+                self.out.append(_Barrier("born", self.handles_exceptions(), item.location, begins=True))
             known = self.known(1)
             chosen = self.choose(i, item)
             if chosen is not None:
-                self.emit_barrier(*chosen, item.location)
+                self.out.append(_Barrier(*chosen, item.location))
                 if chosen[0] in ("attr_read", "attr_write") and isinstance(known, tuple):
                     fact = chosen[0], known[1], chosen[1]
                     self.opens[fact] = self.opens.get(fact, 0) + 1
@@ -757,15 +811,15 @@ class _Rewriter:
                 self.out.append(item)
             if item.name == "PUSH_EXC_INFO":
                 # A doomed transaction gets past no handler.
-                self.emit_barrier("handler", None, item.location)
+                self.out.append(_Barrier("handler", None, item.location))
             elif item.name == "GET_ITER" and self.suspends:
-                self.emit_barrier("got_iterator", None, item.location)
+                self.out.append(_Barrier("got_iterator", None, item.location))
             elif item.name in DISPLAYS:
-                self.emit_barrier("made", None, item.location)
+                self.out.append(_Barrier("made", None, item.location))
             elif item.name == "RESUME" and i + 1 == end and self.has_self("__init__"):
-                self.emit_barrier("constructed", None, item.location)
+                self.out.append(_Barrier("constructed", None, item.location, begins=True))
             elif item.name == "RESUME" and i + 1 == end and self.has_self("__del__"):
-                self.emit_barrier("finalizing", None, item.location)
+                self.out.append(_Barrier("finalizing", None, item.location, begins=True))
         return self.out
 
     def nested(self, code):
@@ -774,11 +828,44 @@ class _Rewriter:
         return self.codes[id(code)]
 
 
-def _guard(places):
-    """The barrier that tells whether these have all run for the arguments at these places (none is shared)."""
-    return _engine.make_barrier("opened", tuple((place, tuple(barriers)) for place, barriers in places.items()))
+@dataclasses.dataclass(frozen=True)
+class _Barrier:
+    """A place in rewritten code where a barrier is called."""
+
+    kind: str
+    operand: object
+    location: object
+    begins: bool = False  # where the function does, which gets its table then
+    light: Label = None  # where to go if the answer is yes
+
+    def barrier(self, table=None):
+        return barrier(self.kind, self.operand, table)
 
 
+def _is_numbered(item):
+    return isinstance(item, _Barrier) and not item.begins
+
+
+def _negation(operand, location, target=None):
+    """The instructions that negate an object of the engine, and go to the target if that gives True."""
+    return (
+        Instr("LOAD_CONST", operand, location=location),
+        Instr("UNARY_NEGATIVE", location=location),
+        Instr("POP_TOP", location=location) if target is None else Instr("POP_JUMP_IF_TRUE", target, location=location),
+    )
+
+
+def _with_numbers(code, numbers):
+    """The bytes of code with these arguments of the instruction that calls barriers by their numbers."""
+    code = bytearray(code)
+    places = (i for i in range(0, len(code), 2) if code[i] == opcode.opmap["SETUP_ANNOTATIONS"])
+    for i, number in zip(places, numbers, strict=True):
+        code[i + 1] = number
+    return bytes(code)
+
+
+#: a function gets a table of its barriers if it calls at least so many
+FEWEST_IN_TABLE = 3
 #: a function gets a second body if that spares at least so many barriers, and is not longer than this
 FEWEST_SPARED, LONGEST_DOUBLED = 3, 200
 DISPLAYS = {"BUILD_LIST", "BUILD_MAP", "BUILD_SET"}

@@ -402,7 +402,7 @@ int
 open_exception(Tx *tx, PyObject *exception)
 {
     bool first;
-    if (captured(tx, exception, OPENED_WRITE))
+    if (captured(tx, exception))
         return check_doomed(tx);
     if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
         return -1;
@@ -703,7 +703,7 @@ proxied(PyObject *proxy)
 int
 open_whole_read(Tx *tx, PyObject *obj)
 {
-    if (opened(tx, obj, OPENED_READ))
+    if (own_container(tx, obj) || opened(tx, obj, OPENED_READ))
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
     int result;
@@ -714,7 +714,7 @@ open_whole_read(Tx *tx, PyObject *obj)
     case KIND_ARRAY:
     case KIND_ODICT:
     case KIND_CONTEXT:
-        if (captured(tx, obj, OPENED_READ))
+        if (captured(tx, obj))
             return check_doomed(tx);
         result = lock_shared(tx, cell_of(obj, WHOLE));
         break;
@@ -725,7 +725,7 @@ open_whole_read(Tx *tx, PyObject *obj)
             return open_all_attributes(tx, obj);
         /* fall through */
     case KIND_SET:
-        if (captured(tx, obj, OPENED_READ))
+        if (captured(tx, obj))
             return check_doomed(tx);
         result = lock_whole_shared(tx, obj);
         break;
@@ -819,7 +819,7 @@ static void
 note_items(Tx *tx, PyObject *obj)
 {
     if (opened(tx, obj, OPENED_READ))
-        note(tx, obj, OPENED_ITEMS, opened_at(tx, obj, OPENED_READ)->what & 1);
+        note(tx, obj, OPENED_ITEMS, opened_at(tx, obj, OPENED_READ)->key & 1);
 }
 
 int
@@ -837,7 +837,7 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
             note_items(tx, obj);
         return 0;
     }
-    if (opened(tx, obj, OPENED_READ) || captured(tx, obj, OPENED_READ)) {
+    if (opened(tx, obj, OPENED_READ) || captured(tx, obj)) {
         if (PyDict_CheckExact(obj) || PySet_CheckExact(obj))
             note_items(tx, obj);
         return check_doomed(tx);
@@ -977,7 +977,7 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
     case KIND_ARRAY:
-        if (captured(tx, obj, OPENED_WRITE))
+        if (captured(tx, obj))
             return check_doomed(tx);
         if (lock_whole_owned(tx, obj) < 0)
             return -1;
@@ -1087,10 +1087,10 @@ open_list_item(Tx *tx, PyObject *list, PyObject *key, bool del)
 int
 open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
 {
-    if (opened(tx, obj, OPENED_WRITE))
+    if (own_container(tx, obj) || opened(tx, obj, OPENED_WRITE))
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
-    if ((kind == KIND_DICT || kind == KIND_LIST || kind == KIND_SET) && captured(tx, obj, OPENED_WRITE))
+    if ((kind == KIND_DICT || kind == KIND_LIST || kind == KIND_SET) && captured(tx, obj))
         return check_doomed(tx);
     switch (kind) {
     case KIND_DICT:
@@ -1112,7 +1112,7 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
     uint64_t bits;
     bool first;
     if (kind_of(tx, obj) != KIND_DICT || is_module_dict(obj) || embedding_values(obj) != NULL
-        || opened(tx, obj, OPENED_WRITE) || (PyDict_CheckExact(obj) && captured(tx, obj, OPENED_WRITE)))
+        || opened(tx, obj, OPENED_WRITE) || (PyDict_CheckExact(obj) && captured(tx, obj)))
         return open_key_write(tx, obj, key, true);
     int h = hash_of(key, &bits);
     if (h <= 0)
@@ -1122,9 +1122,10 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
     tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    /* It has read the whole, so that nobody else writes there; or it has made the dict, and that
-     * has been forgotten since. Either way it may read the whole again without being asked. */
-    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED) || opened(tx, obj, OPENED_READ))
+    /* It has read the whole, so that nobody else writes there; or it may have made the dict, and
+     * that has been forgotten since. Either way it may read the whole again without being asked. */
+    if (marked(tx, cell_of(obj, WHOLE), MODE_SHARED) || opened(tx, obj, OPENED_READ)
+        || (tx->forgot && obj->ob_tid == tx->tid))
         return log_contents(tx, obj, KIND_DICT);
     int done = order_delete_key(tx, obj, key, value);
     if (done == -2)
@@ -1157,12 +1158,10 @@ int
 open_set_change(Tx *tx, PyObject *set, PyObject *key)
 {
     uint64_t bits;
-    if (opened(tx, set, OPENED_WRITE))
+    if (captured(tx, set) || opened(tx, set, OPENED_WRITE))
         return check_doomed(tx);
     if (kind_of(tx, set) != KIND_SET)
         return open_whole_write(tx, set);
-    if (captured(tx, set, OPENED_WRITE))
-        return check_doomed(tx);
     int h = hash_of(key, &bits);
     if (h == 0 && PyAnySet_Check(key))
         return open_whole_write(tx, set);   /* taken for a frozenset */
@@ -1205,12 +1204,10 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
 int
 open_list_append(Tx *tx, PyObject *list)
 {
-    if (opened(tx, list, OPENED_APPEND))
+    if (captured(tx, list) || opened(tx, list, OPENED_APPEND))
         return check_doomed(tx);
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
-    if (captured(tx, list, OPENED_APPEND))
-        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
@@ -1254,12 +1251,10 @@ push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
 int
 open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 {
-    if (opened(tx, list, OPENED_WRITE))
+    if (captured(tx, list) || opened(tx, list, OPENED_WRITE))
         return check_doomed(tx);
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
-    if (captured(tx, list, OPENED_WRITE))
-        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
@@ -1281,12 +1276,10 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 int
 open_deque_op(Tx *tx, PyObject *deque, int op)
 {
-    if (opened(tx, deque, OPENED_WRITE))
+    if (captured(tx, deque) || opened(tx, deque, OPENED_WRITE))
         return check_doomed(tx);
     if (kind_of(tx, deque) != KIND_DEQUE)
         return open_whole_write(tx, deque);
-    if (captured(tx, deque, OPENED_WRITE))
-        return check_doomed(tx);
     bool first;
     if (lock_exclusive(tx, cell_of(deque, WHOLE), &first) < 0)
         return -1;

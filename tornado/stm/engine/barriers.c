@@ -1,42 +1,53 @@
 /* The functions that instrumented bytecode calls.
  *
- * A barrier stands right before the instruction that it is for:
+ * A barrier stands right before the instruction that it is for.  It is called in one of two
+ * ways, neither of which moves anything on the value stack:
  *
+ *      SETUP_ANNOTATIONS; <the instruction>
  *      LOAD_CONST barrier; UNARY_NEGATIVE; POP_TOP; <the instruction>
  *
- * It is an object whose negation does the work: no instruction takes a shorter
- * way from bytecode to C.  It looks at the instruction's operands where they
- * lie, on the caller's value stack below itself, and at the instruction's own
- * argument behind it.  So nothing is copied, no reference is counted, and
- * the instruction runs as it would without the barrier.
+ * The first is the shortest way there is from bytecode to C: the instruction looks a key up in
+ * the namespace of its frame and drops what it finds.  A function's frame has no namespace of
+ * its own, so that one gets a table of the function's barriers in that place when it begins
+ * (`table_begin`; a generator also by way of `born`); the argument of the instruction, which the interpreter does not use, tells
+ * which barrier.  The second way is an object whose negation does the work: in code that has
+ * a namespace, or has too few barriers for a table to be worth it.
+ *
+ * A barrier looks at the instruction's operands where they lie, on the caller's value
+ * stack, and at the instruction's own argument behind it.  So nothing is copied, no
+ * reference is counted, and the instruction runs as it would without the barrier.
  */
 #include "stm.h"
 
 #include "internal/pycore_code.h"
 #include "internal/pycore_opcode_utils.h"
+#include "internal/pycore_dict.h"
 #include "opcode.h"
 
 int stm_barriers_off;
 PyObject *stm_disable;
 
 typedef struct {
-    PyObject_HEAD
-    const char *name;
-    PyObject *operand;      /* interned name of an attribute or global, or another object, or None */
-    uint32_t what;          /* number of this barrier in the table of what is opened */
-} Barrier;
-
-typedef struct {
     _PyInterpreterFrame *frame;
-    _PyStackRef *top;       /* top[-1] is the instruction's topmost operand */
+    _PyStackRef *top;           /* top[-1] is the instruction's topmost operand */
+    const _Py_CODEUNIT *next;   /* the instruction */
 } Site;
 
-static inline Site
-site(Tx *tx)
-{
-    _PyInterpreterFrame *f = tx->tstate->current_frame;
-    return (Site){f, f->stackpointer - 1};      /* below the barrier itself */
-}
+typedef struct Barrier Barrier;
+
+/* The site comes in three registers: a structure of that size would come in memory. */
+#define SITE _PyInterpreterFrame *frame, _PyStackRef *top, const _Py_CODEUNIT *next
+#define THE_SITE ((Site){frame, top, next})
+typedef PyObject *(*Enter)(Barrier *b, Tx *tx, SITE);
+
+struct Barrier {
+    PyObject_HEAD
+    Enter enter;
+    const char *name;
+    PyObject *operand;      /* interned name of an attribute or global, or another object, or None */
+    PyObject *table;        /* of the function that this begins, or NULL */
+    uint32_t what;          /* number of this barrier in the table of what is opened */
+};
 
 static inline PyObject *
 operand(Site s, int i)
@@ -44,11 +55,22 @@ operand(Site s, int i)
     return PyStackRef_AsPyObjectBorrow(s.top[-i]);
 }
 
+/* A KeyError is taken for "there is none" by the instruction that calls barriers by their
+ * numbers. It goes on to store one: then the error is raised again (table_store). */
+static __attribute__((cold, noinline)) PyObject *
+failed(Tx *tx)
+{
+    if (PyErr_ExceptionMatches(PyExc_KeyError)) {
+        Py_XSETREF(tx->key_error, PyErr_GetRaisedException());
+        PyErr_SetRaisedException(Py_NewRef(tx->key_error));
+    }
+    return NULL;
+}
+
 /* The argument of the instruction that the barrier is for. */
 static inline int
-instruction_arg(Site s)
+instruction_arg(const _Py_CODEUNIT *p)
 {
-    _Py_CODEUNIT *p = s.frame->instr_ptr + 2;      /* past UNARY_NEGATIVE and POP_TOP */
     int arg = 0;
     while (p->op.code == EXTENDED_ARG) {
         arg = (arg | p->op.arg) << 8;
@@ -59,14 +81,11 @@ instruction_arg(Site s)
 
 #define BARRIER(name) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s, PyObject *name_operand); \
-    static PyObject *name(PyObject *self) \
+    static PyObject *name(Barrier *b, Tx *tx, SITE) \
     { \
-        Tx *tx = stm_self; \
-        if (tx == NULL || !tx->open) \
+        if (!tx->open) \
             return Py_None; \
-        if (UNLIKELY(name##_work(tx, site(tx), ((Barrier *)self)->operand) < 0)) \
-            return NULL; \
-        return Py_None; \
+        return UNLIKELY(name##_work(tx, THE_SITE, b->operand) < 0) ? failed(tx) : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s, PyObject *name_operand)
 
@@ -81,7 +100,7 @@ static __attribute__((noinline)) PyObject *
 open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj, PyObject *name))
 {
     if (check_doomed(tx) < 0)
-        return NULL;
+        return failed(tx);
     if (opened(tx, obj, b->what))
         return Py_None;
     Kind kind = kind_of(tx, obj);
@@ -91,10 +110,10 @@ open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj
             || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_CLASS))
         return Py_None;     /* their methods */
     attributes |= kind != KIND_INERT && kind != KIND_TUPLE;
-    if (attributes && captured(tx, obj, b->what))
+    if (attributes && captured(tx, obj))
         return Py_None;
     if (opener(tx, obj, b->operand) < 0)
-        return NULL;
+        return failed(tx);
     if (attributes)
         note_opened(tx, obj, b->what);
     return Py_None;
@@ -106,16 +125,24 @@ open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
     return open_attr_write(tx, obj, name, false);
 }
 
+/* Of these types, attributes are methods. */
+static inline bool
+has_only_methods(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyList_Type || t == &PyUnicode_Type || t == &PyDict_Type || t == &PySet_Type;
+}
+
 #define ATTR_BARRIER(name, opener) \
-    static PyObject *name(PyObject *self) \
+    static PyObject *name(Barrier *b, Tx *tx, SITE) \
     { \
-        Tx *tx = stm_self; \
-        if (tx == NULL || !tx->open) \
+        if (!tx->open) \
             return Py_None; \
-        PyObject *obj = operand(site(tx), 1); \
-        if (LIKELY(opened(tx, obj, ((Barrier *)self)->what)) && NOTHING_LEFT(tx)) \
+        PyObject *obj = operand(THE_SITE, 1); \
+        if (LIKELY(captured(tx, obj) || opened(tx, obj, b->what) || has_only_methods(obj)) \
+            && NOTHING_LEFT(tx)) \
             return Py_None; \
-        return open_attr(tx, obj, (Barrier *)self, opener); \
+        return open_attr(tx, obj, b, opener); \
     }
 
 ATTR_BARRIER(attr_read, open_attr_read)
@@ -147,18 +174,17 @@ BARRIER(constructed)
     return check_doomed(tx);
 }
 
-/* At the beginning of a __del__, wherever that runs. */
+/* At the beginning of a __del__, wherever that runs; tx is NULL outside transactions. */
 static PyObject *
-finalizing(PyObject *Py_UNUSED(self))
+finalizing(Barrier *Py_UNUSED(b), Tx *tx, SITE)
 {
-    Tx *tx = stm_self;
+    tx = stm_self;
     if (tx == NULL || UNLIKELY(stm_barriers_off))
         return Py_None;
-    _PyInterpreterFrame *f = PyThreadState_Get()->current_frame;
-    _PyStackRef first = f->localsplus[0];
+    _PyStackRef first = frame->localsplus[0];
     if (!PyStackRef_IsNull(first)
-        && finalizer_begins(tx, PyStackRef_AsPyObjectBorrow(first), f) < 0)
-        return NULL;
+        && finalizer_begins(tx, PyStackRef_AsPyObjectBorrow(first), frame) < 0)
+        return failed(tx);
     return Py_None;
 }
 
@@ -166,22 +192,20 @@ finalizing(PyObject *Py_UNUSED(self))
  * (barrier, ...)), ...)? True: the instrumented function then goes on where it has none of
  * these. Once the answer was yes for an object, it is found under this barrier's number. */
 static PyObject *
-opened_before(PyObject *self)
+opened_before(Barrier *b, Tx *tx, SITE)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    if (!tx->open)
         return Py_True;
-    _PyInterpreterFrame *f = tx->tstate->current_frame;
-    PyObject *places = ((Barrier *)self)->operand;
+    PyObject *places = b->operand;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
         PyObject *entry = PyTuple_GET_ITEM(places, i);
         PyObject *barriers = PyTuple_GET_ITEM(entry, 1);
-        _PyStackRef local = f->localsplus[PyLong_AsLong(PyTuple_GET_ITEM(entry, 0))];
+        _PyStackRef local = frame->localsplus[PyLong_AsLong(PyTuple_GET_ITEM(entry, 0))];
         if (PyStackRef_IsNull(local))
             return Py_False;
         PyObject *obj = PyStackRef_AsPyObjectBorrow(local);
-        uint32_t what = ((Barrier *)self)->what + (uint32_t)i;
-        if (LIKELY(opened(tx, obj, what)) || captured(tx, obj, what))
+        uint32_t what = b->what == OPENED_NEVER ? OPENED_NEVER : b->what + (uint32_t)i;
+        if (LIKELY(captured(tx, obj) || opened(tx, obj, what)))
             continue;
         for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(barriers); j++) {
             if (!opened(tx, obj, ((Barrier *)PyTuple_GET_ITEM(barriers, j))->what))
@@ -195,17 +219,17 @@ opened_before(PyObject *self)
 /* Before RETURN_GENERATOR: tells the generator that this will make from older ones. The
  * frame of a function has no use of its f_locals. The operand: can it handle exceptions? */
 static PyObject *
-born(PyObject *self)
+born(Barrier *b, Tx *tx, SITE)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    (void)top;
+    (void)next;
+    if (!tx->open)
         return Py_None;
-    PyObject **birth = &tx->births[((Barrier *)self)->operand == Py_True];
+    PyObject **birth = &tx->births[b->operand == Py_True];
     if (*birth == NULL && (*birth = new_birth()) == NULL)
         return NULL;
-    _PyInterpreterFrame *f = tx->tstate->current_frame;
-    if (f->f_locals == NULL)
-        f->f_locals = Py_NewRef(*birth);
+    if (frame->f_locals == b->table)
+        frame->f_locals = Py_NewRef(*birth);
     return Py_None;
 }
 
@@ -234,7 +258,7 @@ handled_exception(Tx *tx)
 BARRIER(raising)
 {
     UNUSED_NAME;
-    PyObject *exception = operand(s, instruction_arg(s) == 2 ? 2 : 1);
+    PyObject *exception = operand(s, instruction_arg(s.next) == 2 ? 2 : 1);
     if (!PyExceptionInstance_Check(exception))
         return check_doomed(tx);
     if (_PyObject_IsUniquelyReferenced(exception)) {
@@ -427,45 +451,78 @@ BARRIER(get_iterator)
 BARRIER(got_iterator)
 {
     UNUSED_NAME;
-    if (tx->new_iterator)
+    if (tx->new_iterator) {
+        /* What it goes over has been opened, too. */
         note_captured(tx, operand(s, 1));
+        note(tx, operand(s, 1), OPENED_READ, 1);
+    }
     tx->new_iterator = false;
     return 0;
 }
 
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
+
 /* Like BARRIER, with a short way where this operand has been opened for that already. */
-#define QUICK_BARRIER(name, place, what) \
+#define QUICK_BARRIER(name, place, what, immutable) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
-    static PyObject *name(PyObject *Py_UNUSED(self)) \
+    static PyObject *name(Barrier *Py_UNUSED(b), Tx *tx, SITE) \
     { \
-        Tx *tx = stm_self; \
-        if (tx == NULL || !tx->open) \
+        if (!tx->open) \
             return Py_None; \
-        Site s = site(tx); \
-        if (LIKELY(opened(tx, operand(s, place), what)) && NOTHING_LEFT(tx)) \
+        PyObject *obj = operand(THE_SITE, place); \
+        if (LIKELY(Py_IS_TYPE(obj, immutable) || own_container(tx, obj) || opened(tx, obj, what)) \
+            && NOTHING_LEFT(tx)) \
             return Py_None; \
-        return UNLIKELY(name##_work(tx, s) < 0) ? NULL : Py_None; \
+        return UNLIKELY(name##_work(tx, THE_SITE) < 0) ? failed(tx) : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
 
-QUICK_BARRIER(item_read, 2, OPENED_ITEMS) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
-QUICK_BARRIER(iterate, 1, OPENED_READ) { return open_iter(tx, operand(s, 1)); }
+QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type) { return open_item_read(tx, operand(s, 2), operand(s, 1)); }
+
+/* A generator made in this transaction that handles no exceptions, or a view of such a dict. */
+static inline bool
+own_iterable(Tx *tx, PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    if (t == &PyGen_Type) {
+        PyGenObject *g = (PyGenObject *)o;
+        return (g->gi_frame_state == FRAME_CREATED || g->gi_frame_state == FRAME_SUSPENDED)
+            && tx->births[0] != NULL && g->gi_iframe.f_locals == tx->births[0];
+    }
+    return (t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
+        && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict);
+}
+
+static int
+iterate_work(Tx *tx, PyObject *o)
+{
+    return own_iterable(tx, o) ? check_doomed(tx) : open_iter(tx, o);
+}
+
+static PyObject *
+iterate(Barrier *Py_UNUSED(b), Tx *tx, SITE)
+{
+    if (!tx->open)
+        return Py_None;
+    PyObject *o = operand(THE_SITE, 1);
+    if (LIKELY(Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o) || opened(tx, o, OPENED_READ)) && NOTHING_LEFT(tx))
+        return Py_None;
+    return UNLIKELY(iterate_work(tx, o) < 0) ? failed(tx) : Py_None;
+}
 
 static __attribute__((noinline)) PyObject *
 open_truth(Tx *tx, PyObject *obj)
 {
-    return open_whole_read(tx, obj) < 0 ? NULL : Py_None;
+    return open_whole_read(tx, obj) < 0 ? failed(tx) : Py_None;
 }
 
 static PyObject *
-truth(PyObject *Py_UNUSED(self))
+truth(Barrier *Py_UNUSED(b), Tx *tx, SITE)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    if (!tx->open)
         return Py_None;
-    PyObject *obj = operand(site(tx), 1);
-    if ((PyBool_Check(obj) || obj == Py_None || opened(tx, obj, OPENED_READ)) && NOTHING_LEFT(tx))
+    PyObject *obj = operand(THE_SITE, 1);
+    if ((is_constant(obj) || own_container(tx, obj) || opened(tx, obj, OPENED_READ)) && NOTHING_LEFT(tx))
         return Py_None;
     return open_truth(tx, obj);
 }
@@ -478,38 +535,38 @@ BARRIER(deep_second) { UNUSED_NAME; return open_deep_read(tx, operand(s, 2)); }
 BARRIER(comprehension_append)
 {
     UNUSED_NAME;
-    return open_list_append(tx, operand(s, 1 + instruction_arg(s)));
+    return open_list_append(tx, operand(s, 1 + instruction_arg(s.next)));
 }
 BARRIER(comprehension_extend)
 {
     UNUSED_NAME;
     if (open_iter(tx, operand(s, 1)) < 0)
         return -1;
-    return open_list_append(tx, operand(s, 1 + instruction_arg(s)));
+    return open_list_append(tx, operand(s, 1 + instruction_arg(s.next)));
 }
 BARRIER(comprehension_update)
 {
     UNUSED_NAME;
     if (open_iter(tx, operand(s, 1)) < 0)
         return -1;
-    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s.next)));
 }
 BARRIER(comprehension_merge)
 {
     UNUSED_NAME;
     if (open_mapping(tx, operand(s, 1)) < 0)
         return -1;
-    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s.next)));
 }
 BARRIER(comprehension_add)
 {
     UNUSED_NAME;
-    return open_whole_write(tx, operand(s, 1 + instruction_arg(s)));
+    return open_whole_write(tx, operand(s, 1 + instruction_arg(s.next)));
 }
 BARRIER(comprehension_put)
 {
     UNUSED_NAME;
-    return open_whole_write(tx, operand(s, 2 + instruction_arg(s)));
+    return open_whole_write(tx, operand(s, 2 + instruction_arg(s.next)));
 }
 
 /* ---- match --------------------------------------------------------------------------- */
@@ -520,7 +577,7 @@ BARRIER(match_class)
 {
     UNUSED_NAME;
     PyObject *subject = operand(s, 3), *type = operand(s, 2), *names = operand(s, 1);
-    int positional = instruction_arg(s);
+    int positional = instruction_arg(s.next);
     if (!PyType_Check(type) || !PyTuple_Check(names))
         return check_doomed(tx);
     if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
@@ -579,16 +636,14 @@ is_value(PyObject *o)
 /* A barrier on two operands, which mostly are numbers or strings. */
 #define OPERATOR_BARRIER(name) \
     static __attribute__((noinline)) int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s); \
-    static PyObject *name(PyObject *Py_UNUSED(self)) \
+    static PyObject *name(Barrier *Py_UNUSED(barrier), Tx *tx, SITE) \
     { \
-        Tx *tx = stm_self; \
-        if (tx == NULL || !tx->open) \
+        if (!tx->open) \
             return Py_None; \
-        Site s = site(tx); \
-        PyObject *a = operand(s, 2), *b = operand(s, 1); \
+        PyObject *a = operand(THE_SITE, 2), *b = operand(THE_SITE, 1); \
         if (LIKELY(is_value(a) && is_value(b)) && NOTHING_LEFT(tx)) \
             return Py_None; \
-        return UNLIKELY(name##_work(tx, a, b, s) < 0) ? NULL : Py_None; \
+        return UNLIKELY(name##_work(tx, a, b, THE_SITE) < 0) ? failed(tx) : Py_None; \
     } \
     static int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s)
 
@@ -597,7 +652,7 @@ OPERATOR_BARRIER(binary)
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
-    int op = instruction_arg(s);
+    int op = instruction_arg(s.next);
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
         return open_interpolated(tx, a, b) < 0 ? -1 : open_operand(tx, a, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
@@ -614,6 +669,8 @@ OPERATOR_BARRIER(binary)
 OPERATOR_BARRIER(compare)
 {
     UNUSED_SITE;
+    if (compares_plainly(a) && compares_plainly(b))
+        return check_doomed(tx);
     Kind ka = kind_of(tx, a), kb = kind_of(tx, b);
     if (ka == KIND_INERT && kb == KIND_INERT)
         return check_doomed(tx);
@@ -633,7 +690,7 @@ OPERATOR_BARRIER(compare)
 BARRIER(super_attr)
 {
     PyObject *self = operand(s, 1);
-    bool method = instruction_arg(s) & 1;
+    bool method = instruction_arg(s.next) & 1;
     Py_ssize_t n = PyUnicode_GET_LENGTH(name_operand);
     if (method && n > 4 && PyUnicode_READ_CHAR(name_operand, 0) == '_'
         && PyUnicode_READ_CHAR(name_operand, 1) == '_' && PyUnicode_READ_CHAR(name_operand, n - 1) == '_')
@@ -644,7 +701,7 @@ BARRIER(super_attr)
 static PyObject *
 cell_at(Site s)
 {
-    return PyStackRef_AsPyObjectBorrow(s.frame->localsplus[instruction_arg(s)]);
+    return PyStackRef_AsPyObjectBorrow(s.frame->localsplus[instruction_arg(s.next)]);
 }
 
 BARRIER(cell_read) { UNUSED_NAME; return open_cell_read(tx, cell_at(s)); }
@@ -652,7 +709,7 @@ BARRIER(name_or_cell)
 {
     UNUSED_NAME;
     PyObject *names = _PyFrame_GetCode(s.frame)->co_localsplusnames;
-    if (open_key_read(tx, operand(s, 1), PyTuple_GET_ITEM(names, instruction_arg(s))) < 0)
+    if (open_key_read(tx, operand(s, 1), PyTuple_GET_ITEM(names, instruction_arg(s.next))) < 0)
         return -1;
     return open_cell_read(tx, cell_at(s));
 }
@@ -697,45 +754,79 @@ BARRIER(import_name)
 
 /* Unlike the others these act in an exclusive transaction too: functions get
  * instrumented there as well, and effects are deferred in their order. */
-static inline Tx *
-entering_call(void)
+static inline bool
+entering_call(Tx *tx)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->live || UNLIKELY(stm_barriers_off))
-        return NULL;
+    if (UNLIKELY(stm_barriers_off))
+        return false;
     tx->constructing = NULL;
-    return tx;
+    return true;
 }
 
 #define CALL_BARRIER(name) \
     static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
-    static PyObject *name(PyObject *Py_UNUSED(self)) \
+    static PyObject *name(Barrier *Py_UNUSED(b), Tx *tx, SITE) \
     { \
-        Tx *tx = entering_call(); \
-        if (tx == NULL) \
+        if (!entering_call(tx)) \
             return Py_None; \
-        return UNLIKELY(name##_work(tx, site(tx)) < 0) ? NULL : Py_None; \
+        return UNLIKELY(name##_work(tx, THE_SITE) < 0) ? failed(tx) : Py_None; \
     } \
     static int name##_work(Tx *tx, Site s)
 
 #define MAX_STACK_ARGS 64
 
-/* Calls of C code that are frequent and simple. 1: this is not one. */
+/* Calls of C code that are frequent and simple, without keywords. 1: this is not one. */
 static int
 before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
 {
-    PyObject *receiver = NULL;
-    if (PyCFunction_CheckExact(callable))
+    PyObject *receiver = NULL;      /* the first argument, unless that is args[0] */
+    bool bound = !PyStackRef_IsNull(at[1]);
+    if (PyCFunction_CheckExact(callable)) {
         receiver = PyCFunction_GET_SELF(callable);
-    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && !PyStackRef_IsNull(at[1]))
+        if (bound || receiver == NULL || PyType_Check(receiver))
+            return 1;       /* C.__new__(...) makes an object */
+    }
+    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && bound)
         receiver = PyStackRef_AsPyObjectBorrow(at[1]);
-    if (receiver == NULL || PyType_Check(receiver))
-        return 1;       /* C.__new__(...) makes an object */
-    switch (plain_effect(callable, receiver)) {
-    case EFFECT_PURE:
+    else
+        return 1;
+    int effect = plain_effect(callable, receiver);
+    if (effect == EFFECT_PURE)
         return check_doomed(tx);
+    if (!bound && PyModule_Check(receiver))
+        receiver = NULL;
+    _PyStackRef *args = at + 2;
+    if (effect == EFFECT_DEEP || effect == EFFECT_READS || effect == EFFECT_ITERATES) {
+        if (receiver != NULL && !is_constant(receiver)
+            && (effect == EFFECT_DEEP || (effect == EFFECT_READS ? open_whole_read : open_iter)(tx, receiver) < 0))
+            return effect == EFFECT_DEEP ? 1 : -1;
+        for (int i = 0; i < n; i++) {
+            PyObject *arg = PyStackRef_AsPyObjectBorrow(args[i]);
+            if (is_constant(arg))
+                continue;
+            if (effect == EFFECT_DEEP)
+                return 1;
+            if ((effect == EFFECT_READS ? open_whole_read : open_iter)(tx, arg) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    if (receiver == NULL)
+        return 1;
+    PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
+    switch (effect) {
+    case EFFECT_LIST_EXTEND:
+        return n != 1 ? 1 : open_list_append(tx, receiver) < 0 ? -1 : iterate_work(tx, first);
+    case EFFECT_MUTATES:
+        return n == 0 ? open_whole_write(tx, receiver) : 1;
     case EFFECT_LIST_APPEND:
         return n == 1 ? open_list_append(tx, receiver) : 1;
+    case EFFECT_LIST_POP:
+        return n == 0 ? open_list_pop(tx, receiver, -1) : 1;
+    case EFFECT_SET_CHANGE:
+        return n == 1 ? open_set_change(tx, receiver, first) : 1;
+    case EFFECT_GETS_KEY:
+        return n > 0 ? open_key_read(tx, receiver, first) : 1;
     default:
         return 1;
     }
@@ -772,18 +863,16 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
 static __attribute__((noinline)) PyObject *
 open_call(Tx *tx, _PyStackRef *at, int n)
 {
-    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
+    return before_stack_call(tx, at, n, NULL) < 0 ? failed(tx) : Py_None;
 }
 
 static PyObject *
-call(PyObject *Py_UNUSED(self))
+call(Barrier *Py_UNUSED(b), Tx *tx, SITE)
 {
-    Tx *tx = entering_call();
-    if (tx == NULL)
+    if (!entering_call(tx))
         return Py_None;
-    Site s = site(tx);
-    int n = instruction_arg(s);
-    _PyStackRef *at = s.top - n - 2;
+    int n = instruction_arg(next);
+    _PyStackRef *at = top - n - 2;
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
     if (LIKELY(PyFunction_Check(callable))
         && LIKELY(((PyCodeObject *)PyFunction_GET_CODE(callable))->co_flags & CO_STM_ANY)
@@ -795,25 +884,23 @@ call(PyObject *Py_UNUSED(self))
 /* The instrumenter takes this call for one of a certain builtin and has left
  * out barriers for what follows; should it be another, all others stand still. */
 static PyObject *
-call_builtin(PyObject *self)
+call_builtin(Barrier *b, Tx *tx, SITE)
 {
-    Tx *tx = entering_call();
-    if (tx == NULL)
+    if (!entering_call(tx))
         return Py_None;
-    Site s = site(tx);
-    int n = instruction_arg(s);
-    _PyStackRef *at = s.top - n - 2;
-    PyObject *builtin = ((Barrier *)self)->operand;
+    int n = instruction_arg(next);
+    _PyStackRef *at = top - n - 2;
+    PyObject *builtin = b->operand;
     if (UNLIKELY(PyStackRef_AsPyObjectBorrow(at[0]) != builtin)) {
         if (exclusive_for(tx, "another function under the name of the builtin", builtin) < 0)
-            return NULL;
+            return failed(tx);
     }
-    return before_stack_call(tx, at, n, NULL) < 0 ? NULL : Py_None;
+    return before_stack_call(tx, at, n, NULL) < 0 ? failed(tx) : Py_None;
 }
 
 CALL_BARRIER(call_kw)
 {
-    int n = instruction_arg(s);
+    int n = instruction_arg(s.next);
     return before_stack_call(tx, s.top - n - 3, n, operand(s, 1));
 }
 
@@ -874,10 +961,10 @@ CALL_BARRIER(with_except)
     return before_call(tx, &s.top[-5], bound ? args + 1 : args, bound ? 3 : 4, NULL, 0);
 }
 
-/* ---- The table of barriers ------------------------------------------------------------------ */
+/* ---- All barriers ----------------------------------------------------------------------------- */
 
 #define ENTRY(name) {#name, name}
-static const struct { const char *name; PyObject *(*enter)(PyObject *self); } barriers[] = {
+static const struct { const char *name; Enter enter; } barriers[] = {
     ENTRY(attr_read),
     ENTRY(attr_write),
     ENTRY(attr_delete),
@@ -948,56 +1035,177 @@ barrier_repr(PyObject *self)
 
 static PyMemberDef barrier_members[] = {
     {"__name__", Py_T_STRING, offsetof(Barrier, name), Py_READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
+    {"operand", _Py_T_OBJECT, offsetof(Barrier, operand), Py_READONLY, NULL},
+    {"table", _Py_T_OBJECT, offsetof(Barrier, table), Py_READONLY, NULL},
+    {0},
 };
 
-/* One type a barrier, so that the negation jumps right to its function. */
-static struct { PyTypeObject type; PyNumberMethods as_number; } barrier_types[Py_ARRAY_LENGTH(barriers)];
-
-static PyTypeObject *
-barrier_type(int i)
+/* At the beginning of a function: its frame gets the table of its barriers. */
+static inline _PyInterpreterFrame *
+begin(Tx *tx, PyObject *table)
 {
-    PyTypeObject *type = &barrier_types[i].type;
-    if (type->tp_flags & Py_TPFLAGS_READY)
-        return type;
-    barrier_types[i].as_number.nb_negative = barriers[i].enter;
-    *type = (PyTypeObject){
-        PyVarObject_HEAD_INIT(NULL, 0)
-        .tp_name = "tornado.stm._engine.Barrier",
-        .tp_doc = PyDoc_STR("What instrumented bytecode negates before an instruction: opens what that will touch."),
-        .tp_basicsize = sizeof(Barrier),
-        .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-        .tp_as_number = &barrier_types[i].as_number,
-        .tp_repr = barrier_repr,
-        .tp_members = barrier_members,
-    };
-    return PyType_Ready(type) < 0 ? NULL : type;
+    _PyInterpreterFrame *f = (tx == NULL ? PyThreadState_Get() : tx->tstate)->current_frame;
+    if (table != NULL)
+        f->f_locals = table;    /* immortal; a function's frame has none before */
+    return f;
 }
 
-/* A barrier with its operand (an attribute's or global's name, or None), under the
- * instrumenter's lock. Immortal, so that threads which load it share no reference count. */
-PyObject *
-barrier_make(const char *name, PyObject *operand)
+static PyObject *
+negate(PyObject *self)
 {
-    static _Atomic uint32_t made;
+    Barrier *b = (Barrier *)self;
+    Tx *tx = stm_self;
+    if (tx != NULL && !tx->live)
+        tx = NULL;
+    if (tx == NULL && b->table == NULL && b->enter != finalizing)
+        return Py_None;
+    _PyInterpreterFrame *f = begin(tx, b->table);
+    if (tx == NULL && b->enter != finalizing)
+        return b->enter == opened_before ? Py_True : Py_None;
+    return b->enter(b, tx, f, f->stackpointer - 1, f->instr_ptr + 2);      /* past UNARY_NEGATIVE, POP_TOP */
+}
+
+static PyNumberMethods barrier_as_number = {.nb_negative = negate};
+
+static PyTypeObject Barrier_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Barrier",
+    .tp_doc = PyDoc_STR("What instrumented bytecode calls before an instruction: opens what that will touch."),
+    .tp_basicsize = sizeof(Barrier),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_as_number = &barrier_as_number,
+    .tp_repr = barrier_repr,
+    .tp_members = barrier_members,
+};
+
+/* barrier_make(name, operand, table): the operand is an attribute's or global's name, or None, or
+ * what the barrier says; the table that of the function which this barrier begins, or NULL.
+ * Under the instrumenter's lock. Immortal, so that threads which load it share no reference count. */
+PyObject *
+barrier_make(const char *name, PyObject *operand, PyObject *table)
+{
+    static uint32_t made;
     for (int i = 0; barriers[i].name != NULL; i++) {
         if (strcmp(barriers[i].name, name) != 0)
             continue;
-        PyTypeObject *type = barrier_type(i);
-        Barrier *b = type ? PyObject_New(Barrier, type) : NULL;
+        Barrier *b = PyObject_New(Barrier, &Barrier_Type);
         if (b == NULL)
             return NULL;
         Py_INCREF(operand);
         if (PyUnicode_Check(operand))
             PyUnicode_InternInPlace(&operand);
         b->operand = operand;
+        b->table = Py_XNewRef(table);
+        b->enter = barriers[i].enter;
         b->name = barriers[i].name;
         uint32_t numbers = PyTuple_Check(operand) ? (uint32_t)PyTuple_GET_SIZE(operand) : 1;
-        b->what = OPENED_NAMES + atomic_fetch_add(&made, numbers);
+        b->what = OPENED_NEVER;
+        if (OPENED_NAMES + made + numbers <= OPENED_LIMIT) {
+            b->what = OPENED_NAMES + made;
+            made += numbers;
+        }
         _Py_SetImmortal((PyObject *)b);
         return (PyObject *)b;
     }
     return PyErr_Format(PyExc_ValueError, "no barrier is called %s", name);
+}
+
+/* ---- Tables of barriers ------------------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_VAR_HEAD
+    PyObject *barriers;     /* the tuple of them, for Python */
+    struct { Enter enter; Barrier *barrier; } at[];
+} Table;
+
+/* SETUP_ANNOTATIONS: "is there a key __annotations__ in the namespace?" */
+static PyObject *
+table_enter(PyObject *self, PyObject *Py_UNUSED(key))
+{
+    Tx *tx = stm_self;
+    if (UNLIKELY(tx == NULL || !tx->live))
+        return Py_None;
+    _PyInterpreterFrame *f = tx->tstate->current_frame;
+    int i = f->instr_ptr->op.arg;
+    Table *t = (Table *)self;
+    return t->at[i].enter(t->at[i].barrier, tx, f, f->stackpointer, f->instr_ptr + 1);
+}
+
+static int
+table_store(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(key), PyObject *Py_UNUSED(value))
+{
+    Tx *tx = stm_self;
+    PyErr_SetRaisedException(tx->key_error);
+    tx->key_error = NULL;
+    return -1;
+}
+
+/* The same in a generator that was made in a transaction: its frame refers to that one's birth, and
+ * its code has the table as the last constant. */
+static PyObject *
+birth_enter(PyObject *Py_UNUSED(self), PyObject *key)
+{
+    Tx *tx = stm_self;
+    if (UNLIKELY(tx == NULL || !tx->live))
+        return Py_None;
+    PyObject *consts = _PyFrame_GetCode(tx->tstate->current_frame)->co_consts;
+    return table_enter(PyTuple_GET_ITEM(consts, PyTuple_GET_SIZE(consts) - 1), key);
+}
+
+PyMappingMethods birth_as_mapping = {.mp_subscript = birth_enter, .mp_ass_subscript = table_store};
+
+static PyObject *
+table_begin(PyObject *self)
+{
+    Tx *tx = stm_self;
+    begin(tx != NULL && tx->live ? tx : NULL, self);
+    return Py_None;
+}
+
+static PyMappingMethods table_as_mapping = {.mp_subscript = table_enter, .mp_ass_subscript = table_store};
+static PyNumberMethods table_as_number = {.nb_negative = table_begin};
+static PyMemberDef table_members[] = {
+    {"barriers", _Py_T_OBJECT, offsetof(Table, barriers), Py_READONLY, NULL},
+    {0},
+};
+
+static PyTypeObject Table_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.BarrierTable",
+    .tp_doc = PyDoc_STR("The barriers of a function, in the place of its frame's namespace."),
+    .tp_basicsize = sizeof(Table),
+    .tp_itemsize = sizeof(((Table *)NULL)->at[0]),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_as_number = &table_as_number,
+    .tp_as_mapping = &table_as_mapping,
+    .tp_members = table_members,
+};
+
+/* A table of these barriers, a tuple of at most 256; immortal like them. */
+PyObject *
+barrier_table(PyObject *barriers)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(barriers);
+    Table *t = PyObject_NewVar(Table, &Table_Type, n);
+    if (t == NULL)
+        return NULL;
+    t->barriers = Py_NewRef(barriers);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        Barrier *b = (Barrier *)PyTuple_GET_ITEM(barriers, i);
+        t->at[i].enter = b->enter;
+        t->at[i].barrier = b;
+    }
+    _Py_SetImmortal((PyObject *)t);
+    return (PyObject *)t;
+}
+
+int
+barriers_init(PyObject *module)
+{
+    return PyType_Ready(&Barrier_Type) < 0 || PyType_Ready(&Table_Type) < 0
+        || PyModule_AddObjectRef(module, "Barrier", (PyObject *)&Barrier_Type) < 0
+        || PyModule_AddObjectRef(module, "BarrierTable", (PyObject *)&Table_Type) < 0
+        || PyModule_AddIntMacro(module, MOST_BARRIERS) < 0 ? -1 : 0;
 }
 
 /* ---- Python code that no barrier announced ---------------------------------------------------- */

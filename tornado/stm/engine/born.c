@@ -38,6 +38,7 @@ static PyTypeObject Birth_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tornado.stm._engine.Birth",
     .tp_basicsize = sizeof(Birth),
+    .tp_as_mapping = &birth_as_mapping,
     .tp_flags = Py_TPFLAGS_DEFAULT,
 };
 

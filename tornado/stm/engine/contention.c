@@ -328,6 +328,7 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
     if (stm_log_on)
         log_event(tx, c->slot, event, log_place(tx), other_place);
     bool first = tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age);
+    uint64_t start = __builtin_ia32_rdtsc();
     reserve(tx, c);
     history(tx, DID_WAIT, atomic_load(&o->age), c->how);
     log_if(tx, LOG_WAIT_CONTENTION);
@@ -355,6 +356,7 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
         if (first && naps % PATIENCE == 0 && is_doomed(o))
             doom_asynchronously(o, c->serial);
     }
+    tx->lost += __builtin_ia32_rdtsc() - start;
     log_if(tx, LOG_WAIT_DONE);
     history(tx, DID_GO, 0, 0);
     return result;

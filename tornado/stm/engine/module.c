@@ -82,15 +82,40 @@ configure(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Functions with a version are called in short ways by the interpreter. It takes the version away
+ * for ever with the code; that of the new code stands for the function as well, as in a function
+ * that has just been made. */
+static PyObject *
+replace_code(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyFunctionObject *function;
+    PyCodeObject *code;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyFunction_Type, &function, &PyCode_Type, &code)
+        || PyObject_SetAttrString((PyObject *)function, "__code__", (PyObject *)code) < 0)
+        return NULL;
+    __atomic_store_n(&function->func_version, code->co_version, __ATOMIC_RELAXED);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 make_barrier(PyObject *self, PyObject *args)
 {
     (void)self;
     const char *name;
-    PyObject *operand;
-    if (!PyArg_ParseTuple(args, "sO", &name, &operand))
+    PyObject *operand, *table = NULL;
+    if (!PyArg_ParseTuple(args, "sO|O", &name, &operand, &table))
         return NULL;
-    return barrier_make(name, operand);
+    return barrier_make(name, operand, table);
+}
+
+static PyObject *
+make_table(PyObject *self, PyObject *barriers)
+{
+    (void)self;
+    if (!PyTuple_Check(barriers) || PyTuple_GET_SIZE(barriers) > MOST_BARRIERS)
+        return PyErr_Format(PyExc_ValueError, "a tuple of at most %d barriers is needed", MOST_BARRIERS);
+    return barrier_table(barriers);
 }
 
 /* ---- From inside a transaction ----------------------------------------------------- */
@@ -589,7 +614,10 @@ static PyMethodDef methods[] = {
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"configure", configure, METH_VARARGS,
      DOC("configure(instrument, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
-    {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand): a callable for bytecode")},
+    {"replace_code", replace_code, METH_VARARGS,
+     DOC("replace_code(function, code): set __code__, and let calls of the function stay fast")},
+    {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand, table=None): what bytecode negates")},
+    {"make_table", make_table, METH_O, DOC("make_table(barriers): what bytecode finds them in by their number")},
     {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
      DOC("sys.monitoring callback for code that starts or resumes")},
     {"defer", _PyCFunction_CAST(defer), METH_FASTCALL,
@@ -680,7 +708,7 @@ engine_exec(PyObject *module)
         return -1;
     if (PyType_Ready(&Queue_Type) < 0 || PyModule_AddObjectRef(module, "Queue", (PyObject *)&Queue_Type) < 0)
         return -1;
-    if (PyModule_AddIntConstant(module, "CO_INSTRUMENTED", CO_STM_INSTRUMENTED) < 0
+    if (barriers_init(module) < 0 || PyModule_AddIntConstant(module, "CO_INSTRUMENTED", CO_STM_INSTRUMENTED) < 0
         || PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0)
         return -1;
     static const char *const kinds[] = {

@@ -9,6 +9,9 @@
  *              leaves others behind in the queue, while nobody is about to take them,
  *              hires one more, up to a limit.
  *      failure the first exception is kept, and those that have not begun are dropped.
+ *      width   so many of the threads run transactions at the same time.  Where they would
+ *              lose most of their time to each other, waiting or aborted, fewer do (adaptive
+ *              transaction scheduling: Yoo & Lee, 2008); from time to time one more tries.
  *
  * Transactions in the queue are chained through themselves.  Nobody detaches, allocates
  * or drops a reference while holding the lock, so that the garbage collector may look at the
@@ -25,6 +28,13 @@
 /* The main thread looks as often whether a signal, or a transaction, asks something of it. */
 #define NAP_NS 50000000L
 
+/* In cycles of the time stamp counter. A worker looks at how it fares every WINDOW (a tenth of a
+ * millisecond, or a long transaction). A trial costs about one window. */
+#define WINDOW 200000
+#define FIRST_TRIAL 2000000
+#define LONGEST_TRIAL 200000000
+#define CYCLES_PER_NS 3
+
 struct Queue {
     PyObject_HEAD
     PyMutex lock;
@@ -32,6 +42,8 @@ struct Queue {
     Py_ssize_t n_ready;
     int n_running, n_workers, n_asleep;
     int limit;                      /* of n_workers */
+    int width;                      /* of n_running: 1..limit */
+    uint64_t trial, next_trial;     /* cycles between trials of a larger width; the next one */
     PyObject *failure;              /* the exception to raise, or NULL */
     _Atomic uint32_t signal;        /* futex: counts what sleepers may have waited for */
 };
@@ -60,6 +72,8 @@ put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_wor
     q->n_ready += n;
     /* A worker is about to take the first itself. */
     Py_ssize_t takers = n - from_worker < q->n_asleep ? n - from_worker : q->n_asleep;
+    if (takers > q->width - q->n_running)
+        takers = q->width - q->n_running;
     PyMutex_Unlock(&q->lock);
     if (takers > 0)
         signal_sleepers(q, (int)takers);
@@ -127,9 +141,9 @@ queue_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwn
     Py_RETURN_NONE;
 }
 
-/* Sleep until something has been signalled since. */
+/* Sleep until something has been signalled since, or for so many cycles, about (0: no limit). */
 static void
-sleep_since(Queue *q, uint32_t seen)
+sleep_since(Queue *q, uint32_t seen, uint64_t cycles)
 {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load(&q->signal) != seen)
@@ -138,8 +152,10 @@ sleep_since(Queue *q, uint32_t seen)
     }
     bool main = PyThread_get_thread_ident() == stm_main_thread;
     struct timespec nap = {0, NAP_NS};
+    if (cycles != 0 && (long)(cycles / CYCLES_PER_NS) < NAP_NS)
+        nap.tv_nsec = (long)(cycles / CYCLES_PER_NS);
     PyThreadState *ts = PyEval_SaveThread();
-    syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main ? &nap : NULL, NULL, 0);
+    syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main || cycles != 0 ? &nap : NULL, NULL, 0);
     PyEval_RestoreThread(ts);
     if (main && serve_main() < 0)
         PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
@@ -172,11 +188,37 @@ hire(Queue *q, PyObject *start)
     PyMutex_Lock(&q->lock);
     q->n_workers--;
     q->limit = q->n_workers;
+    if (q->width > q->limit)
+        q->width = q->limit;
     PyMutex_Unlock(&q->lock);
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return PyErr_GetRaisedException();
     PyErr_FormatUnraisable("Exception ignored while starting a thread for transactions");
     return NULL;
+}
+
+/* A worker has lost most of its last window to the others, or not. Holding the lock. Returns
+ * how many more may run. */
+static int
+adapt_locked(Queue *q, bool crowded, uint64_t now)
+{
+    if (crowded && q->width > 1 && q->n_workers > 1) {
+        q->width = (q->width < q->n_workers ? q->width : q->n_workers) - 1;
+        q->next_trial = now + q->trial;
+        if (q->trial < LONGEST_TRIAL)
+            q->trial *= 2;
+        return 0;
+    }
+    if (crowded || now < q->next_trial)
+        return 0;
+    q->next_trial = now + q->trial;
+    if (q->width == q->limit) {
+        if (q->trial > FIRST_TRIAL)
+            q->trial /= 2;
+        return 0;
+    }
+    q->width++;
+    return 1;
 }
 
 /* work(start): run transactions until none is left. `start` starts another thread that
@@ -190,13 +232,23 @@ queue_work(PyObject *self, PyObject *start)
         return NULL;
     PyObject *exception = NULL;
     bool ran = false;
+    uint64_t window = __builtin_ia32_rdtsc();
     for (;;) {
         Transaction *dropped = NULL;
+        int widened = 0;
+        uint64_t now = ran ? __builtin_ia32_rdtsc() : window;
         PyMutex_Lock(&q->lock);
         q->n_running -= ran;
+        if (now - window > WINDOW) {
+            widened = adapt_locked(q, tx->lost > (now - window) / 2, now);
+            window = now;
+            tx->lost = 0;
+        }
+        if (!ran && q->first != NULL && q->n_running >= q->width)
+            adapt_locked(q, false, now);    /* who runs may do so for long */
         if (UNLIKELY(exception != NULL))
             dropped = fail_locked(q, &exception);
-        Transaction *t = q->first;
+        Transaction *t = q->n_running < q->width ? q->first : NULL;
         if (t != NULL) {
             q->first = t->next;
             if (q->first == NULL)
@@ -206,6 +258,8 @@ queue_work(PyObject *self, PyObject *start)
             q->n_running++;
         }
         bool over = t == NULL && q->n_running == 0;
+        bool surplus = t == NULL && q->first != NULL;
+        uint64_t nap = surplus ? (q->next_trial > now ? q->next_trial - now : 1) : 0;
         bool more = t != NULL && q->n_ready > q->n_asleep && q->n_workers < q->limit;
         q->n_workers += more - over;
         q->n_asleep += t == NULL && !over;
@@ -222,6 +276,8 @@ queue_work(PyObject *self, PyObject *start)
             signal_sleepers(q, INT_MAX);
             Py_RETURN_NONE;
         }
+        if (widened)
+            signal_sleepers(q, widened);
         if (more)
             exception = hire(q, start);
         ran = t != NULL;
@@ -231,12 +287,14 @@ queue_work(PyObject *self, PyObject *start)
             Py_DECREF(t);
         }
         else {
-            sleep_since(q, seen);
+            sleep_since(q, seen, nap);
             PyMutex_Lock(&q->lock);
             q->n_asleep--;
             PyMutex_Unlock(&q->lock);
             if (PyErr_CheckSignals() < 0)
                 exception = PyErr_GetRaisedException();
+            window = __builtin_ia32_rdtsc();
+            tx->lost = 0;
         }
     }
 }
@@ -253,7 +311,8 @@ queue_begin(PyObject *self, PyObject *limit)
     PyObject *failure = q->failure;
     q->failure = NULL;
     q->n_workers++;
-    q->limit = n;
+    q->limit = q->width = n;
+    q->trial = FIRST_TRIAL;
     PyMutex_Unlock(&q->lock);
     Py_XDECREF(failure);
     /* Its count of references would be what the threads wait for most. */
@@ -315,6 +374,11 @@ static PyMethodDef queue_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef queue_members[] = {
+    {"_width", Py_T_INT, offsetof(Queue, width), Py_READONLY, PyDoc_STR("so many threads may run transactions now")},
+    {0},
+};
+
 PyTypeObject Queue_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tornado.stm._engine.Queue",
@@ -326,4 +390,5 @@ PyTypeObject Queue_Type = {
     .tp_traverse = queue_traverse,
     .tp_clear = queue_clear,
     .tp_methods = queue_methods,
+    .tp_members = queue_members,
 };

@@ -174,27 +174,27 @@ typedef struct {
  *
  * Objects made in the transaction are captured memory (Dragojevic, Ni & Adl-Tabatabai,
  * "Optimizing Transactions for Captured Memory", 2009): nobody else knows them before the
- * commit, and an abort drops them. Their entries (lowest bit set) count only as long as
- * what lies at the address was allocated by this thread: should the object have died,
+ * commit, and an abort drops them. Their entries (lowest bit of the key set) count only as
+ * long as what lies at the address was allocated by this thread: should the object have died,
  * another thread's is told by its ob_tid, and one of this thread is captured as well.
  *
  * Other entries are backed by locks, which are known by address, too; the version of
  * the type tells that the same attributes lie at the same places. */
-#define OPENED_SLOTS 4096
+#define OPENED_SLOTS 8192
 typedef struct {
-    PyObject *obj;
-    uint32_t what;          /* lowest bit: by capture */
-    uint32_t version;       /* of its type */
-    uint64_t stamp, unused; /* a power of two in size: an index is a shift */
+    uint64_t key;           /* address << 16 | what << 1 | by capture */
+    uint64_t check;         /* the transaction's stamp << 32 | version of the type */
 } Opened;
 
 enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
-    OPENED_CAPTURED = 1,    /* made in this transaction: needs neither locks nor undo */
+    OPENED_NEVER,           /* no room in the key for more barriers: it is opened each time */
+    OPENED_CAPTURED,        /* made in this transaction: needs neither locks nor undo */
     OPENED_READ,            /* all of it may be read */
     OPENED_ITEMS,           /* the same, and looking an item up changes nothing */
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
     OPENED_APPEND,          /* items may be appended to the list */
     OPENED_NAMES,
+    OPENED_LIMIT = 1 << 15,
 };
 
 /* Invariants.  `status` holds how many attempts this thread has ended, and the state of the
@@ -223,7 +223,8 @@ typedef struct Tx {
     /* Private to this thread: */
     int live;                       /* barriers act: in a transaction, not paused */
     int open;                       /* live, and not exclusive: barriers have to open what they are for */
-    uint64_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
+    uint32_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
+    bool forgot;                    /* an entry of captured memory of this transaction had to make room */
     uintptr_t tid;                  /* ob_tid of what this thread allocates */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
@@ -236,6 +237,7 @@ typedef struct Tx {
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool async_sent;                /* an asynchronous exception is on its way */
+    uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     int want_grade;                 /* the next attempt begins in this grade */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
     bool asked;                     /* for the token, and has it not taken yet */
@@ -253,6 +255,7 @@ typedef struct Tx {
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     Transaction *added, *last_added;    /* chain: into their queues after the commit */
     PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
+    PyObject *key_error;            /* that a barrier has raised, on its way past SETUP_ANNOTATIONS */
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *prepared;             /* the same: run before the commit, still abortable */
@@ -301,21 +304,39 @@ opened_at(Tx *tx, PyObject *obj, uint32_t what)
     return &tx->opened[((a >> 4) ^ (a >> 14) ^ what * 0x4F2B) & (OPENED_SLOTS - 1)];
 }
 
+static inline uint64_t
+opened_key(PyObject *obj, uint32_t what, uint32_t by_capture)
+{
+    return (uint64_t)(uintptr_t)obj << 16 | what << 1 | by_capture;
+}
+
+static inline uint64_t
+opened_check(Tx *tx, PyObject *obj)
+{
+    return (uint64_t)tx->stamp << 32 | Py_TYPE(obj)->tp_version_tag;
+}
+
 /* Has this transaction opened the object for that? */
 static inline bool
 opened(Tx *tx, PyObject *obj, uint32_t what)
 {
     Opened *e = opened_at(tx, obj, what);
-    return e->obj == obj && e->stamp == tx->stamp && e->version == Py_TYPE(obj)->tp_version_tag
-        && (e->what == what << 1 || (e->what == (what << 1 | 1) && obj->ob_tid == tx->tid));
+    uint64_t by_capture = e->key ^ opened_key(obj, what, 0);
+    return e->check == opened_check(tx, obj)
+        && (by_capture == 0 || (by_capture == 1 && obj->ob_tid == tx->tid));
 }
 
 static inline void
 note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
 {
-    uint32_t version = Py_TYPE(obj)->tp_version_tag;
-    if (LIKELY(version != 0))
-        *opened_at(tx, obj, what) = (Opened){obj, what << 1 | by_capture, version, tx->stamp};
+    Opened *e = opened_at(tx, obj, what);
+    uint64_t key = opened_key(obj, what, by_capture);
+    if (UNLIKELY(Py_TYPE(obj)->tp_version_tag == 0 || what == OPENED_NEVER))
+        return;
+    if (e->check >> 32 == tx->stamp && e->key != key
+        && (e->key & 0xFFFF) == (OPENED_CAPTURED << 1 | 1))
+        tx->forgot = true;
+    *e = (Opened){key, opened_check(tx, obj)};
 }
 
 static inline void
@@ -334,8 +355,8 @@ static inline void
 forget_opened(Tx *tx, PyObject *obj, uint32_t what)
 {
     Opened *e = opened_at(tx, obj, what);
-    if (e->obj == obj)
-        e->obj = NULL;
+    if (e->key >> 16 == (uintptr_t)obj)
+        e->key = 0;
 }
 
 /* What lies there was made in this transaction, but is a way to something that was not. */
@@ -346,14 +367,39 @@ forget_capture(Tx *tx, PyObject *obj)
         forget_opened(tx, obj, what);
 }
 
-/* Made in this transaction? Then it is opened for `what` by that alone. */
+/* Made in this transaction? Then it is opened for everything by that alone. */
 static inline bool
-captured(Tx *tx, PyObject *obj, uint32_t what)
+captured(Tx *tx, PyObject *obj)
 {
-    if (!opened(tx, obj, OPENED_CAPTURED))
-        return false;
-    note(tx, obj, what, 1);
-    return true;
+    Opened *e = opened_at(tx, obj, OPENED_CAPTURED);
+    return e->key == opened_key(obj, OPENED_CAPTURED, 1) && e->check == opened_check(tx, obj)
+        && obj->ob_tid == tx->tid;
+}
+
+/* A container that has been made in this transaction. */
+static inline bool
+own_container(Tx *tx, PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return (t == &PyList_Type || t == &PyDict_Type || t == &PySet_Type) && captured(tx, o);
+}
+
+/* Something that no transaction can change, nor what is in it. */
+static inline bool
+is_constant(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type || t == &PyBool_Type || o == Py_None;
+}
+
+/* Something that is compared without a look at what a transaction can change: by its value
+ * or, where its class says nothing, by its identity. */
+static inline bool
+compares_plainly(PyObject *o)
+{
+    richcmpfunc f = Py_TYPE(o)->tp_richcompare;
+    return f == PyLong_Type.tp_richcompare || f == PyUnicode_Type.tp_richcompare || f == PyFloat_Type.tp_richcompare
+        || f == PyBaseObject_Type.tp_richcompare || is_constant(o);
 }
 
 /* Others read these counts at any time and order nothing by them. */
@@ -742,7 +788,11 @@ PyObject *c_twin(PyObject *original);
 PyObject *short_way(PyObject *args);
 
 /* barriers.c */
-PyObject *barrier_make(const char *name, PyObject *operand);
+PyObject *barrier_make(const char *name, PyObject *operand, PyObject *table);
+#define MOST_BARRIERS 256     /* in a table: their numbers are arguments of instructions */
+PyObject *barrier_table(PyObject *barriers);
+int barriers_init(PyObject *module);
+extern PyMappingMethods birth_as_mapping;
 PyObject *on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n);
 extern PyObject *stm_disable;       /* sys.monitoring.DISABLE */
 

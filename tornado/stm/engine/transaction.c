@@ -135,7 +135,11 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->cause = CAUSE_DOOMED;
     tx->rehearsing = false;
     tx->paused = 0;
-    tx->stamp++;
+    if (UNLIKELY(++tx->stamp == 0)) {
+        memset(tx->opened, 0, sizeof tx->opened);
+        tx->stamp = 1;
+    }
+    tx->forgot = false;
     tx->n_placeholders = 0;
     tx->deletes_keys = false;
     tx->constructing = tx->watching = NULL;
@@ -164,6 +168,7 @@ tx_end(Tx *tx)
     atomic_store_explicit(&tx->ticket, 0, memory_order_release);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
     tx->live = tx->open = 0;
+    Py_CLEAR(tx->key_error);
     Py_CLEAR(tx->births[0]);
     Py_CLEAR(tx->births[1]);
     atomic_store_explicit(&tx->status, (serial_of(tx) + 1) << STATE_BITS | TX_IDLE, memory_order_release);
@@ -469,6 +474,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
     PyObject *value = NULL, *exception = NULL;
     tx->txn = t;
     tx->want_grade = GRADE_NONE;
+    uint64_t lost = tx->lost, start = __builtin_ia32_rdtsc();
     for (;;) {
         tx_begin(tx, t->age, tx->want_grade);
         log_if(tx, LOG_START);
@@ -492,6 +498,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         Py_CLEAR(value);
         Py_CLEAR(exception);
         tx_abort(tx);
+        tx->lost = lost + (__builtin_ia32_rdtsc() - start);     /* what it waited in these attempts among it */
         if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_grade = GRADE_EXCLUSIVE;
     }

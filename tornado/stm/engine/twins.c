@@ -119,7 +119,7 @@ heap_of(Heap *h, PyObject *const *args, Py_ssize_t n, Py_ssize_t wanted, bool ma
         return false;
     Tx *tx = stm_self;
     *h = (Heap){tx != NULL && tx->open ? tx : NULL, args[0], 0, max, false};
-    h->logged = h->tx != NULL && (opened(tx, args[0], OPENED_WRITE) || captured(tx, args[0], OPENED_WRITE));
+    h->logged = h->tx != NULL && (opened(tx, args[0], OPENED_WRITE) || captured(tx, args[0]));
     return true;
 }
 
@@ -327,6 +327,68 @@ make_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames
     return result;
 }
 
+typedef bool (*Simple)(PyObject *o);
+
+static bool
+all_simple(PyObject *const *items, Py_ssize_t n, Simple is_simple)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!is_simple(items[i]))
+            return false;
+    }
+    return true;
+}
+
+/* A function of what an iterable yields, or of its arguments, if those are simple. A generator's
+ * are put into a list first, unless the function might stop before its end. */
+static PyObject *
+aggregate(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, Simple is_simple, bool takes_all)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
+    if (n != 1 || kwnames != NULL)
+        return kwnames == NULL && all_simple(args, n, is_simple) ? PyObject_Vectorcall(ways(pair, 0), args, n, NULL)
+                                                                 : stm_call(ways(pair, 1), args, n, kwnames);
+    PyObject *items = NULL;
+    if (takes_all && PyGen_CheckExact(args[0])) {
+        items = open_iter(tx, args[0]) < 0 ? NULL : PySequence_List(args[0]);
+        if (items == NULL)
+            return NULL;
+        note_captured(tx, items);
+    }
+    else if (PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0])) {
+        if (open_iter(tx, args[0]) < 0)
+            return NULL;
+        items = Py_NewRef(args[0]);
+    }
+    bool simple = items != NULL && all_simple(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items), is_simple);
+    PyObject *const *given = items != NULL ? &items : args;
+    PyObject *result = simple ? PyObject_Vectorcall(ways(pair, 0), given, 1, NULL) : stm_call(ways(pair, 1), given, 1, NULL);
+    Py_XDECREF(items);
+    return result;
+}
+
+/* sum, all, any */
+static PyObject *
+sum_up(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return aggregate(pair, args, n, kwnames, is_constant, true);
+}
+
+static PyObject *
+test_items(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return aggregate(pair, args, n, kwnames, is_constant, false);
+}
+
+/* min, max, sorted */
+static PyObject *
+compare_items(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return aggregate(pair, args, n, kwnames, compares_plainly, true);
+}
+
 /* str.format() where no field looks inside an argument; which formats are such is remembered. */
 static PyObject *
 format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
@@ -396,6 +458,12 @@ bisect_right(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
 #define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef short_ways[] = {
     SHORT_WAY("dict", make_dict),
+    SHORT_WAY("min", compare_items),
+    SHORT_WAY("max", compare_items),
+    SHORT_WAY("sum", sum_up),
+    SHORT_WAY("all", test_items),
+    SHORT_WAY("any", test_items),
+    SHORT_WAY("sorted", compare_items),
     SHORT_WAY("format", format_text),
     SHORT_WAY("bisect_left", bisect_left),
     SHORT_WAY("bisect_right", bisect_right),
