@@ -277,7 +277,7 @@ open_values_growth(Tx *tx, PyObject *obj, PyDictValues *v, PyObject *name)
 {
     PyDictKeysObject *keys = ((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys;
     bool first;
-    if (v->valid && !opened(tx, obj, OPENED_CAPTURED) && !values_make_room(keys, v, name)) {
+    if (v->valid && !captured(tx, obj) && !values_make_room(keys, v, name)) {
         if (lock_exclusive(tx, attr_cell(v, dict_name()), &first) < 0)
             return -1;
         if (_PyObject_GetManagedDict(obj) != NULL)
@@ -594,7 +594,7 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
     PyErr_Clear();
     if (data || (type->tp_setattro != PyObject_GenericSetAttr && !raw && is_python_class(type)))
         return open_attr_write(tx, obj, name, raw);
-    if (opened(tx, obj, OPENED_CAPTURED))
+    if (captured(tx, obj))
         return check_doomed(tx);
     return exclusive_for(tx, "deletion of an attribute of", obj);
 }
