@@ -7,6 +7,7 @@ A bug is a replacement in the text of one file; the text must be there once.
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,16 +39,22 @@ BUGS = {
         ("engine/orec.c", "        if (m >> 18 == epoch && (tag ", "        if (m >> 18 == epoch + 1 && (tag "),
     ],
     "an iterator not restored": [
-        ("engine/undo.c", "        for (Py_ssize_t i = 0; i < u->n; i++) {\n            char t",
-         "        for (Py_ssize_t i = 0; i < 0; i++) {\n            char t"),
+        ("engine/undo.c", "        structure_swap(u->obj, u->mem);\n", ""),
     ],
     "a generator not restored": [
         ("engine/undo.c", "        generator_restore(u);\n", ""),
     ],
     "keys in the order of insertion": [
-        ("engine/undo.c", "            || are_last(&t, u + i, n - i);", "            || true;"),
+        ("engine/order.c", "    ok = are_last(&t, in, n);", "    ok = true;"),
     ],
 }
+
+
+def replaced(path, old, new):
+    """The text of the file with the replacement, which must be possible in just one way."""
+    text = path.read_text()
+    assert text.count(old) == 1, f"{path.name} has changed: {old!r} is there {text.count(old)} times"
+    return text.replace(old, new)
 
 
 def plant(name, directory):
@@ -57,9 +64,7 @@ def plant(name, directory):
         shutil.copy(ROOT / file, directory)
     for file, old, new in BUGS[name]:
         path = directory / "tornado" / "stm" / file
-        text = path.read_text()
-        assert text.count(old) == 1, f"{file} has changed: {old!r} is there {text.count(old)} times"
-        path.write_text(text.replace(old, new))
+        path.write_text(replaced(path, old, new))
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
 
@@ -68,12 +73,16 @@ def hunt(directory, seed, programs, timeout):
     """Let the oracle run on the copy in that directory.
 
     Returns:
-        dict: ``programs``, how many it took, and ``found``, the failure's text or None.
+        dict: ``programs``, how many it took, and ``found``, the failure's text, or of which signal the interpreter died,
+        or None.
     """
     command = [sys.executable, __file__, "--in", str(directory), str(seed), str(programs)]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    return json.loads(finished.stdout.splitlines()[-1])
+    assert finished.returncode <= 0, finished.stderr[-2000:]
+    result = json.loads(finished.stdout.splitlines()[-1])
+    if finished.returncode < 0:
+        result["found"] = f"the interpreter died of {signal.Signals(-finished.returncode).name}"
+    return result
 
 
 def hunt_here(directory, seed, programs):
@@ -89,14 +98,15 @@ def hunt_here(directory, seed, programs):
     def counted(*args, **options):
         nonlocal count
         count += 1
+        print(json.dumps({"programs": count, "found": None}), flush=True)  # what is left of it if the interpreter dies
         check(*args, **options)
 
     oracle.check = counted
     found = None
     try:
         oracle.run_programs(programs, seed=seed, tries=1, shrink=False)
-    except AssertionError as e:
-        found = str(e)
+    except Exception as e:
+        found = f"{type(e).__name__}: {e}"
     return {"programs": count, "found": found}
 
 

@@ -947,3 +947,68 @@ def test_a_metaclass_that_gives_an_old_class():
         Made.x = 2
 
     assert meet(tuple, make_and_change, lambda: Old.x) == ALONE
+
+
+class Full:
+    """The instances of this class have no room for more attributes than these."""
+
+    default = "of the class"
+
+
+for name in ["default", *(f"a{i}" for i in range(40))]:
+    setattr(Full(), name, 0)
+
+
+def make_full():
+    return (Full(),)
+
+
+def make_full_with_dict():
+    full = Full()
+    full.a1 = 1
+    return full, vars(full)
+
+
+def add_attribute(full, *_):
+    full.another = 1
+
+
+def add_and_change(full, *_):
+    full.another = 1
+    full.a1 = 2
+
+
+READ_MOVED = {
+    "by the dict": lambda full, attributes: attributes.get("a1"),
+    "by the instance": lambda full, attributes: full.a1,
+    "by a new dict": lambda full, attributes: vars(full)["a1"],
+}
+
+
+@pytest.mark.parametrize("read", READ_MOVED)
+def test_an_attribute_that_there_is_no_room_for_moves_all_others(read):
+    """Whoever has locked one of them where it was, or by the dict that somebody has, has locked it where it is."""
+    assert meet(make_full_with_dict, READ_MOVED[read], add_attribute) == APART
+    assert meet(make_full_with_dict, READ_MOVED[read], add_and_change) == CONFLICT
+
+
+def test_who_looks_at_all_attributes_meets_the_one_that_moves_them():
+    assert meet(make_full, lambda full: list(vars(full)), add_attribute) == CONFLICT
+
+
+@trusted
+def roll_back():
+    raise core.Abort
+
+
+def test_an_attribute_whose_name_has_been_put_together_is_put_back():
+    thing = Full()
+    thing.default = "before"
+
+    def attempt(name):
+        if core.rehearse():
+            setattr(thing, name, "after")
+            roll_back()
+
+    run(attempt, "".join(["def", "ault"]))
+    assert vars(thing) == {"default": "before"}

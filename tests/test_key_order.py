@@ -253,3 +253,108 @@ def test_keys_inserted_before_and_after_all_of_the_dict_was_logged():
 
     core.Transaction(step, ()).run()
     assert list(d) == ["second", "third", "fourth"]
+
+
+def test_a_key_put_back_after_another_by_who_has_seen_all_of_them():
+    def change(table):
+        list(table)
+        table["b"] = 2
+        del table["a"]
+        table["a"] = 3
+        return list(table)
+
+    table = {"a": 0}
+    assert run(change, table) == ["b", "a"]
+    assert list(table) == ["b", "a"]
+
+
+def with_attributes(n):
+    """An instance with so many attributes, the last of them `a`.  Of a class of its own: the others fill that up."""
+
+    class Thing:
+        pass
+
+    o = Thing()
+    for i in range(n - 1):
+        setattr(o, f"a{i}", i)
+    o.a = 0
+    return o
+
+
+def few():
+    return with_attributes(1)
+
+
+def many():
+    """More than an instance keeps inline."""
+    return with_attributes(40)
+
+
+def grown_since():
+    """The same, looked at while they were inline."""
+    o = with_attributes(1)
+    run(lambda: len(vars(o)))
+    del o.a
+    for i in range(40):
+        setattr(o, f"a{i}", i)
+    o.a = 0
+    return o
+
+
+attributes = pytest.mark.parametrize("make", [few, many, grown_since])
+
+
+@attributes
+@pytest.mark.parametrize("again", [setattr, lambda o, name, value: vars(o).__setitem__(name, value)])
+def test_an_attribute_put_back_after_another(make, again):
+    def change(o):
+        o.a = 1
+        del o.a
+        o.b = 2
+        again(o, "a", 3)
+        return list(vars(o))[-2:]
+
+    o = make()
+    assert run(change, o) == ["b", "a"]
+    assert list(vars(o))[-2:] == ["b", "a"]
+
+
+@attributes
+def test_an_attribute_put_back_by_who_does_not_look(make):
+    def change(o):
+        o.a = 1
+        del o.a
+        o.b = 2
+        o.a = 3
+
+    o = make()
+    run(change, o)
+    assert list(vars(o))[-2:] == ["b", "a"]
+
+
+@attributes
+def test_attributes_made_anew_after_all_are_gone(make):
+    def change(o):
+        del o.a
+        o.b = 2
+        vars(o).clear()
+        vars(o)["b"] = 2
+        vars(o)["c"] = 1
+
+    o = make()
+    run(change, o)
+    assert list(vars(o)) == ["b", "c"]
+
+
+@attributes
+def test_an_attribute_made_after_it_was_not_there_to_be_deleted(make):
+    def change(o):
+        try:
+            del o.b
+        except AttributeError:
+            o.b = 1
+        o.c = 2
+
+    o = make()
+    run(change, o)
+    assert list(vars(o))[-2:] == ["b", "c"]

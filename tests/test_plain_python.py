@@ -1852,19 +1852,23 @@ def context_managers(log):
         {}["missing"]
     with contextlib.closing(squares(3)) as generator, contextlib.nullcontext(5) as five:
         first = next(generator)
+    return names, len(log), first, five, log[-2:]
+
+
+@feature(nothing)
+def redirection(_):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         print("redirected")
-    return names, len(log), first, five, log[-2:]
 
 
 #: what runs alone, and why; the same table for users is in the README
 ALONE = {
     "bytes_io": "getbuffer() of a stream that is older than the transaction lets anybody change its memory",
-    "context_managers": "contextlib.redirect_stdout assigns to an attribute of a module",
     "interpolation_of_mappings": "% prints what a __getitem__ in Python returns, which nobody has opened",
     "iterator_finditer": "the position in a regular expression's search cannot be put back",
     "iterator_iter_unpack": "made outside: it holds a buffer that cannot be given back twice",
+    "redirection": "contextlib.redirect_stdout assigns to an attribute of a module",
     "streams_made_here": "a text stream into memory can be read before the commit",
     "weak_finalizers": "weakref.finalize assigns to an attribute of its class",
     "weak_references": "a weakref.proxy hands everything on in C",

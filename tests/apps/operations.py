@@ -26,6 +26,7 @@ import operator
 import random
 import re
 import string
+import traceback
 import types
 import weakref
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
@@ -119,6 +120,21 @@ class Account:
     @functools.cached_property
     def first_seen(self):
         return self._coins
+
+    def draw(self, amount, *, reason):
+        self.reason = reason
+        return self._coins - amount
+
+    draw_one = functools.partialmethod(draw, 1, reason="one")
+
+    @functools.singledispatchmethod
+    def accept(self, what):
+        return "refused"
+
+    @accept.register
+    def _(self, what: int):
+        self.accepted = what
+        return what
 
 
 class Field:
@@ -570,6 +586,15 @@ async def some(n):
         yield i
 
 
+def rest_of(iterator):
+    """What is left in it; that of a set in an order of its own."""
+    try:
+        rest = list(itertools.islice(iterator, 30))
+    except RuntimeError as e:
+        return str(e)
+    return sorted(rest) if isinstance(iterator, type(iter(set()))) else rest
+
+
 class Heap:
     """One object of each kind."""
 
@@ -658,6 +683,9 @@ class Heap:
             return [n]
 
         self.cached = cached
+        self.remembered = functools.cache(lambda n: [n])
+        self.dispatched = functools.singledispatch(lambda obj: "anything")
+        self.views = [self.dict.keys(), self.dict.items(), self.words.values()]
 
         # What outlives transactions: started, and in the middle of something.
         self.generator = counting(self.log)
@@ -690,19 +718,20 @@ class Heap:
             itertools.permutations("abc"), itertools.tee(iter(plain))[0], re.finditer("a", "banana"),
         ]
         self.live = iter(self.list)  # over what operations change, as are these
-        self.lives = [None] * 4
+        self.lives = [None] * 7
         self.steady = dict.fromkeys(range(4), 0)
 
     def observe(self):
         """What is compared: everything, and then what is left in the iterators."""
         everything = dict(vars(self))
         iterators = everything.pop("iterators") + [self.walking, self.squares, self.live]
-        left = [list(itertools.islice(iterator, 30)) for iterator in iterators]
-        for name in ("walking", "squares", "live", "cached", "countdown"):
+        left = [rest_of(iterator) for iterator in iterators]
+        for name in ("walking", "squares", "live", "cached", "remembered", "countdown"):
             del everything[name]
         self.namespace.pop("__builtins__", None)  # exec leaves them there
         rebound = [global_coins, global_count, global_item]
-        return [everything, left, rebound, self.random.getstate(), [self.cached(n) for n in range(3)]]
+        known = [function(n) for function in (self.cached, self.remembered) for n in range(3)]
+        return [everything, left, rebound, self.random.getstate(), known]
 
 
 # ---- Transactions -------------------------------------------------------------------------------------------------------------
@@ -1379,8 +1408,40 @@ def cached_and_cleared(h, n):
 
 
 @op
+def cached_for_good(h, n):
+    h.remembered(n).append(n)
+    return h.remembered(n)
+
+
+@op
+def cached_for_good_and_cleared(h, n):
+    h.remembered.cache_clear()
+    return h.remembered.cache_info().currsize
+
+
+@op
 def single_dispatch(h, n):
     return kind_of(n), kind_of(h.list), kind_of(h.thing)
+
+
+@op
+def single_dispatch_registered(h, n):
+    h.dispatched.register((int, str, list)[n % 3], lambda obj: n)
+
+
+@op
+def single_dispatch_at_run_time(h, n):
+    return h.dispatched(n), h.dispatched("text"), h.dispatched(h.list)
+
+
+@op
+def single_dispatch_of_method(h, n):
+    return h.account.accept(n), h.account.accept("text")
+
+
+@op
+def partial_method(h):
+    return h.account.draw_one(), h.account.reason
 
 
 @op
@@ -1652,6 +1713,11 @@ def dict_comprehended(h):
 
 
 @op
+def dict_views_kept(h):
+    return list(h.views[0]), len(h.views[1]), list(h.views[2])
+
+
+@op
 def dict_views(h):
     return h.dict.keys() & {0, 1, "a"} == {0}, "coins" in h.dict.keys(), len(h.dict.values()), (0, "zero") in h.dict.items()
 
@@ -1889,6 +1955,121 @@ def set_cleared(h, n):
 @op
 def set_unhashable(h, n):
     h.set.add([n])
+
+
+# ---- One look at one thing, one change of one thing -------------------------------------------------------------------------------------
+# Where an operation looks at something in two ways, one barrier hides that the other is missing.  Where it looks at the whole
+# of what it changes, nobody else can change it at the same time.
+
+
+@op
+def item_put(h, n):
+    h.words[n] = n
+
+
+@op
+def item_taken(h, n):
+    return h.words.pop(n, None)
+
+
+@op
+def attribute_put(h, n):
+    setattr(h.space, f"new{n}", n)
+
+
+@op
+def element_put(h, n):
+    h.set.add(n)
+
+
+@op
+def contained_in_dict(h, n):
+    return n in h.dict
+
+
+@op
+def contained_in_set(h, n):
+    return n in h.set
+
+
+@op
+def contained_in_list(h, n):
+    return n in h.list
+
+
+@op
+def contained_in_deque(h, n):
+    return n in h.deque
+
+
+@op
+def not_contained_in_defaultdict(h, n):
+    return n not in h.tally
+
+
+@op
+def true_or_false(h):
+    return "full" if h.other_set else "empty"
+
+
+@op
+def length_of_list(h):
+    return len(h.list)
+
+
+@op
+def length_of_set(h):
+    return len(h.set)
+
+
+@op
+def length_of_dict(h):
+    return len(h.words)
+
+
+@op
+def item_of_dict(h, n):
+    return h.words.get(n)
+
+
+@op
+def item_by_key(h, n):
+    return h.words[n]
+
+
+@op
+def last_of_list(h):
+    return h.list[-1]
+
+
+@op
+def slice_of_list(h, n):
+    return h.list[n:]
+
+
+@op
+def items_of_set(h):
+    return sorted(h.set)
+
+
+@op
+def equal_sets(h):
+    return h.set == h.other_set
+
+
+@op
+def printed(h):
+    return f"{h.sorted}"
+
+
+@op
+def spread_out(h):
+    return [*h.deque], {**h.words}
+
+
+@op
+def all_attributes(h):
+    return list(vars(h.thing))
 
 
 # ---- Deques, bytes, heaps ---------------------------------------------------------------------------------------------------------------
@@ -2222,6 +2403,38 @@ def guarded_by_function(h, n):
 
 
 @op
+def guarded_by_closing(h, n):
+    class Door:
+        def close(self):
+            h.log.append("shut")
+
+    with contextlib.closing(Door()):
+        h.log.append("open")
+        return h.list[n]
+
+
+@op
+def guarded_asynchronously(h, n):
+    @contextlib.asynccontextmanager
+    async def noted():
+        h.log.append("in")
+        try:
+            yield await pause(n)
+        finally:
+            await pause("out")
+            h.log.append("out")
+
+    async def use():
+        async with noted() as got:
+            h.list[1] = got
+            if n % 2:
+                raise Problem(n)
+        return got
+
+    return finish(use(), [n])
+
+
+@op
 def guarded_by_stack(h, n):
     with contextlib.ExitStack() as stack:
         stack.callback(h.log.append, "left")
@@ -2244,6 +2457,18 @@ def exception_kept(h, n):
         e.add_note("kept")
         h.problems.append(e)
     return len(h.problems)
+
+
+@op
+def exception_traced(h, n):
+    def fail(depth):
+        return fail(depth - 1) if depth else h.sorted[n + 100]
+
+    try:
+        fail(n % 3)
+    except IndexError as e:
+        h.log.append(e.__traceback__.tb_frame.f_code.co_name)
+        return traceback.format_exception_only(e), [frame.name for frame in traceback.extract_tb(e.__traceback__)]
 
 
 @op
@@ -2404,6 +2629,21 @@ def iterator_of_changing_bytes(h):
     return next_of(h, 3, h.bytes)
 
 
+@op
+def iterator_of_changing_deque(h):
+    return next_of(h, 4, h.deque)
+
+
+@op
+def iterator_of_changing_deque_reversed(h):
+    return next_of(h, 5, reversed(h.deque))
+
+
+@op
+def iterator_of_changing_ordered_dict(h):
+    return next_of(h, 6, h.ordered.items())
+
+
 @undone
 def table_changed(h, n):
     h.table["new"] = n
@@ -2450,6 +2690,14 @@ def walked_set_emptied(h, n):
     while h.walked_set:
         h.walked_set.pop()
     h.walked_set.update(range(n * 5))
+
+
+@undone
+def walked_set_grown(h):
+    h.walked_set.discard(8)
+    for i in range(30, 60):
+        h.walked_set.add(i)
+    h.walked_set.discard(16)
 
 
 @undone

@@ -16,8 +16,8 @@ try:
     from ._engine import (
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
         fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
-        log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history, serve_main,
-        settle, share, stats, switch_barriers, unstarted_function,
+        log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
+        rehearse, serve_main, settle, share, stats, switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -25,8 +25,8 @@ except ImportError:
     from .serial import (
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
         fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
-        log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history, serve_main,
-        settle, share, stats, switch_barriers,
+        log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
+        rehearse, serve_main, settle, share, stats, switch_barriers,
     )
 
     COMPILED = False

@@ -509,6 +509,8 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
     Py_XDECREF(descr);
     if (data)
         return open_attr_write(tx, obj, name, true);
+    if (captured(tx, obj))
+        return check_doomed(tx);
     PyObject *dict = dict_of_instance(obj);
     if (dict == NULL)
         return check_doomed(tx);    /* there is nothing to delete */
@@ -878,18 +880,27 @@ open_item_read(Tx *tx, PyObject *obj, PyObject *key)
     return r < 0 ? -1 : 0;
 }
 
+/* Log where its items lie. */
+static int
+log_deque_places(Tx *tx, PyObject *deque)
+{
+    PyObject *places = deque_places(deque);
+    Undo *u = places == NULL ? NULL : undo_push(tx, UNDO_DEQUE_PLACES, deque, NULL, places);
+    Py_XDECREF(places);
+    return u == NULL ? -1 : 0;
+}
+
 /* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
 static int
 log_contents(Tx *tx, PyObject *obj, Kind kind)
 {
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
         return 0;
-    /* Keys inserted from here on are not logged one by one, so nothing may be moved behind them. */
-    if (kind == KIND_DICT)
-        order_inserted_keys(tx, order_place(obj));
     UndoKind undo = kind == KIND_LIST ? UNDO_LIST_ALL : kind == KIND_DICT ? UNDO_DICT_ALL
         : kind == KIND_SET ? UNDO_SET_ALL : kind == KIND_ARRAY ? UNDO_ARRAY
         : kind == KIND_BYTEARRAY ? UNDO_BYTES : UNDO_SEQ_ALL;
+    if (kind == KIND_DEQUE && log_deque_places(tx, obj) < 0)
+        return -1;
     PyObject *copy = contents_of(obj, kind);
     if (copy == NULL)
         return -1;
@@ -897,6 +908,8 @@ log_contents(Tx *tx, PyObject *obj, Kind kind)
     Py_DECREF(copy);
     if (u == NULL)
         return -1;
+    if (kind == KIND_ODICT)
+        u->n = odict_changes(obj);
     note_opened(tx, obj, OPENED_SNAPSHOT);
     return 0;
 }
@@ -1013,6 +1026,8 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
         Py_DECREF(old);
         return 0;
     }
+    if (old == NULL && dict_would_close_gaps(dict, key))
+        return open_whole_write(tx, dict);
     Undo *u = undo_push(tx, UNDO_DICT_SET, dict, key, old);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
@@ -1140,8 +1155,7 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
     if (lock_intent_write(tx, cell_of(set, WHOLE)) < 0
         || lock_exclusive(tx, cell_of(set, bits), &first) < 0)
         return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set)
-        || (!first && key_is_logged(tx, set, key)))
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set))
         return 0;
     int there = PySet_Contains(set, key);
     if (there < 0) {
@@ -1150,10 +1164,21 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
         PyErr_Clear();
         return 0;
     }
+    if (!there && set_would_grow(set)) {
+        PyObject *copy = set_copy_places(set);
+        Undo *u = copy == NULL ? NULL : undo_push(tx, UNDO_SET_GROWN, set, NULL, copy);
+        Py_XDECREF(copy);
+        if (u == NULL)
+            return -1;
+    }
+    if (!first && key_is_logged(tx, set, key))
+        return 0;
     if (!there)
         return undo_push(tx, UNDO_SET_ADD, set, key, NULL) ? 0 : -1;
     PyObject *element = element_of(set, key);
     Undo *u = undo_push(tx, UNDO_SET_DEL, set, element, NULL);
+    if (u != NULL)
+        u->n = set_place(set, element, PyObject_Hash(element));
     Py_DECREF(element);
     return u == NULL ? -1 : 0;
 }
@@ -1238,6 +1263,8 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, deque))
         return 0;
+    if (first && log_deque_places(tx, deque) < 0)
+        return -1;
     PySequenceMethods *sequence = c_base(Py_TYPE(deque))->tp_as_sequence;
     Py_ssize_t n = sequence->sq_length(deque);
     if (op == DEQUE_POP || op == DEQUE_POPLEFT) {

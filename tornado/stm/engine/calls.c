@@ -585,7 +585,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             return -1;
     }
     if (python_init) {
-        if (Py_TYPE(cls) == &PyType_Type && type->tp_new == PyBaseObject_Type.tp_new && !watch) {
+        if (Py_TYPE(cls)->tp_call == PyType_Type.tp_call && type->tp_new == PyBaseObject_Type.tp_new && !watch) {
             type_entry(tx, type)->simple_call = true;
             tx->constructing = type;
         }

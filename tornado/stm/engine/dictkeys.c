@@ -248,6 +248,58 @@ dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place)
     return result;
 }
 
+/* Would it move other entries to insert the key, because there are gaps between them? */
+bool
+dict_would_close_gaps(PyObject *dict, PyObject *key)
+{
+    PyDictObject *d = (PyDictObject *)dict;
+    PyDictKeysObject *keys = d->ma_keys;
+    bool moves = keys->dk_usable <= 0 || (DK_IS_UNICODE(keys) && !PyUnicode_CheckExact(key));
+    return moves && d->ma_values == NULL && keys->dk_nentries > d->ma_used;
+}
+
+/* A new dict with the same contents at the same places, whatever a subclass makes of its methods. */
+PyObject *
+dict_copy_places(PyObject *dict)
+{
+    PyDictObject *d = (PyDictObject *)dict;
+    PyObject *copy = PyDict_New();
+    if (copy == NULL)
+        return NULL;
+    int result = 0;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    PyDictKeysObject *keys = d->ma_keys;
+    if (d->ma_values == NULL && keys->dk_refcnt == 1) {
+        bool unicode = DK_IS_UNICODE(keys);
+        size_t room = ((size_t)1 << DK_LOG_SIZE(keys)) * 2 / 3;
+        size_t size = sizeof(PyDictKeysObject) + ((size_t)1 << keys->dk_log2_index_bytes)
+            + room * (unicode ? sizeof(PyDictUnicodeEntry) : sizeof(PyDictKeyEntry));
+        PyDictKeysObject *new_keys = PyMem_Malloc(size);
+        if (new_keys != NULL) {
+            memcpy((void *)new_keys, keys, size);
+            for (Py_ssize_t i = 0; i < new_keys->dk_nentries; i++) {
+                Py_XINCREF(entry_key(new_keys, i));
+                Py_XINCREF(unicode ? DK_UNICODE_ENTRIES(new_keys)[i].me_value : DK_ENTRIES(new_keys)[i].me_value);
+            }
+            ((PyDictObject *)copy)->ma_keys = new_keys;
+            ((PyDictObject *)copy)->ma_used = d->ma_used;
+        }
+        else
+            result = -1;
+    }
+    else {      /* the values of an instance, in their order; or nothing */
+        PyObject *key, *value;
+        for (Py_ssize_t at = 0; result == 0 && PyDict_Next(dict, &at, &key, &value);)
+            result = PyDict_SetItem(copy, key, value);
+    }
+    Py_END_CRITICAL_SECTION();
+    if (result < 0 && !PyErr_Occurred())
+        PyErr_NoMemory();
+    if (result < 0)
+        Py_CLEAR(copy);
+    return copy;
+}
+
 /* Exchange all that is in the dict with all that is in a copy, which nobody else knows:
  * at once for those who look up keys meanwhile. False if the dict is a view of an instance. */
 bool

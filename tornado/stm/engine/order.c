@@ -190,11 +190,34 @@ place_of(Table *t)
     return t->values ? (const void *)t->values : t->dict;
 }
 
+/* The cell on which whoever inserts into it has the intention. */
+static Cell
+whole_of(Table *t)
+{
+    const void *base = t->dict ? namespace_of(t->dict) : t->values;
+    return cell_of(base ? base : t->dict, WHOLE);
+}
+
 const void *
 order_place(PyObject *dict)
 {
     PyDictValues *v = ((PyDictObject *)dict)->ma_values;
     return v ? (const void *)v : dict;
+}
+
+/* A key may be about to be inserted. While this transaction has all of the dict locked nobody else
+ * inserts, and it comes to stand where it belongs at once: behind it, the transaction may
+ * put keys without a log of them. */
+void
+order_logged(Tx *tx, Undo *u)
+{
+    Table t;
+    if (!inserted_into(u, &t))
+        return;
+    if (holds_whole(tx, whole_of(&t)))
+        u->n = 1;
+    else
+        tx->unordered++;
 }
 
 static Py_ssize_t
@@ -293,8 +316,7 @@ order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
     Table t;
     if (!inserted_into(in->entry, &t))
         return;
-    const void *base = t.dict ? namespace_of(t.dict) : t.values;
-    wait_for_earlier_inserters(tx, cell_of(base ? base : t.dict, WHOLE));
+    wait_for_earlier_inserters(tx, whole_of(&t));
     if (t.instance != NULL && t.dict != NULL && Py_TYPE(t.instance)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
         wait_for_earlier_inserters(tx, cell_of(_PyObject_InlineValues(t.instance), WHOLE));
     /* Who inserts an attribute locks the dict of the instance, if it has one. */

@@ -112,14 +112,16 @@ typedef enum {
     UNDO_NAME_DEL,      /* put the name back as the n-th of the namespace */
     UNDO_DICT_ALL,      /* contents = old (a dict) */
     UNDO_SET_ADD,       /* discard key */
-    UNDO_SET_DEL,       /* add key */
+    UNDO_SET_DEL,       /* add key, in place n */
     UNDO_SET_ALL,       /* contents = old (a set) */
+    UNDO_SET_GROWN,     /* places as in old (a set) */
     UNDO_LIST_LEN,      /* cut to n items */
     UNDO_LIST_ITEM,     /* list[n] = old */
     UNDO_LIST_ALL,      /* contents = old (a list) */
     UNDO_BYTES,         /* contents = old (a bytearray, bytes) */
     UNDO_ARRAY,         /* contents = old (an array.array, a list) */
-    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, OrderedDict by update */
+    UNDO_SEQ_ALL,       /* clear(), extend(old): deque, OrderedDict by update; n is its count of changes */
+    UNDO_DEQUE_PLACES,  /* the items of the deque where they were, as old says */
     UNDO_METHOD,        /* obj.key(old), or obj.key() */
     UNDO_CELL,          /* closure cell = old */
     UNDO_STRUCT,        /* memory of a C structure */
@@ -444,6 +446,7 @@ int lock_exclusive(Tx *tx, Cell c, bool *first);
 void locks_release(Tx *tx);
 bool has_inserted(Tx *tx, Cell container);
 bool may_have_read(Tx *tx, Cell container);
+bool holds_whole(Tx *tx, Cell container);
 void wait_for_earlier_inserters(Tx *tx, Cell dict);
 
 static inline uint32_t
@@ -542,6 +545,7 @@ int order_hide_placeholders(Tx *tx, PyObject *dict);
 int order_restore_all(Tx *tx, Undo *u);
 int order_restore_name(Tx *tx, Undo *u);
 const void *order_place(PyObject *dict);
+void order_logged(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx, const void *place);
 
 /* dictkeys.c */
@@ -549,9 +553,23 @@ int dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **a
               Py_ssize_t *place);
 int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value);
 int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
+PyObject *dict_copy_places(PyObject *dict);
+bool dict_would_close_gaps(PyObject *dict, PyObject *key);
 bool dict_exchange(PyObject *dict, PyObject *copy);
 Py_ssize_t dict_rank(PyObject *dict, PyObject *key);
 int dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t rank);
+
+/* places.c */
+Py_ssize_t set_place(PyObject *set, PyObject *element, Py_hash_t hash);
+int set_put_back(PyObject *set, PyObject *element, Py_ssize_t place);
+bool set_would_grow(PyObject *set);
+PyObject *set_copy_places(PyObject *set);
+void set_exchange(PyObject *set, PyObject *copy);
+PyObject *set_shrink(PyObject *set, PyObject *copy);
+Py_ssize_t odict_changes(PyObject *od);
+void odict_restore_changes(PyObject *od, Py_ssize_t changes);
+PyObject *deque_places(PyObject *deque);
+void deque_restore_places(PyObject *deque, PyObject *places);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);

@@ -26,10 +26,10 @@ undo_push(Tx *tx, UndoKind kind, PyObject *obj, PyObject *key, PyObject *old)
         tx->undo = p;
         tx->cap_undo = cap;
     }
-    if ((kind == UNDO_DICT_SET || kind == UNDO_ATTR) && old == NULL)
-        tx->unordered++;
     Undo *u = &tx->undo[tx->n_undo++];
     *u = (Undo){kind, 0, Py_XNewRef(obj), Py_XNewRef(key), Py_XNewRef(old), NULL};
+    if ((kind == UNDO_DICT_SET || kind == UNDO_ATTR) && old == NULL)
+        order_logged(tx, u);
     return u;
 }
 
@@ -68,13 +68,11 @@ call_c_method(PyObject *obj, PyObject *name, PyObject *arg)
     return r;
 }
 
-/* A list of what is in an OrderedDict, pair by pair; in a dict; in what can be iterated over. */
+/* A list of what is in an OrderedDict, pair by pair, or in what can be iterated over. */
 static PyObject *
 items_of(PyObject *obj, Kind kind)
 {
     static PyObject *items_name;
-    if (kind == KIND_DICT)
-        return PyDict_Items(obj);
     if (kind != KIND_ODICT) {
         PyObject *iterator = c_base(Py_TYPE(obj))->tp_iter(obj);
         PyObject *list = iterator ? PySequence_List(iterator) : NULL;
@@ -98,28 +96,20 @@ contents_of(PyObject *obj, Kind kind)
     case KIND_LIST:
         return PyList_GetSlice(obj, 0, PyList_GET_SIZE(obj));
     case KIND_SET:
-        return PySet_New(obj);
+        return set_copy_places(obj);
     case KIND_BYTEARRAY:
         return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(obj), PyByteArray_GET_SIZE(obj));
     case KIND_DICT:
+        return dict_copy_places(obj);
     case KIND_ODICT:
         break;
     default:
         return items_of(obj, kind);
     }
-    PyObject *copy = PyDict_New();
-    int r = copy == NULL ? -1 : 0;
-    if (Py_TYPE(obj)->tp_iter == PyDict_Type.tp_iter) {
-        if (r == 0)
-            r = PyDict_Update(copy, obj);
-    }
-    else {
-        PyObject *items = r == 0 ? items_of(obj, kind) : NULL;
-        r = items == NULL ? -1 : PyDict_MergeFromSeq2(copy, items, 1);
-        Py_XDECREF(items);
-    }
-    if (r < 0)
+    PyObject *items = items_of(obj, kind), *copy = items ? PyDict_New() : NULL;
+    if (copy != NULL && PyDict_MergeFromSeq2(copy, items, 1) < 0)
         Py_CLEAR(copy);
+    Py_XDECREF(items);
     return copy;
 }
 
@@ -217,11 +207,15 @@ undo_one(Tx *tx, Undo *u)
     case UNDO_SET_ADD:
         return PySet_Discard(u->obj, u->key) < 0 ? -1 : 0;
     case UNDO_SET_DEL:
-        return PySet_Add(u->obj, u->key);
+        return set_put_back(u->obj, u->key, u->n);
     case UNDO_SET_ALL:
-        displace(tx, PySet_New(u->obj));
-        PySet_Clear(u->obj);
-        return _PySet_Update(u->obj, u->old);
+        set_exchange(u->obj, u->old);
+        displace(tx, Py_NewRef(u->old));
+        return 0;
+    case UNDO_SET_GROWN:
+        displace(tx, set_shrink(u->obj, u->old));
+        displace(tx, Py_NewRef(u->old));
+        return 0;
     case UNDO_LIST_LEN:
         displace(tx, PyList_GetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj)));
         return PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
@@ -240,7 +234,14 @@ undo_one(Tx *tx, Undo *u)
         return restore(u->obj, u->old);
     }
     case UNDO_SEQ_ALL:
-        return restore_sequence(tx, u->obj, u->old);
+        if (restore_sequence(tx, u->obj, u->old) < 0)
+            return -1;
+        if (PyODict_Check(u->obj))
+            odict_restore_changes(u->obj, u->n);
+        return 0;
+    case UNDO_DEQUE_PLACES:
+        deque_restore_places(u->obj, u->old);
+        return 0;
     case UNDO_METHOD: {
         PyObject *r = call_c_method(u->obj, u->key, u->old);
         if (r == NULL)
