@@ -317,6 +317,19 @@ def bytearray_reads(b):
     )
 
 
+@feature(lambda: bytearray(b","))
+def bytearray_changed_while_it_joins(b):
+    def parts():
+        yield b"x"
+        b[0] = 59
+        try:
+            b.clear()
+        except BufferError as e:
+            yield str(e).encode()
+
+    return b.join(parts()), len(b)
+
+
 @feature(lambda: {1, 2, 3})
 def set_methods(s):
     s.add(4)

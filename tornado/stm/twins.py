@@ -366,8 +366,14 @@ _cmp_to_key = functools.cmp_to_key
 
 
 def bytes_join(separator, iterable, /):
-    """Twin of ``bytes.join`` and ``bytearray.join``."""
+    """Twin of ``bytes.join``."""
     return _bytes_join(separator, list(iterable))
+
+
+def bytearray_join(separator, iterable, /):
+    """Twin of ``bytearray.join``: the separator cannot change its size meanwhile."""
+    with memoryview(separator):
+        return _bytes_join(separator, list(iterable))
 
 
 @trusted
@@ -720,7 +726,7 @@ TWINS = {
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
     bytes.join: bytes_join,
-    bytearray.join: bytes_join,
+    bytearray.join: bytearray_join,
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _locale.setlocale: setlocale,
