@@ -27,7 +27,7 @@ import histories  # noqa: E402
 CLIENTS = 6
 REQUESTS = 12  # of each client
 TICKETS = 25
-RUSH = 100  # attempts to see a race without barriers
+RUSH = 400  # attempts to see a race without barriers: one is enough
 ERROR_PAGE = b"<html><title>500: Internal Server Error</title><body>500: Internal Server Error</body></html>"
 
 parallel = pytest.mark.skipif(not core.PARALLEL, reason="nothing races where transactions run one at a time")
