@@ -168,9 +168,25 @@ go_deeper(Tx *tx, PyObject *inside, void *arg)
                         : open_and_visit(tx, inside, kind_of(tx, inside), go_deeper, &depth);
 }
 
+/* Or of such tuples: keys and coordinates. */
+static bool
+is_tuple_of_constants(PyObject *o, int depth)
+{
+    if (!PyTuple_CheckExact(o) || depth > 2)
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+        PyObject *item = PyTuple_GET_ITEM(o, i);
+        if (!is_constant(item) && !is_tuple_of_constants(item, depth + 1))
+            return false;
+    }
+    return true;
+}
+
 int
 open_deep_read(Tx *tx, PyObject *obj)
 {
+    if (is_tuple_of_constants(obj, 0))
+        return 0;
     Kind kind = kind_of(tx, obj);
     int depth = 0;
     return LIKELY(kind == KIND_INERT) ? 0 : open_and_visit(tx, obj, kind, go_deeper, &depth);
