@@ -1647,6 +1647,14 @@ def dict_put(h, n):
 
 
 @op
+def dict_put_early(h, n):
+    """Others may put keys of their own, and commit, while this goes on."""
+    h.dict["early", n] = n
+    for _ in range(20):
+        h.dict.get("nothing")
+
+
+@op
 def dict_missing_key(h, n):
     return h.dict[n + 10]
 
@@ -1965,6 +1973,13 @@ def set_unhashable(h, n):
 @op
 def item_put(h, n):
     h.words[n] = n
+
+
+@op
+def item_put_early(h, n):
+    h.words["early", n] = n
+    for _ in range(20):
+        h.words.get("nothing")
 
 
 @op
