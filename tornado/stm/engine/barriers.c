@@ -9,8 +9,8 @@
  * The first is the shortest way there is from bytecode to C: the instruction looks a key up in
  * the namespace of its frame and drops what it finds.  A function's frame has no namespace of
  * its own, so that one gets a table of the function's barriers in that place when it begins
- * (`table_begin`; a generator also by way of `born`); the argument of the instruction, which the interpreter does not use, tells
- * which barrier.  The second way is an object whose negation does the work: in code that has
+ * (`table_begin`; a generator also by way of `born`); the argument of the instruction, which
+ * the interpreter does not use, tells which barrier.  The second way is an object whose negation does the work: in code that has
  * a namespace, or has too few barriers for a table to be worth it.
  *
  * A barrier looks at the instruction's operands where they lie, on the caller's value
@@ -175,7 +175,7 @@ BARRIER(constructed)
     return check_doomed(tx);
 }
 
-/* At the beginning of a __del__, wherever that runs; tx is NULL outside transactions. */
+/* At the beginning of a __del__, wherever that runs: also outside transactions, where tx is NULL. */
 static PyObject *
 finalizing(Barrier *Py_UNUSED(b), Tx *tx, SITE)
 {
@@ -463,38 +463,35 @@ BARRIER(got_iterator)
 
 BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
 
-/* Like BARRIER, with a short way where this operand has been opened for that already. */
-#define QUICK_BARRIER(name, place, what, immutable) \
-    static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
-    static PyObject *name(Barrier *Py_UNUSED(b), Tx *tx, SITE) \
-    { \
-        if (!tx->open) \
-            return Py_None; \
-        PyObject *obj = operand(THE_SITE, place); \
-        if (LIKELY(Py_IS_TYPE(obj, immutable) || own_container(tx, obj) || opened(tx, obj, what)) \
-            && NOTHING_LEFT(tx)) \
-            return Py_None; \
-        return UNLIKELY(name##_work(tx, THE_SITE) < 0) ? failed(tx) : Py_None; \
-    } \
-    static int name##_work(Tx *tx, Site s)
-
 /* A container that only this stack knows, such as C code has just returned: as good as made in
  * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
  * for operands: what lies in a container may have one reference, and be known to others. */
 static bool
 known_here_only(Tx *tx, PyObject *o)
 {
-    PyTypeObject *t = Py_TYPE(o);
-    if ((t != &PyList_Type && t != &PyDict_Type && t != &PySet_Type) || !_PyObject_IsUniquelyReferenced(o))
+    if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o))
         return false;
     note_captured(tx, o);
     return true;
 }
 
-QUICK_BARRIER(item_read, 2, OPENED_ITEMS, &PyTuple_Type)
+static __attribute__((noinline)) PyObject *
+open_item(Tx *tx, PyObject *container, PyObject *key)
 {
-    PyObject *container = operand(s, 2);
-    return known_here_only(tx, container) ? check_doomed(tx) : open_item_read(tx, container, operand(s, 1));
+    int r = known_here_only(tx, container) ? check_doomed(tx) : open_item_read(tx, container, key);
+    return r < 0 ? failed(tx) : Py_None;
+}
+
+static PyObject *
+item_read(Barrier *Py_UNUSED(b), Tx *tx, SITE)
+{
+    if (!tx->open)
+        return Py_None;
+    PyObject *container = operand(THE_SITE, 2);
+    if (LIKELY(Py_IS_TYPE(container, &PyTuple_Type) || own_container(tx, container) || opened(tx, container, OPENED_ITEMS))
+        && NOTHING_LEFT(tx))
+        return Py_None;
+    return open_item(tx, container, operand(THE_SITE, 1));
 }
 
 /* container["key"], container["key"] = ...: with a key that is the barrier's own. A plain dict is

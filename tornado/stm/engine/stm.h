@@ -384,12 +384,18 @@ captured(Tx *tx, PyObject *obj)
         && obj->ob_tid == tx->tid;
 }
 
+static inline bool
+is_builtin_container(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyList_Type || t == &PyDict_Type || t == &PySet_Type;
+}
+
 /* A container that has been made in this transaction. */
 static inline bool
 own_container(Tx *tx, PyObject *o)
 {
-    PyTypeObject *t = Py_TYPE(o);
-    return (t == &PyList_Type || t == &PyDict_Type || t == &PySet_Type) && captured(tx, o);
+    return is_builtin_container(o) && captured(tx, o);
 }
 
 /* Something that no transaction can change, nor what is in it. */
