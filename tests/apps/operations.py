@@ -1646,12 +1646,16 @@ def dict_put(h, n):
     return list(h.dict)
 
 
+def put_early(d, n):
+    """Others may put keys of their own, and commit, while this goes on."""
+    d["early", n] = n
+    for _ in range(20):
+        d.get("nothing")
+
+
 @op
 def dict_put_early(h, n):
-    """Others may put keys of their own, and commit, while this goes on."""
-    h.dict["early", n] = n
-    for _ in range(20):
-        h.dict.get("nothing")
+    put_early(h.dict, n)
 
 
 @op
@@ -1977,9 +1981,7 @@ def item_put(h, n):
 
 @op
 def item_put_early(h, n):
-    h.words["early", n] = n
-    for _ in range(20):
-        h.words.get("nothing")
+    put_early(h.words, n)
 
 
 @op

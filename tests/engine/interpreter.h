@@ -7,6 +7,16 @@
 #include "internal/pycore_dict.h"
 #include "internal/pycore_tstate.h"
 
+/* A random number from a counter or seed (splitmix64). */
+static inline uint64_t
+mix(uint64_t x)
+{
+    x += 0x9E3779B97F4A7C15ull;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+    return x ^ x >> 31;
+}
+
 /* Each thread that runs transactions calls these around its work. */
 void thread_begin(uint64_t seed);
 void thread_end(void);

@@ -45,15 +45,6 @@ typedef struct {
 static PyObject *queues[QUEUES];
 static Number *n_workers;
 
-static uint64_t
-mix(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15ull;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-    return x ^ x >> 31;
-}
-
 static int
 n_children(uint64_t random, int depth)
 {

@@ -104,15 +104,6 @@ static uint64_t *tickets;       /* by transaction */
 static _Atomic int next_transaction;
 static Worker workers[MAX_THREADS];
 
-static uint64_t
-mix(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15ull;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-    return x ^ x >> 31;
-}
-
 /* The number of the transaction that this one commits after, or -1. */
 static int
 predecessor_of(int i)
