@@ -8,7 +8,7 @@ from rich.table import Table
 
 from . import TIMEOUT, reason
 
-WIDTH = 120  # columns at least
+WIDTH = 130  # columns at least
 
 #: the columns that every report has
 COUNTS = ["tests", "same", "listed", "differing"]

@@ -258,6 +258,8 @@ undo_one(Tx *tx, Undo *u)
     case UNDO_SWAP:
         structure_swap(u->obj, u->old);
         return 0;
+    case UNDO_RELEASE:
+        return release_undo(u);
     case UNDO_GENERATOR:
         generator_restore(u);
         return 0;
