@@ -1331,8 +1331,11 @@ def test_what_a_view_was_of_changes_its_size_after_the_release(make):
     before = view.tolist()
 
     def release(view, data):
+        data[0] += 1  # so that it has been logged before
         view.release()
         data.extend(data * 1000)  # which has to move
+        with memoryview(data)[2:5] as another:
+            data[1] = another[0]
 
     assert check(release, view, data, rest=lambda view, data: view.tolist()) == before
     if isinstance(data, bytearray):

@@ -5,7 +5,8 @@
  * buffer behind a view (CPython's managed buffer, which all views derived from one another
  * share) goes back to its owner when the last of them is released.  Until the commit the
  * releasing transaction shares that owner's cell, too: nobody else may change its size
- * meanwhile, and its own changes have been undone when the buffer is taken again.
+ * meanwhile, and its own changes have been undone when the buffer is taken again (releases
+ * are the last to be undone).
  *
  * Only of bytes, bytearray and array.array is it known that giving a buffer back and
  * taking it again calls nothing and changes nothing else.
