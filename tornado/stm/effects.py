@@ -862,7 +862,6 @@ CALLS = """
     _socket.socket.getblocking PURE
     _socket.socket.getsockname PURE
     _socket.socket.getpeername PURE
-    _socket.socket.setsockopt READS
     _socket.inet_pton PURE
     _socket.inet_ntop PURE
     _socket.inet_aton PURE

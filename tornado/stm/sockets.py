@@ -5,6 +5,7 @@
 * Sending puts a chunk into the socket's *outbox*, which goes to the kernel at commit, in order.  An outbox holds at most
   `OUTBOX_LIMIT` bytes: beyond that a send would block, as on a full socket.
 * Closing and shutting down wait for the commit, and for the outbox to be empty.
+* Options that say how bytes are sent are set at commit, in order with the sending.
 
 Sockets with a time-out or in blocking mode are not for an event loop: using one is exclusive.
 """
@@ -33,6 +34,7 @@ _shutdown = _methods.shutdown
 _accept = _methods._accept
 _fileno = _methods.fileno
 _getsockopt = _methods.getsockopt
+_setsockopt = _methods.setsockopt
 _gettimeout = _methods.gettimeout
 
 #: file descriptor -> deque of what aborted attempts have received: bytes, exceptions, accepted connections.  An entry
@@ -145,6 +147,8 @@ def recv_into(sock, buffer, nbytes=0, flags=0):
 @trusted
 def getsockopt(sock, level, option, *size):
     """Twin of ``socket.getsockopt``: asking for the pending error clears it, so the next attempt is told again."""
+    if (level, option) in _SENDING:
+        core.exclusive("asking how a socket sends")  # after what this transaction has set
     if (level, option) != (socket.SOL_SOCKET, socket.SO_ERROR):
         return _getsockopt(sock, level, option, *size)
     fd = _fileno(sock)
@@ -161,6 +165,31 @@ def getsockopt(sock, level, option, *size):
 def _keep_error(owner, error):
     if error:
         _errors[_fileno(owner())] = owner, error
+
+
+#: (level, option) that say how bytes are sent, or what becomes of them when the socket is closed
+_SENDING = {
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_TCP, getattr(socket, "TCP_CORK", None)),
+    (socket.SOL_SOCKET, socket.SO_LINGER),
+}
+
+
+@trusted
+def setsockopt(sock, level, option, *value):
+    """Twin of ``socket.setsockopt``."""
+    if (level, option) not in _SENDING or not _transactional(sock):
+        return _setsockopt(sock, level, option, *value)
+    core.open_all(value)
+    _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
+    core.defer(_set_now, sock, level, option, value)
+
+
+@trusted
+def _set_now(sock, level, option, value):
+    try:
+        _setsockopt(sock, level, option, *value)
+    except OSError:
+        pass  # the peer may have gone between the call and the commit
 
 
 @trusted
@@ -413,6 +442,7 @@ TWINS = {
     _recv: recv,
     _methods.recv_into: recv_into,
     _getsockopt: getsockopt,
+    _setsockopt: setsockopt,
     _recvfrom: recvfrom,
     _send: send,
     _methods.sendall: sendall,

@@ -1,0 +1,106 @@
+"""Unmodified applications as processes: ``python app.py``, and ``python -m tornado.stm -j N app.py``."""
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+APPS = ROOT / "tests" / "apps"
+TIMEOUT = 30  # seconds until a silent program is taken to hang
+
+
+class Program:
+    """An application of `apps`, which prints ``listening PORT``, in a process of its own.  A context manager.
+
+    Args:
+        name: of its file.
+        arguments: for it.
+        threads: of the transactional loop; 0 for upstream's.
+        limits: resource limits, as {resource.RLIMIT_...: (soft, hard)}.
+        environment: more variables for it.
+    """
+
+    def __init__(self, name, *arguments, threads=2, limits=None, environment=None):
+        loop = ["-m", "tornado.stm", "-j", str(threads)] if threads else []
+        self._output = tempfile.TemporaryFile("w+b")
+        self._errors = tempfile.TemporaryFile("w+b")
+        self.process = subprocess.Popen(
+            [sys.executable, *loop, str(APPS / name), *map(str, arguments)], cwd=ROOT,
+            stdout=self._output, stderr=self._errors,
+            env=os.environ | {"PYTHONFAULTHANDLER": "1"} | (environment or {}),
+            preexec_fn=(lambda: [resource.setrlimit(*limit) for limit in limits.items()]) if limits else None,
+        )
+        try:
+            self.port = self._wait_for_port()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def _wait_for_port(self):
+        end = time.monotonic() + TIMEOUT
+        while time.monotonic() < end and self.process.poll() is None:
+            match = re.search(r"listening (\d+)\n", self.output)
+            if match:
+                return int(match[1])
+            time.sleep(0.02)
+        raise RuntimeError(f"no server:\n{self.errors}")
+
+    @property
+    def output(self):
+        """What it has printed so far."""
+        return os.pread(self._output.fileno(), 1 << 26, 0).decode()
+
+    @property
+    def errors(self):
+        """What it has written to its standard error so far."""
+        return os.pread(self._errors.fileno(), 1 << 26, 0).decode()
+
+    @property
+    def descriptors(self):
+        """How many it has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    @property
+    def resident(self):
+        """Bytes of its memory that are resident."""
+        with open(f"/proc/{self.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def connect(self, **options):
+        """A socket connected to it."""
+        connection = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, **options)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def end(self, number=signal.SIGTERM):
+        """Send it the signal; its exit status.  What its threads are at is printed if it does not end."""
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.abort()
+            raise AssertionError(f"signal {number} did not end the program:\n{self.errors[-20000:]}") from None
+
+    def abort(self):
+        """End it at once; what its threads are at goes to its standard error."""
+        self.process.send_signal(signal.SIGABRT)
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        if self.process.poll() is None:
+            self.abort()
+        if kind is not None:
+            print(f"{' '.join(self.process.args)} wrote:\n{self.errors[-20000:]}")
+        self._output.close()
+        self._errors.close()
