@@ -118,6 +118,26 @@ async def timers_fire_in_the_order_of_their_deadlines():
     assert seen == list(range(100)), seen
 
 
+async def timers_fire_in_order_between_those_of_others():
+    loop = asyncio.get_running_loop()
+    start = loop.time() + 0.02
+    orders = [[], []]
+
+    def come(seen, i):
+        sum(range(4000 * (i % 2 == 0)))  # the next one would overtake this one
+        seen.append(i)
+
+    def set_timers(seen, delay):
+        for i in range(60):
+            loop.call_at(start + (2 * i + delay) * 1e-6, come, seen, i)
+
+    for delay, seen in enumerate(orders):
+        loop.call_soon(set_timers, seen, delay)
+    while any(len(seen) < 60 for seen in orders):
+        await asyncio.sleep(0.005)
+    assert orders == [list(range(60))] * 2, orders
+
+
 async def timers_far_apart_fire_in_order():
     loop = asyncio.get_running_loop()
     seen, done = [], loop.create_future()
