@@ -468,8 +468,7 @@ class Scheduler:
         """Forget everything; the loop is closed."""
         self._ready.clear()
         self._timers.clear()
-        self._last_timer = (None, None)
-        self._last = threading.local()
+        self._scheduling = threading.local()
         self._watches.clear()
         self._epoll.close()
         os.close(self._wake_fd)
