@@ -249,6 +249,21 @@ unstarted_function(PyObject *self, PyObject *coroutine)
     return Py_NewRef(PyStackRef_AsPyObjectBorrow(g->gi_iframe.f_funcobj));
 }
 
+/* Not by a call of the instrumenter itself: in a transaction that is none of its business. */
+static PyObject *
+engine_ensure_instrumented(PyObject *self, PyObject *function)
+{
+    (void)self;
+    if (!PyFunction_Check(function))
+        return PyErr_Format(PyExc_TypeError, "a function is needed, not %R", function);
+    Tx *tx = live_tx();
+    if (tx == NULL)
+        return PyObject_CallOneArg(stm_instrument, function);
+    if (ensure_instrumented(tx, function) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 in_transaction(PyObject *self, PyObject *unused)
 {
@@ -632,6 +647,8 @@ static PyMethodDef methods[] = {
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
     {"unstarted_function", unstarted_function, METH_O,
      DOC("the function that made a coroutine which has not begun, else None")},
+    {"ensure_instrumented", engine_ensure_instrumented, METH_O,
+     DOC("ensure_instrumented(f): from here on this Python function has barriers, or its call is exclusive")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
     {"never_was", engine_never_was, METH_O,
      DOC("was this coroutine, which has not begun, made by an attempt that was rolled back?")},
