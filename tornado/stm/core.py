@@ -37,12 +37,20 @@ except ImportError:
 PARALLEL = COMPILED and not gil_is_enabled()
 
 if COMPILED:
-    from .instrument import has_barriers, trusted
+    from .instrument import trusted, with_barriers
 else:
 
     def trusted(function):
         """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
         return function
+
+    def with_barriers(suspended):
+        """There are no barriers; return the coroutine or generator."""
+        return suspended
+
+
+class TransactionError(RuntimeError):
+    """Misuse of transactions, such as running a queue inside a transaction."""
 
 
 def once(prepare):

@@ -289,6 +289,40 @@ def instrument(function):
     return True
 
 
+def with_barriers(suspended):
+    """The same call once more, by the function's instrumented code, if a coroutine or generator was made without and has not begun.
+
+    Uninstrumented ones would run exclusively as long as they live; such are made by code outside transactions.  What is
+    given is closed then.
+
+    Returns:
+        The new coroutine or generator; anything else as it is.
+    """
+    function = _engine.unstarted_function(suspended)
+    if function is None:
+        return suspended
+    kind = "cr" if isinstance(suspended, types.CoroutineType) else "gi"
+    code = getattr(suspended, f"{kind}_code")
+    if has_barriers(code):
+        return suspended
+    values = getattr(suspended, f"{kind}_frame").f_locals
+    names = code.co_varnames
+    positional = code.co_argcount
+    keywords = names[positional : positional + code.co_kwonlyargcount]
+    rest = positional + code.co_kwonlyargcount
+    arguments = [values[name] for name in names[:positional]]
+    named = {name: values[name] for name in keywords}
+    if code.co_flags & inspect.CO_VARARGS:
+        arguments += values[names[rest]]
+        rest += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        named.update(values[names[rest]])
+    _engine.ensure_instrumented(function)
+    again = function(*arguments, **named)
+    _engine.defer(suspended.close)
+    return again
+
+
 def instrument_module_code(code, namespace):
     """The instrumented form of code that `exec` is about to run in this namespace; None if it is too long for that."""
     if len(code.co_code) > LONGEST:

@@ -7,7 +7,6 @@ undone like any other, and what leaves the process's memory is deferred to the c
 """
 
 import asyncio
-import inspect
 import itertools
 import socket
 import sys
@@ -132,7 +131,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def create_task(self, coro, **kwargs):
         """Schedule a coroutine as a task, each of whose steps is a transaction."""
         self._check_closed()
-        return super().create_task(_instrumented(coro), **kwargs)
+        return super().create_task(core.with_barriers(coro), **kwargs)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
     # What the kernel is asked for follows the readers and writers at commit.  An event may meanwhile have been told by
@@ -308,34 +307,6 @@ def _hand_over(loop, executor, func, args, future):
         future.set_exception(e)
         return
     futures._chain_future(submitted, future)
-
-
-@trusted
-def _instrumented(coro):
-    """The same call once more, by the function's instrumented code, if the coroutine was made without and has not begun.
-
-    Uninstrumented ones would run exclusively as long as they live; such are made by code outside transactions.
-    """
-    function = core.unstarted_function(coro)
-    if function is None or core.has_barriers(coro.cr_code):
-        return coro
-    code = coro.cr_code
-    values = coro.cr_frame.f_locals
-    names = code.co_varnames
-    positional = code.co_argcount
-    keywords = names[positional : positional + code.co_kwonlyargcount]
-    rest = positional + code.co_kwonlyargcount
-    arguments = [values[name] for name in names[:positional]]
-    named = {name: values[name] for name in keywords}
-    if code.co_flags & inspect.CO_VARARGS:
-        arguments += values[names[rest]]
-        rest += 1
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        named.update(values[names[rest]])
-    core.ensure_instrumented(function)
-    again = function(*arguments, **named)
-    core.defer(coro.close)
-    return again
 
 
 for _method in ("run_forever", "stop", "close", "_make_self_pipe", "_close_self_pipe"):

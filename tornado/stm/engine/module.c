@@ -786,7 +786,7 @@ engine_exec(PyObject *module)
     static const char *const kinds[] = {
         NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
         "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "PROXY", "BUFFER",
-        "ARRAY", "STRUCT", "COPIED", "STATED", "OPAQUE", "UNKNOWN",
+        "ARRAY", "STRUCT", "COPIED", "STATED", "LOCAL", "OPAQUE", "UNKNOWN",
     };
     static const char *const effects[] = {
         NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",

@@ -48,7 +48,7 @@ struct Queue {
     PyObject_HEAD
     PyMutex lock;
     Transaction *first, *last;      /* ready: owned, chained by `next` */
-    Py_ssize_t n_ready;
+    Py_ssize_t n_ready, n_executed;
     int n_running, n_workers, n_asleep;
     int limit;                      /* of n_workers */
     int width;                      /* of n_running: 1..limit */
@@ -300,6 +300,7 @@ queue_work(PyObject *self, PyObject *start)
         uint64_t now = ran ? __builtin_ia32_rdtsc() : window;
         PyMutex_Lock(&q->lock);
         q->n_running -= ran;
+        q->n_executed += ran;
         if (now - window > WINDOW) {
             widened = adapt_locked(q, tx->lost > (now - window) / 2, now);
             window = now;
@@ -428,6 +429,8 @@ static PyMethodDef queue_methods[] = {
 };
 
 static PyMemberDef queue_members[] = {
+    {"_workers", Py_T_INT, offsetof(Queue, n_workers), Py_READONLY, PyDoc_STR("so many threads work")},
+    {"_executed", Py_T_PYSSIZET, offsetof(Queue, n_executed), Py_READONLY, PyDoc_STR("so many transactions have run")},
     {"_width", Py_T_INT, offsetof(Queue, width), Py_READONLY, PyDoc_STR("so many threads may run transactions now")},
     {0},
 };

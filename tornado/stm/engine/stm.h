@@ -14,6 +14,7 @@
  *   namespaces.c   dicts whose keys are names: globals, attributes
  *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
+ *   threadlocal.c  the same for those of threading.local
  *   deep.c         the same for all that C code may read from an object on
  *   views.c        memoryview
  *   structures.c   iterators and other objects that are C structures
@@ -622,6 +623,7 @@ typedef enum {
     KIND_STRUCT,      /* another C object whose state is its struct */
     KIND_COPIED,      /* copy() of it has all of its state, and may change places with it */
     KIND_STATED,      /* __getstate__ and __setstate__ have all of its state */
+    KIND_LOCAL,       /* threading.local: attributes of which each thread has its own */
     KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
     KIND_UNKNOWN,
 } Kind;
@@ -653,6 +655,11 @@ kind_of(Tx *tx, PyObject *obj)
 PyObject *contents_of(PyObject *obj, Kind kind);    /* in undo.c */
 
 #define MAX_DEPTH 100   /* of objects inside objects */
+
+/* threadlocal.c */
+PyObject *thread_dict(Tx *tx, PyObject *local);
+int open_local_read(Tx *tx, PyObject *local, PyObject *name);
+int open_local_write(Tx *tx, PyObject *local, PyObject *name, bool del);
 
 /* functions.c */
 int functions_init(void);
