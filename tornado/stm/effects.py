@@ -180,6 +180,9 @@ TYPES = """
     _thread.lock INERT
     _thread.RLock INERT
     _socket.socket INERT
+    _ssl._SSLContext INERT
+    _ssl._SSLSocket OPAQUE
+    _ssl.MemoryBIO OPAQUE
     select.epoll INERT
     json.encoder.c_make_encoder INERT
     json.decoder.scanner.c_make_scanner INERT
@@ -857,6 +860,9 @@ CALLS = """
     tornado.speedups.websocket_mask READS
     _warnings.warn EXCLUSIVE
 
+    _ssl.MemoryBIO CREATES
+    _ssl._SSLContext._wrap_socket CREATES
+    _ssl._SSLContext._wrap_bio CREATES
     _socket.socket.fileno PURE
     _socket.socket.gettimeout PURE
     _socket.socket.settimeout PURE

@@ -9,7 +9,8 @@ transaction that is expected to take long (see ``dispatch.py``).
 All of it is trusted code, called between transactions or as deferred actions of one that commits.
 """
 
-import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import _asyncio
+import _signal
 import _thread
 import asyncio
 import errno
@@ -21,11 +22,12 @@ import signal
 import sys
 import threading
 import time
+from asyncio import base_events
 
-from . import core, sockets
+from . import core, signals, sockets
 from .core import trusted
 from .dispatch import ReadyQueue, clock, site_of
-from .graceful import STEP, is_listening
+from .graceful import GRACE, STEP, is_listening
 
 READ_EVENTS = ~select.EPOLLOUT
 WRITE_EVENTS = ~select.EPOLLIN
@@ -51,10 +53,24 @@ class Watch:
         self.draining = False
 
 
+class Order:
+    """What one transaction has scheduled, in the order in which it commits: `last` is the last that has become ready.
+
+    `parent` is that transaction, or None for what a thread schedules outside of transactions.  Under the scheduler's lock.
+    """
+
+    __slots__ = ("parent", "last")
+
+    def __init__(self, parent):
+        self.parent = parent
+        self.last = None
+
+
 class Scheduler:
     """The ready queue, the timers, the poller and the worker threads of one event loop."""
 
     def __init__(self, loop, threads):
+        signals.install()
         self.loop = loop
         self.threads = threads
         # Re-entrant: whatever is allocated under it may set off a finalizer that schedules something.
@@ -62,7 +78,6 @@ class Scheduler:
         self._ready = ReadyQueue()
         self._timers = []
         self._timer_order = 0
-        self._last_timer = (None, None)  # (the transaction that set it, the one that runs it)
         self._cancelled_timers = 0
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
@@ -78,25 +93,27 @@ class Scheduler:
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
         self._collecting = False
-        self._last = threading.local()  # per thread: who scheduled last, and which transaction
+        self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
 
     def submit(self, handle):
         """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
-        before = self._last_scheduled()
-        transaction = core.Transaction(run_handle, (handle,), before)
-        self._push(transaction, site_of(handle), before)
-        # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
-        # have a transaction before its predecessor.
-        self._last.parent, self._last.child = core.current(), transaction
+        with self._lock:
+            order = self._order()
+            before = order.last
+            transaction = core.Transaction(run_handle, (handle,), before)
+            self._push(transaction, site_of(handle), before)
+            # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
+            # have a transaction before its predecessor.
+            order.last = transaction
 
-    def _last_scheduled(self):
-        """What this very transaction (or thread, outside transactions) scheduled last, or None."""
-        last = self._last
-        if getattr(last, "parent", None) is core.current():
-            return getattr(last, "child", None)
-        return None
+    def _order(self):
+        """Under the lock: that of this very transaction (or thread, outside transactions)."""
+        order = getattr(self._scheduling, "order", None)
+        if order is None or order.parent is not core.current():
+            order = self._scheduling.order = Order(core.current())
+        return order
 
     def _push(self, transaction, site, before):
         with self._lock:
@@ -144,11 +161,10 @@ class Scheduler:
     # -- Timers --------------------------------------------------------------------------------------------------------
 
     def arm(self, timer):
-        """At commit: start a timer.  However soon, it comes after what its transaction has scheduled before."""
-        previous = self._last_scheduled()
+        """At commit: start a timer.  However soon, it comes after the callbacks that its transaction has scheduled."""
         with self._lock:
             self._timer_order += 1
-            heapq.heappush(self._timers, (timer._when, self._timer_order, timer, previous, core.current()))
+            heapq.heappush(self._timers, (timer._when, self._timer_order, timer, self._order()))
             if self._poll_until is None or timer._when < self._poll_until:
                 self._wake_for(1)
 
@@ -167,16 +183,13 @@ class Scheduler:
         if timers:
             now = self.loop.time() + self.loop._clock_resolution
             while timers and timers[0][0] < now:
-                _, _, timer, before, origin = heapq.heappop(timers)
+                _, _, timer, order = heapq.heappop(timers)
                 if timer is None:
                     self._ready.put(core.Transaction(look_whether_drained, (self, self._draining[1])))
                 elif not timer._cancelled:
-                    # Those of one transaction in the order of their deadlines, after what it scheduled before.
-                    if before is None or before.done:
-                        before = self._last_timer[1] if self._last_timer[0] is origin else None
-                    transaction = core.Transaction(run_timer, (timer,), before)
-                    self._last_timer = origin, transaction
-                    self._ready.put(transaction, site_of(timer), before)
+                    # Those of one transaction in the order of their deadlines.
+                    before, order.last = order.last, core.Transaction(run_timer, (timer,), order.last)
+                    self._ready.put(order.last, site_of(timer), before)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
 
@@ -194,14 +207,17 @@ class Scheduler:
             self._arm(watch)
 
     def flush_later(self, outbox):
-        """Send the rest of the outbox when the kernel takes more."""
+        """Send the rest of the outbox when the kernel takes more; False if the loop is closed."""
         with self._lock:
+            if self._epoll.closed:
+                return False
             watch = self._watches.get(outbox.fd)
             if watch is None:
                 watch = self._watches[outbox.fd] = Watch(outbox.fd)
             watch.flushing = outbox
             if not watch.busy:
                 self._arm(watch)
+            return True
 
     def _arm(self, watch):
         """Under the lock: ask the kernel for the next event."""
@@ -302,7 +318,7 @@ class Scheduler:
                 self._wake_for(1)
                 return
             self._timer_order += 1
-            heapq.heappush(self._timers, (time.monotonic() + STEP, self._timer_order, None, None, None))
+            heapq.heappush(self._timers, (time.monotonic() + STEP, self._timer_order, None, None))
             self._wake_for(1)
 
     # -- Run -----------------------------------------------------------------------------------------------------------
@@ -323,9 +339,14 @@ class Scheduler:
         collecting = gc.isenabled()
         gc.disable()
         self._collecting = collecting
+        _asyncio._set_running_loop(self.loop)
+        main = threading.current_thread() is threading.main_thread()
+        if main:
+            signals.learn_mask()
         try:
-            self._work(threading.current_thread() is threading.main_thread())
+            self._work(main)
         finally:
+            _asyncio._set_running_loop(None)
             if collecting:
                 gc.enable()
             with self._lock:
@@ -342,13 +363,14 @@ class Scheduler:
 
     def _helper(self):
         loop = self.loop
-        # Signals are the main thread's business.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        signals.block_all()  # they are the main thread's business
         asyncio._set_running_loop(loop)
+        _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
         try:
             self._work(False)
         finally:
+            _asyncio._set_running_loop(None)
             asyncio._set_running_loop(None)
 
     def _work(self, main):
@@ -426,7 +448,7 @@ class Scheduler:
     def _run_one(self, entry, main):
         if main:
             # A Python signal handler must not run inside a transaction that may be rolled back.
-            blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, MASKED_SIGNALS)
+            blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
         began = clock()
         try:
             entry.transaction.run()
@@ -455,14 +477,23 @@ class Scheduler:
                 core.atomic_exit()
 
     def close(self):
-        """Forget everything; the loop is closed."""
+        """Forget everything; the loop is closed.  The kernel takes first what has been sent, unless that takes longer than GRACE."""
+        self._flush()
         self._ready.clear()
         self._timers.clear()
-        self._last_timer = (None, None)
-        self._last = threading.local()
+        self._scheduling = threading.local()
         self._watches.clear()
         self._epoll.close()
         os.close(self._wake_fd)
+
+    def _flush(self):
+        until = time.monotonic() + GRACE
+        waiting = [watch.flushing for watch in self._watches.values() if watch.flushing]
+        while (waiting := [box for box in waiting if not box.flush()]) and (left := until - time.monotonic()) > 0:
+            poller = select.poll()
+            for box in waiting:
+                poller.register(box.sock, select.POLLOUT)
+            poller.poll(1000 * left)
 
 
 #: objects that have come, and not gone by themselves, since the last collection of cycles
@@ -471,13 +502,7 @@ GARBAGE = 20000
 #: at most so many events are taken from the kernel at once
 EVENTS_AT_ONCE = 256
 
-#: signals that a program may handle in Python; faults are left alone
-MASKED_SIGNALS = signal.valid_signals() - {
-    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGKILL,
-    signal.SIGSTOP,
-}
-
-for _name, _member in list(vars(Scheduler).items()) + list(vars(Watch).items()):
+for _name, _member in (*vars(Scheduler).items(), *vars(Watch).items(), *vars(Order).items()):
     if hasattr(_member, "__code__"):
         trusted(_member)
 
@@ -490,17 +515,34 @@ def stop_marker():
 # ---- What the transactions run: ordinary code, with barriers --------------------------------------------------------
 
 
+def run(handle):
+    """Call back; in debug mode, tell if that takes long.  What is measured is the attempt that commits."""
+    loop = handle._loop
+    if not loop._debug:
+        handle._run()
+        return
+    loop._current_handle = handle
+    try:
+        start = loop.time()
+        handle._run()
+        took = loop.time() - start
+        if took >= loop.slow_callback_duration:
+            base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
+    finally:
+        loop._current_handle = None
+
+
 def run_handle(handle):
     """A callback."""
     if not handle._cancelled:
-        handle._run()
+        run(handle)
 
 
 def run_timer(timer):
     """A timer that is due."""
     timer._scheduled = False
     if not timer._cancelled:
-        timer._run()
+        run(timer)
 
 
 def look_whether_drained(scheduler, busy):
@@ -510,10 +552,15 @@ def look_whether_drained(scheduler, busy):
 
 def handle_event(scheduler, watch, events):
     """An event of a file descriptor: its reader, then its writer."""
-    core.defer(scheduler.rearm, watch)
-    reader = watch.reader
-    if reader is not None and events & READ_EVENTS and not reader._cancelled:
-        reader._run()
-    writer = watch.writer
-    if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
-        writer._run()
+    try:
+        reader = watch.reader
+        if reader is not None and events & READ_EVENTS and not reader._cancelled:
+            run(reader)
+        writer = watch.writer
+        if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
+            run(writer)
+    finally:
+        # The last of its effects: the next event comes after whatever this one has scheduled, and after a stop.  And in the
+        # end: what is deferred takes place at once where the transaction goes exclusive, and the kernel would report what
+        # has not been read yet a second time.
+        core.defer(scheduler.rearm, watch)

@@ -28,6 +28,11 @@ from collections import OrderedDict, defaultdict
 from . import _engine, core, sockets
 from .core import trusted
 
+try:
+    from . import tls
+except ImportError:  # an interpreter without OpenSSL
+    tls = None
+
 # A program may replace builtins; what stands in for them must not call the replacements.
 __builtins__ = dict(vars(builtins))
 
@@ -762,4 +767,5 @@ TWINS = {
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
         builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
+    **(tls.TWINS if tls is not None else {}),
 }
