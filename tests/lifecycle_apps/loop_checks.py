@@ -712,6 +712,11 @@ async def signals():
     assert not loop.remove_signal_handler(signal.SIGUSR1)
 
 
+def signals_of_many_loops():
+    for _ in range(15):
+        tornado.stm.run(signals(), threads=2)
+
+
 async def subprocesses():
     program = "import sys; data = sys.stdin.read(); print(data.upper()); print('oops', file=sys.stderr); sys.exit(5)"
     process = await asyncio.create_subprocess_exec(
