@@ -12,6 +12,7 @@ import contextvars
 import datetime
 import errno
 import faulthandler
+import gc
 import inspect
 import json
 import os
@@ -20,6 +21,7 @@ import socket
 import sys
 import threading
 import traceback
+import weakref
 
 import tornado.gen
 import tornado.httpclient
@@ -1322,6 +1324,23 @@ def stop_before_run():
     loop.run_forever()
     assert seen == [1], seen
     loop.close()
+
+
+def closed_loop_keeps_nothing_alive():
+    class Told:
+        def __call__(self):
+            raise AssertionError("the loop does not run any more")
+
+    loop = new_loop()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    told = Told()
+    remembered = weakref.ref(told)
+    loop.call_soon(told)
+    loop.close()
+    del told
+    gc.collect()
+    assert remembered() is None, gc.get_referrers(remembered())
 
 
 def loop_runs_only_once_at_a_time():

@@ -471,6 +471,7 @@ class Scheduler:
         """Forget everything; the loop is closed."""
         self._ready.clear()
         self._timers.clear()
+        self._scheduling = threading.local()
         self._watches.clear()
         self._epoll.close()
         os.close(self._wake_fd)
