@@ -1,9 +1,10 @@
-"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``python -m stm_bench engine``.
+"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``latency`` and ``engine``.
 
 One module holds each concern:
 
     primes.py       the server under load, an ordinary Tornado application
     primes_load.py  the benchmark: which servers, in which order, with which load
+    latency.py      how long trivial requests wait while heavy ones keep the same server busy
     servers.py      interpreters, and server processes
     siege.py        the load generator and what it reports
     calibrate.py    how large a request takes so many milliseconds here

@@ -109,8 +109,9 @@ def parse(output):
         answered = figures["successful_transactions"]
         return Report(
             answered=answered,
-            # siege counts an answer like 404 neither as successful nor as failed.
-            failed=figures["failed_transactions"] + figures["transactions"] - answered,
+            # siege counts an answer like 404 neither as successful nor as failed.  A client that it stops between counting
+            # a success and counting the transaction leaves one more of the former.
+            failed=figures["failed_transactions"] + max(0, figures["transactions"] - answered),
             availability=figures["availability"],
             seconds=figures["elapsed_time"],
             rate=figures["transaction_rate"],

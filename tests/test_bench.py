@@ -238,6 +238,12 @@ def test_requests_without_a_good_answer_are_failed():
     assert (siege.parse(NOT_FOUND).answered, siege.parse(NOT_FOUND).failed) == (0, 2071)
 
 
+def test_a_client_stopped_between_two_counters_has_not_failed():
+    one_more = GOOD.replace('"successful_transactions":\t          94', '"successful_transactions":\t          95')
+    assert one_more != GOOD
+    assert siege.parse(one_more).failed == 0
+
+
 @pytest.mark.parametrize(
     "output, said",
     [

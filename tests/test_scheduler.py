@@ -26,12 +26,12 @@ async def interrupt_the_scheduler():
     push = loop._scheduler._push
 
     @trusted
-    def interrupted_push(transactions):
+    def interrupted_push(*pushed):
         if len(interrupted) < 8:
             interrupted.append(True)
             if len(interrupted) % 2:
                 loop._scheduler.submit(asyncio.Handle(ran.append, ("finalizer",), loop))
-        push(transactions)
+        push(*pushed)
 
     loop._scheduler._push = interrupted_push
     for n in range(4):

@@ -3,7 +3,8 @@
 Any thread with nothing to run polls; the kernel gives an event to one of those that do (descriptors are armed for one
 event at a time).  It runs the first transaction itself and wakes others only for the rest, so a lightly loaded server
 hands nothing over, and when one thread is busy for long, the next event finds another.  While there is always something
-to run, each round of the queue ends with a look at what else has become ready.
+to run, each round of the queue ends with a look at what else has become ready; and there is such a look before each
+transaction that is expected to take long (see ``dispatch.py``).
 
 All of it is trusted code, called between transactions or as deferred actions of one that commits.
 """
@@ -20,10 +21,10 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 
 from . import core, sockets
 from .core import trusted
+from .dispatch import ReadyQueue, clock, site_of
 from .graceful import STEP, is_listening
 
 READ_EVENTS = ~select.EPOLLOUT
@@ -58,7 +59,7 @@ class Scheduler:
         self.threads = threads
         # Re-entrant: whatever is allocated under it may set off a finalizer that schedules something.
         self._lock = threading.RLock()
-        self._ready = deque()
+        self._ready = ReadyQueue()
         self._timers = []
         self._timer_order = 0
         self._last_timer = (None, None)  # (the transaction that set it, the one that runs it)
@@ -83,8 +84,9 @@ class Scheduler:
 
     def submit(self, handle):
         """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
-        transaction = core.Transaction(run_handle, (handle,), self._last_scheduled())
-        self._push((transaction,))
+        before = self._last_scheduled()
+        transaction = core.Transaction(run_handle, (handle,), before)
+        self._push(transaction, site_of(handle), before)
         # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
         # have a transaction before its predecessor.
         self._last.parent, self._last.child = core.current(), transaction
@@ -96,10 +98,10 @@ class Scheduler:
             return getattr(last, "child", None)
         return None
 
-    def _push(self, transactions):
+    def _push(self, transaction, site, before):
         with self._lock:
-            self._ready.extend(transactions)
-            self._wake_for(len(transactions))
+            self._ready.put(transaction, site, before)
+            self._wake_for(1)
 
     def _wake_for(self, count):
         """Under the lock: so many threads that poll must look at the queue."""
@@ -160,23 +162,21 @@ class Scheduler:
                 self._cancelled_timers = 0
 
     def _due_timers(self):
-        """Under the lock."""
-        due = []
+        """Under the lock: timers whose time has come become ready."""
         timers = self._timers
         if timers:
             now = self.loop.time() + self.loop._clock_resolution
             while timers and timers[0][0] < now:
                 _, _, timer, before, origin = heapq.heappop(timers)
                 if timer is None:
-                    due.append(core.Transaction(look_whether_drained, (self, self._draining[1])))
+                    self._ready.put(core.Transaction(look_whether_drained, (self, self._draining[1])))
                 elif not timer._cancelled:
                     # Those of one transaction in the order of their deadlines, after what it scheduled before.
                     if before is None or before.done:
                         before = self._last_timer[1] if self._last_timer[0] is origin else None
                     transaction = core.Transaction(run_timer, (timer,), before)
                     self._last_timer = origin, transaction
-                    due.append(transaction)
-        return due
+                    self._ready.put(transaction, site_of(timer), before)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
 
@@ -250,7 +250,9 @@ class Scheduler:
         )
         if wanted:
             watch.busy = True
-            self._ready.append(core.Transaction(handle_event, (self, watch, events)))
+            handle = watch.reader if events & READ_EVENTS else watch.writer
+            site = site_of(handle) if handle is not None else None
+            self._ready.put(core.Transaction(handle_event, (self, watch, events)), site)
         else:
             self._arm(watch)
 
@@ -296,7 +298,7 @@ class Scheduler:
             self._quiet = self._quiet + 1 if idle else 0
             timers = any(entry[0] < until and entry[2] is not None for entry in self._timers)
             if (self._quiet > 2 and not timers) or time.monotonic() >= until:
-                self._ready.appendleft(core.Transaction(then, ()))
+                self._ready.put_first(core.Transaction(then, ()))
                 self._wake_for(1)
                 return
             self._timer_order += 1
@@ -349,43 +351,37 @@ class Scheduler:
         finally:
             asyncio._set_running_loop(None)
 
-    def _next(self):
-        """Under the lock: the next transaction, or None."""
-        ready = self._ready
-        if ready and (self._stop_at is None or ready[0].age < self._stop_at):
-            self._running += 1
-            return ready.popleft()
-        return None
-
     def _work(self, main):
         lock = self._lock
+        looked = False  # what has become ready, since the last transaction?
         while True:
-            timeout = None
             core.settle()
             if main:
                 core.serve_main()
+            timeout = None
             with lock:
                 if self._timers and self._timers[0][0] <= self.loop.time():
-                    self._ready.extend(self._due_timers())
-                transaction = self._next()
-                if transaction is None:
-                    if self._stop_at is not None:
+                    self._due_timers()
+                ready = self._ready
+                entry = None
+                if looked or not ready or (self._round > 0 and not ready.only_long()):
+                    entry = ready.take(self._stop_at)
+                    if entry is not None:
+                        self._running += 1
+                        self._round -= 1
+                    elif self._stop_at is not None:
                         return
-                    self._polling += 1
-                    timeout = self._timeout()
-                elif self._round <= 0:
-                    # The end of a round: see what else there is, without waiting.
-                    self._round = len(self._ready)
-                    self._polling += 1
-                    timeout = 0
+                    else:
+                        self._polling += 1
+                        timeout = self._timeout()
                 else:
-                    self._round -= 1
-            if transaction is not None:
-                if timeout is not None:
-                    self._poll(timeout)
-                self._run_one(transaction, main)
-            else:
+                    self._round = len(ready)
+            if entry is None:
                 self._poll(timeout)
+                looked = True
+            else:
+                self._run_one(entry, main)
+                looked = False
 
     def _timeout(self):
         """Under the lock: how long polling may take, in seconds; -1 for ever."""
@@ -396,23 +392,28 @@ class Scheduler:
         return max(0.0, self._poll_until - self.loop.time())
 
     def _poll(self, timeout):
+        """Ask the kernel for events, and wait for them so many seconds (-1: for ever); with None, only look."""
+        waits = timeout is not None
         events = ()
         try:
-            events = self._epoll.poll(timeout, EVENTS_AT_ONCE)
+            events = self._epoll.poll(timeout if waits else 0, EVENTS_AT_ONCE)
         finally:
             actions = []
             with self._lock:
-                self._polling -= 1
+                if waits:
+                    self._polling -= 1
                 before = len(self._ready)
                 for fd, mask in events:
                     action = self._special.get(fd)
                     if action is not None:
-                        actions.append(action)
+                        # A wake-up is for one of those that wait.
+                        if waits or fd != self._wake_fd:
+                            actions.append(action)
                         continue
                     watch = self._watches.get(fd)
                     if watch is not None and not watch.busy:
                         self._event(watch, mask)
-                self._ready.extend(self._due_timers())
+                self._due_timers()
                 if not self._polling:
                     self._poll_until = None
                 # This thread takes the first itself.
@@ -422,12 +423,13 @@ class Scheduler:
             for action in actions:
                 action()
 
-    def _run_one(self, transaction, main):
+    def _run_one(self, entry, main):
         if main:
             # A Python signal handler must not run inside a transaction that may be rolled back.
             blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, MASKED_SIGNALS)
+        began = clock()
         try:
-            transaction.run()
+            entry.transaction.run()
         except BaseException as e:
             with self._lock:
                 self._failure = self._failure or e
@@ -436,6 +438,7 @@ class Scheduler:
         finally:
             with self._lock:
                 self._running -= 1
+                self._ready.ran(entry, clock() - began)
             if main:
                 _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if self._collecting and gc.get_count()[0] > GARBAGE:

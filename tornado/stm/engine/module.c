@@ -249,6 +249,56 @@ unstarted_function(PyObject *self, PyObject *coroutine)
     return Py_NewRef(PyStackRef_AsPyObjectBorrow(g->gi_iframe.f_funcobj));
 }
 
+#define LONGEST_PLAIN 64
+
+/* What tells two calls of a function from each other: a plain value that is not too long, of
+ * anything else the type. A new reference. */
+static PyObject *
+plain_or_type(PyObject *value)
+{
+    bool plain = PyLong_CheckExact(value) || PyBool_Check(value) || value == Py_None
+                 || (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_PLAIN)
+                 || (PyBytes_CheckExact(value) && PyBytes_GET_SIZE(value) <= LONGEST_PLAIN);
+    return Py_NewRef(plain ? value : (PyObject *)Py_TYPE(value));
+}
+
+/* (code, has it begun?, first argument, further arguments...) of a suspended coroutine or
+ * generator, an argument as plain_or_type() tells it, those after a star one by one; None for
+ * another object, or while it runs. Of one that has begun, arguments may be what the
+ * function has assigned to them meanwhile. */
+static PyObject *
+suspended_call(PyObject *self, PyObject *coroutine)
+{
+    (void)self;
+    if (!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine))
+        Py_RETURN_NONE;
+    PyGenObject *g = (PyGenObject *)coroutine;
+    int8_t state = g->gi_frame_state;
+    if (state >= FRAME_EXECUTING)
+        Py_RETURN_NONE;
+    PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
+    int named = code->co_argcount + code->co_kwonlyargcount;
+    PyObject *parts = Py_BuildValue("[OO]", code, state == FRAME_CREATED ? Py_False : Py_True);
+    for (int i = 0; parts != NULL && i < named + !!(code->co_flags & CO_VARARGS); i++) {
+        _PyStackRef slot = g->gi_iframe.localsplus[i];
+        PyObject *value = PyStackRef_IsNullOrInt(slot) ? Py_None : PyStackRef_AsPyObjectBorrow(slot);
+        if (PyCell_Check(value))
+            value = (PyObject *)Py_TYPE(value);
+        bool star = i == named && PyTuple_CheckExact(value);
+        for (Py_ssize_t k = 0; k < (star ? PyTuple_GET_SIZE(value) : 1); k++) {
+            PyObject *part = plain_or_type(star ? PyTuple_GET_ITEM(value, k) : value);
+            if (PyList_Append(parts, part) < 0)
+                Py_CLEAR(parts);
+            Py_DECREF(part);
+            if (parts == NULL)
+                return NULL;
+        }
+    }
+    PyObject *call = parts == NULL ? NULL : PyList_AsTuple(parts);
+    Py_XDECREF(parts);
+    return call;
+}
+
 static PyObject *
 in_transaction(PyObject *self, PyObject *unused)
 {
@@ -632,6 +682,8 @@ static PyMethodDef methods[] = {
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
     {"unstarted_function", unstarted_function, METH_O,
      DOC("the function that made a coroutine which has not begun, else None")},
+    {"suspended_call", suspended_call, METH_O,
+     DOC("(code, has it begun?, *arguments) of a suspended coroutine, an argument that is not plain by its type; else None")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
     {"never_was", engine_never_was, METH_O,
      DOC("was this coroutine, which has not begun, made by an attempt that was rolled back?")},

@@ -1,0 +1,201 @@
+"""The latency benchmark: how long a trivial request waits while every thread is busy with heavy ones.
+
+siege keeps the primes server busy with requests of about 50 ms.  Meanwhile a few clients ask for the primes up to 2, a trivial
+request of the same handler: half of them on one connection each, half on a new connection for each request.  Their times are
+told in milliseconds and in *handlers*, the time that one heavy request takes on the idle server.  tornado.stm and upstream are
+measured in turns, each in a process of its own.
+"""
+
+import http.client
+import json
+import statistics
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from stm_bench import primes_load, siege
+from stm_bench.errors import BenchmarkError, WrongAnswer
+from stm_bench.primes import positive
+from stm_bench.progress import Runs
+from stm_bench.report import Measured
+from stm_bench.servers import HOST, Server, probe, require
+
+SUMMARY = "Trivial requests beside heavy ones: how long they wait, on tornado.stm and on upstream Tornado."
+
+PROBES = 4  # clients with trivial requests
+PAUSE = 0.02  # seconds between an answer and the next request of a probe
+TRIVIAL = "/2", {"primes": [2]}
+ALONE = 10  # heavy requests, one after the other, that tell how long one takes
+RAMP = 2  # seconds of load before the probes begin
+ACCEPTED = 3  # handlers that the slowest of a hundred trivial requests may wait, on two threads
+
+
+@dataclass
+class Waits:
+    """What one server showed: seconds that each trivial request took, of one heavy request alone; heavy ones a second."""
+
+    server: Measured
+    handler: list = field(default_factory=list)
+    seconds: list = field(default_factory=list)
+    rates: list = field(default_factory=list)
+
+    def percentile(self, per_cent):
+        """The time in seconds within which so many per cent of the trivial requests were answered."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, len(ordered) * per_cent // 100)]
+
+    @property
+    def handler_seconds(self):
+        return statistics.median(self.handler)
+
+
+def add_arguments(parser):
+    parser.add_argument("--time", type=positive, default=10, metavar="SECONDS", help="of one load (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=primes_load.thread_counts, default=[1, 2], metavar="N,N...", help="for tornado.stm (default: 1,2)"
+    )
+    parser.add_argument("--concurrency", type=positive, default=50, metavar="N", help="heavy clients (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=2, metavar="N", help="loads of each server (default: %(default)s)")
+    parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.set_defaults(benchmark=benchmark)
+
+
+def benchmark(options):
+    """Runs the whole benchmark and prints its table; returns the exit status."""
+    here = probe(sys.executable)
+    require(here, "tornado.stm")
+    size = primes_load.calibrated_size()
+    servers = [Waits(primes_load.upstream_on(here))]
+    for count in options.threads:
+        servers.append(Waits(Measured("tornado-stm, %d thread%s" % (count, "" if count == 1 else "s"), here, count)))
+    with Runs(options.repeats * len(servers)) as runs:
+        for round_number in range(1, options.repeats + 1):
+            for waits in servers:
+                runs.starting(waits.server.name)
+                take_turn(waits, size, options.concurrency, options.time)
+                runs.done("round %d: %s: p99 %.0f ms" % (round_number, waits.server.name, 1000 * waits.percentile(99)))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = primes_load.WIDTH_IN_A_FILE
+    console.print(table(servers, size, options))
+    if options.json:
+        Path(options.json).write_text(to_json(servers, size, options) + "\n")
+    return 0
+
+
+def take_turn(waits, size, clients, seconds):
+    """Loads one server and adds what was seen to its Waits.  Raises BenchmarkError where it fails."""
+    with Server(waits.server.name, primes_load.command(waits.server)) as process:
+        siege.requests(process.url("/%d" % primes_load.WARM_UP_SIZE), primes_load.WARM_UP_CLIENTS, primes_load.WARM_UP_EACH)
+        primes_load.check_answers(process, size)
+        for _ in range(ALONE):
+            began = time.perf_counter()
+            primes_load.ask(process, size)
+            waits.handler.append(time.perf_counter() - began)
+        over = threading.Event()
+        times, failures = [], []
+        probes = [
+            threading.Thread(target=ask_again_and_again, args=(process.port, n % 2 == 0, over, times, failures))
+            for n in range(PROBES)
+        ]
+        begin = threading.Timer(RAMP, lambda: [thread.start() for thread in probes])
+        begin.start()
+        load = siege.load(process.url("/%d" % size), clients, RAMP + seconds)
+        over.set()
+        begin.join()
+        for thread in probes:
+            thread.join()
+        process.check_alive()
+        process.stop()
+    if failures or load.failed:
+        raise WrongAnswer("server %s: %s" % (waits.server.name, failures or "%d heavy requests failed" % load.failed))
+    if not times:
+        raise BenchmarkError("server %s answered no trivial request in time: use a longer --time" % waits.server.name)
+    waits.seconds += times
+    waits.rates.append(load.rate)
+
+
+def ask_again_and_again(port, keep_alive, over, times, failures):
+    """A client with trivial requests; appends the seconds that each took."""
+    path, expected = TRIVIAL
+    connection = None
+    try:
+        while not over.is_set():
+            began = time.perf_counter()
+            if connection is None:
+                connection = http.client.HTTPConnection(HOST, port, timeout=primes_load.ANSWER_TIMEOUT)
+            connection.request("GET", path, headers={} if keep_alive else {"Connection": "close"})
+            answer = json.load(connection.getresponse())
+            taken = time.perf_counter() - began
+            if not keep_alive:
+                connection.close()
+                connection = None
+            if answer != expected:
+                raise ValueError("answered GET %s with %r" % (path, answer))
+            if not over.is_set():  # else the load has ended meanwhile
+                times.append(taken)
+            over.wait(PAUSE)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        failures.append(str(error))
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def table(servers, size, options):
+    """The figures as a rich table, a row for each server."""
+    result = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title="GET /2 beside GET /%d from %d clients, %d x %d s" % (size, options.concurrency, options.repeats, options.time),
+        title_justify="left",
+        caption="handler: one heavy request on the idle server.  in handlers: at most %d is aimed at, on two threads." % ACCEPTED,
+        caption_justify="left",
+        title_style="bold",
+        caption_style="dim",
+    )
+    result.add_column("server", no_wrap=True)
+    for heading in "heavy/s", "handler", "trivial", "median", "p99", "in handlers", "longest":
+        result.add_column(heading, justify="right", no_wrap=True)
+    for waits in servers:
+        result.add_row(
+            waits.server.name,
+            "%.1f" % statistics.median(waits.rates),
+            "%.0f ms" % (1000 * waits.handler_seconds),
+            "%d" % len(waits.seconds),
+            "%.0f ms" % (1000 * waits.percentile(50)),
+            "%.0f ms" % (1000 * waits.percentile(99)),
+            "%.1f" % (waits.percentile(99) / waits.handler_seconds),
+            "%.0f ms" % (1000 * max(waits.seconds)),
+            style="bold" if waits.server.threads else None,
+        )
+    return result
+
+
+def to_json(servers, size, options):
+    """The figures, each single time among them, as JSON text."""
+    return json.dumps(
+        {
+            "benchmark": "latency",
+            "size": size,
+            "clients": options.concurrency,
+            "environment": primes_load.describe_machine(),
+            "servers": [
+                {
+                    "name": waits.server.name,
+                    "threads": waits.server.threads,
+                    "handler_seconds": waits.handler,
+                    "trivial_seconds": waits.seconds,
+                    "heavy_per_second": waits.rates,
+                }
+                for waits in servers
+            ],
+        },
+        indent=2,
+    )
