@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "apps"
+GIL = ROOT / ".venv-gil" / "bin" / "python"
 TIMEOUT = 30  # seconds until a silent program is taken to hang
 
 
@@ -25,14 +26,15 @@ class Program:
         threads: of the transactional loop; 0 for upstream's.
         limits: resource limits, as {resource.RLIMIT_...: (soft, hard)}.
         environment: more variables for it.
+        python: the interpreter.
     """
 
-    def __init__(self, name, *arguments, threads=2, limits=None, environment=None):
+    def __init__(self, name, *arguments, threads=2, limits=None, environment=None, python=sys.executable):
         loop = ["-m", "tornado.stm", "-j", str(threads)] if threads else []
         self._output = tempfile.TemporaryFile("w+b")
         self._errors = tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
-            [sys.executable, *loop, str(APPS / name), *map(str, arguments)], cwd=ROOT,
+            [python, *loop, str(APPS / name), *map(str, arguments)], cwd=ROOT,
             stdout=self._output, stderr=self._errors,
             env=os.environ | {"PYTHONFAULTHANDLER": "1"} | (environment or {}),
             preexec_fn=(lambda: [resource.setrlimit(*limit) for limit in limits.items()]) if limits else None,

@@ -82,6 +82,7 @@ static PyMutex async_lock;
 
 #define ALLOWANCE_NS 2000000000ull      /* of a first attempt */
 #define STAND_BACK 3
+static _Atomic uint64_t allowance_limit = UINT64_MAX;
 
 static uint64_t
 now_ns(void)
@@ -290,12 +291,25 @@ contention_clear_async(Tx *tx)
 
 /* ---- Overdue transactions ----------------------------------------------------- */
 
+static uint64_t
+allowance_of(Tx *o)
+{
+    uint64_t allowance = atomic_load(&o->allowance), limit = atomic_load(&allowance_limit);
+    return allowance < limit ? allowance : limit;
+}
+
+void
+limit_allowance(double seconds)
+{
+    atomic_store(&allowance_limit, (uint64_t)(seconds * 1e9));
+}
+
 /* This one has waited so long for the other, which can be rolled back, unless it
  * has gone meanwhile. One that waits itself holds nobody up: somebody else does. */
 static void
 hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
 {
-    if (waited < atomic_load(&o->allowance) || atomic_load(&o->parked) != 0)
+    if (waited < allowance_of(o) || atomic_load(&o->parked) != 0)
         return;
     uint64_t status = atomic_load(&o->status);
     if (status == (serial << STATE_BITS | TX_DOOMED)) {
@@ -572,8 +586,8 @@ has_stood_back(Tx *tx, void *until)
 void
 stand_back(Tx *tx)
 {
-    uint64_t allowance = atomic_load(&tx->allowance), until = now_ns() + STAND_BACK * allowance;
-    atomic_store(&tx->allowance, 2 * allowance);
+    uint64_t until = now_ns() + STAND_BACK * allowance_of(tx);
+    atomic_store(&tx->allowance, 2 * atomic_load(&tx->allowance));
     await_idle(tx, 0, has_stood_back, &until);
 }
 
@@ -652,7 +666,7 @@ older_over(Tx *tx, uint64_t since)
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
         if (o != NULL && o != tx && !is_over(o) && atomic_load(&o->age) < age
-            && now_ns() - since < atomic_load(&o->allowance))
+            && now_ns() - since < allowance_of(o))
             return false;
     }
     return true;

@@ -509,6 +509,7 @@ has_reserved(Tx *tx)
     return atomic_load_explicit(&tx->reserved, memory_order_relaxed) != 0;
 }
 void allow(Tx *tx);
+void limit_allowance(double seconds);
 bool is_overdue(Tx *tx);
 void stand_back(Tx *tx);
 int become_inevitable(Tx *tx, int grade, const char *why);
