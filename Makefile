@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize suites primes bench-engine clean
+.PHONY: help setup build test sanitize suites compat primes bench-engine clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,6 +18,10 @@ sanitize: setup       ## run the engine's stress program and the tests under the
 suites: setup         ## run CPython's own tests as transactions, without and with injected aborts
 	@.venv/bin/python -m tests.suites
 	@.venv/bin/python -m tests.suites --inject 0.02 --seed 1
+
+compat: setup         ## run Tornado's own tests on our loop, without and with injected aborts, beside upstream's
+	@.venv/bin/python -m tests.compat
+	@.venv/bin/python -m tests.compat --inject 0.005 --seed 1
 
 primes: setup         ## run the primes benchmark on every interpreter there is
 	@.venv/bin/python -m stm_bench primes

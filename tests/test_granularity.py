@@ -842,6 +842,25 @@ def test_a_transaction_that_keeps_losing_ends_all_the_same():
     assert d["n"] == 4 * 50 * 5
 
 
+@pytest.mark.parametrize("look", [len, bytes, memoryview], ids=lambda f: f.__name__)
+def test_nobody_looks_through_a_view_that_may_have_been_released(look):
+    def make():
+        return memoryview(bytearray(b"hello")), memoryview(b"another")
+
+    def release(view, _):
+        view.release()
+
+    def look_through(view):
+        try:
+            look(view)
+        except ValueError:
+            pass  # it has been released
+
+    assert Meeting(make, release, lambda view, _: look_through(view)).run() == CONFLICT
+    assert Meeting(make, lambda view, _: look_through(view), release).run() == CONFLICT
+    assert Meeting(make, release, lambda _, another: look_through(another)).run() == APART
+
+
 def test_a_dict_that_becomes_the_globals_of_a_function():
     def make():
         namespace = {"x": 1}

@@ -426,6 +426,7 @@ def test_install(python):
     name, *rest = result_of(python, """
 import tornado.ioloop
 import tornado.stm
+from tornado.stm.graceful import EndsGracefully
 
 tornado.stm.install(2)
 
@@ -444,8 +445,13 @@ loop.close()
 io_loop = tornado.ioloop.IOLoop.current()
 result.append(type(io_loop.asyncio_loop).__name__ == result[0])
 result.append(io_loop.run_sync(main))
+for named in asyncio.SelectorEventLoop, getattr(asyncio, "EventLoop", asyncio.SelectorEventLoop):
+    with asyncio.Runner(loop_factory=named) as runner:
+        result.append(isinstance(runner.get_loop(), EndsGracefully))
+        result.append(runner.run(asyncio.sleep(0.001, 6)))
 """)
-    assert rest[:5] == [True, 5, True, True, True] and rest[-1] == 5
+    assert rest[:5] == [True, 5, True, True, True]
+    assert rest[7:] == [5, True, 6, True, 6], "and by the name of the class"
     assert (name == "TransactionalEventLoop") == parallel
 
 

@@ -7,6 +7,7 @@ import dis
 import enum
 import functools
 import gc
+import gzip
 import heapq
 import importlib
 import io
@@ -68,6 +69,21 @@ def test_a_stream_into_memory_is_written_at_once():
         return memory.getvalue()
 
     assert core.Transaction(write, ()).run() == b"abc"
+
+
+def test_a_stream_into_a_python_object_is_written_at_once():
+    memory = io.BytesIO()
+    file = gzip.GzipFile(mode="w", fileobj=memory, mtime=0)
+
+    def write():
+        file.write(b"asdf")
+        file.flush()
+        return len(memory.getvalue())
+
+    header = len(memory.getvalue())
+    assert header < core.Transaction(write, ()).run() < core.Transaction(write, ()).run()
+    file.close()
+    assert gzip.decompress(memory.getvalue()) == b"asdf" * 2
 
 
 def test_writing_to_a_closed_file_raises():

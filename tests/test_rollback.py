@@ -1295,6 +1295,56 @@ def test_a_view_of_what_has_changed_its_size(make):
     check(grow_and_look, make(), [])
 
 
+VIEWED = [lambda: b"hello world", lambda: bytearray(b"hello world"), lambda: array.array("i", range(5))]
+
+
+@pytest.mark.parametrize("make", VIEWED, ids=["bytes", "bytearray", "array"])
+@pytest.mark.parametrize("others", [0, 1], ids=["the_last", "one_of_two"])
+def test_a_released_view_is_a_view_again(make, others):
+    data = make()
+    view = memoryview(data)[1:4]
+    kept = [view[1:] for _ in range(others)]
+    before = view.tolist()
+
+    def release(view):
+        view.release()
+
+    def rest(view):
+        seen = view.tolist()
+        with view:
+            pass
+        return seen
+
+    assert check(release, view, rest=rest) == before
+    with pytest.raises(ValueError):
+        view.tolist()
+    assert [each.tolist() for each in kept] == [before[1:]] * others
+    kept.clear()
+    if not isinstance(data, bytes):
+        data.append(1)  # no view is left
+
+
+@pytest.mark.parametrize("make", VIEWED[1:], ids=["bytearray", "array"])
+def test_what_a_view_was_of_changes_its_size_after_the_release(make):
+    data = make()
+    view = memoryview(data)[1:4]
+    before = view.tolist()
+
+    def release(view, data):
+        data[0] += 1  # so that it has been logged before
+        view.release()
+        data.extend(data * 1000)  # which has to move
+        with memoryview(data)[2:5] as another:
+            data[1] = another[0]
+
+    assert check(release, view, data, rest=lambda view, data: view.tolist()) == before
+    if isinstance(data, bytearray):
+        data[1] = 120
+        assert view[0] == 120
+    with pytest.raises(BufferError):
+        data.append(1)
+
+
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_ordinary_operations_need_not_run_alone(kind):
     make, operations = CONTAINERS[kind]

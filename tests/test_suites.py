@@ -4,7 +4,8 @@ import importlib.util
 
 import pytest
 
-from suites import MODULES, Comparison, Run, compare
+from tests.outcomes import Comparison, Run
+from tests.suites import MODULES, compare
 
 if importlib.util.find_spec("test.test_list") is None:
     pytest.skip("this interpreter came without the package test", allow_module_level=True)
@@ -20,7 +21,7 @@ def test_a_suite_comes_out_as_it_does_plainly(module, inject):
     assert comparison.plain.outcomes
     assert comparison.good, (comparison.unlisted, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
     if module in QUICK:  # not because its tests run alone, from unittest's own code on
-        assert len(comparison.ours.exclusive) < len(comparison.plain.outcomes) / 2, comparison.ours.reasons.most_common(5)
+        assert len(comparison.ours.having("exclusive")) < len(comparison.plain.outcomes) / 2, comparison.ours.reasons.most_common(5)
 
 
 def test_a_difference_fails_unless_it_is_listed():

@@ -12,6 +12,7 @@ import contextvars
 import datetime
 import errno
 import faulthandler
+import gc
 import inspect
 import json
 import os
@@ -20,6 +21,7 @@ import socket
 import sys
 import threading
 import traceback
+import weakref
 
 import tornado.gen
 import tornado.httpclient
@@ -114,6 +116,26 @@ async def timers_fire_in_the_order_of_their_deadlines():
     loop.call_at(start + 0.1, done.set_result, None)
     await done
     assert seen == list(range(100)), seen
+
+
+async def timers_fire_in_order_between_those_of_others():
+    loop = asyncio.get_running_loop()
+    start = loop.time() + 0.02
+    orders = [[], []]
+
+    def come(seen, i):
+        sum(range(4000 * (i % 2 == 0)))  # the next one would overtake this one
+        seen.append(i)
+
+    def set_timers(seen, delay):
+        for i in range(60):
+            loop.call_at(start + (2 * i + delay) * 1e-6, come, seen, i)
+
+    for delay, seen in enumerate(orders):
+        loop.call_soon(set_timers, seen, delay)
+    while any(len(seen) < 60 for seen in orders):
+        await asyncio.sleep(0.005)
+    assert orders == [list(range(60))] * 2, orders
 
 
 async def timers_far_apart_fire_in_order():
@@ -1297,6 +1319,23 @@ def stop_before_run():
     loop.run_forever()
     assert seen == [1], seen
     loop.close()
+
+
+def closed_loop_keeps_nothing_alive():
+    class Told:
+        def __call__(self):
+            raise AssertionError("the loop does not run any more")
+
+    loop = new_loop()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    told = Told()
+    remembered = weakref.ref(told)
+    loop.call_soon(told)
+    loop.close()
+    del told
+    gc.collect()
+    assert remembered() is None, gc.get_referrers(remembered())
 
 
 def loop_runs_only_once_at_a_time():

@@ -27,6 +27,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
+    RELEASES     releases a memoryview
     RESUMES      continues a generator or coroutine
     ADVANCES     takes the next item of an iterator
     CALLS_BACK   reads the arguments, and calls those that can be called
@@ -179,6 +180,9 @@ TYPES = """
     _thread.lock INERT
     _thread.RLock INERT
     _socket.socket INERT
+    _ssl._SSLContext INERT
+    _ssl._SSLSocket OPAQUE
+    _ssl.MemoryBIO OPAQUE
     select.epoll INERT
     json.encoder.c_make_encoder INERT
     json.decoder.scanner.c_make_scanner INERT
@@ -274,7 +278,8 @@ CALLS = """
     builtins.tuple.* DEEP
     builtins.frozenset.* ITERATES
     builtins.memoryview.* READS
-    builtins.memoryview.release PURE
+    builtins.memoryview.release RELEASES
+    builtins.memoryview.__exit__ RELEASES
     builtins.property.* PURE
     types.MappingProxyType.* PURE
     types.MappingProxyType.get GETS_KEY
@@ -855,6 +860,9 @@ CALLS = """
     tornado.speedups.websocket_mask READS
     _warnings.warn EXCLUSIVE
 
+    _ssl.MemoryBIO CREATES
+    _ssl._SSLContext._wrap_socket CREATES
+    _ssl._SSLContext._wrap_bio CREATES
     _socket.socket.fileno PURE
     _socket.socket.gettimeout PURE
     _socket.socket.settimeout PURE

@@ -27,14 +27,15 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     Args:
         threads: how many threads run transactions, the caller of ``run_forever`` among them.
+        selector: not used, but closed with the loop.
     """
 
-    def __init__(self, threads):
+    def __init__(self, threads, selector=None):
         core.activate()
         use_python_futures()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
-        super().__init__()
+        super().__init__(selector)
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ def _hand_over(loop, executor, func, args, future):
     if future.cancelled():
         return
     try:
-        submitted = asyncio.SelectorEventLoop.run_in_executor(loop, executor, func, *args)
+        submitted = super(TransactionalEventLoop, loop).run_in_executor(executor, func, *args)
     except BaseException as e:
         future.set_exception(e)
         return

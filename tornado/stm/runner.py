@@ -123,13 +123,33 @@ class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
 def new_loop(threads=None):
     """A loop for this interpreter: the transactional one, or the serial one where transactions run one at a time."""
+    count = prepare(threads)
+    return TransactionalEventLoop(count) if core.PARALLEL else SerialEventLoop()
+
+
+def prepare(threads):
+    """What comes before each new loop; returns the number of its threads."""
     global running_loops
     count = usable_threads(threads)
     open_log()
+    if core.PARALLEL:
+        running_loops += 1
+    return count
+
+
+def selector_event_loop(threads):
+    """What stands for ``asyncio.SelectorEventLoop``: programs that name this class get the loop that others get."""
     if not core.PARALLEL:
-        return SerialEventLoop()
-    running_loops += 1
-    return TransactionalEventLoop(count)
+        return SerialEventLoop
+
+    class SelectorEventLoop(TransactionalEventLoop):
+        """The loop polls by itself: a selector is only closed with it."""
+
+        def __init__(self, selector=None):
+            super().__init__(prepare(threads), selector)
+
+    SelectorEventLoop.__qualname__ = "SelectorEventLoop"
+    return SelectorEventLoop
 
 
 _log_opened = False
@@ -177,6 +197,11 @@ def install(threads):
         return new_loop(threads)
 
     asyncio.events.new_event_loop = asyncio.new_event_loop = loop_factory
+    named = selector_event_loop(threads)
+    for module in asyncio, asyncio.unix_events:
+        module.SelectorEventLoop = named
+        if sys.version_info >= (3, 13):
+            module.EventLoop = named
     if sys.version_info < (3, 14):
         # There asyncio.get_event_loop, and with it IOLoop.current, makes a loop where there is none.
         asyncio.get_event_loop_policy().new_event_loop = loop_factory

@@ -51,6 +51,19 @@ class Watch:
         self.draining = False
 
 
+class Order:
+    """What one transaction has scheduled, in the order in which it commits: `last` is the last that has become ready.
+
+    `parent` is that transaction, or None for what a thread schedules outside of transactions.  Under the scheduler's lock.
+    """
+
+    __slots__ = ("parent", "last")
+
+    def __init__(self, parent):
+        self.parent = parent
+        self.last = None
+
+
 class Scheduler:
     """The ready queue, the timers, the poller and the worker threads of one event loop."""
 
@@ -62,7 +75,6 @@ class Scheduler:
         self._ready = ReadyQueue()
         self._timers = []
         self._timer_order = 0
-        self._last_timer = (None, None)  # (the transaction that set it, the one that runs it)
         self._cancelled_timers = 0
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
@@ -78,25 +90,27 @@ class Scheduler:
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
         self._collecting = False
-        self._last = threading.local()  # per thread: who scheduled last, and which transaction
+        self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
 
     def submit(self, handle):
         """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
-        before = self._last_scheduled()
-        transaction = core.Transaction(run_handle, (handle,), before)
-        self._push(transaction, site_of(handle), before)
-        # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
-        # have a transaction before its predecessor.
-        self._last.parent, self._last.child = core.current(), transaction
+        with self._lock:
+            order = self._order()
+            before = order.last
+            transaction = core.Transaction(run_handle, (handle,), before)
+            self._push(transaction, site_of(handle), before)
+            # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
+            # have a transaction before its predecessor.
+            order.last = transaction
 
-    def _last_scheduled(self):
-        """What this very transaction (or thread, outside transactions) scheduled last, or None."""
-        last = self._last
-        if getattr(last, "parent", None) is core.current():
-            return getattr(last, "child", None)
-        return None
+    def _order(self):
+        """Under the lock: that of this very transaction (or thread, outside transactions)."""
+        order = getattr(self._scheduling, "order", None)
+        if order is None or order.parent is not core.current():
+            order = self._scheduling.order = Order(core.current())
+        return order
 
     def _push(self, transaction, site, before):
         with self._lock:
@@ -144,11 +158,10 @@ class Scheduler:
     # -- Timers --------------------------------------------------------------------------------------------------------
 
     def arm(self, timer):
-        """At commit: start a timer.  However soon, it comes after what its transaction has scheduled before."""
-        previous = self._last_scheduled()
+        """At commit: start a timer.  However soon, it comes after the callbacks that its transaction has scheduled."""
         with self._lock:
             self._timer_order += 1
-            heapq.heappush(self._timers, (timer._when, self._timer_order, timer, previous, core.current()))
+            heapq.heappush(self._timers, (timer._when, self._timer_order, timer, self._order()))
             if self._poll_until is None or timer._when < self._poll_until:
                 self._wake_for(1)
 
@@ -167,16 +180,13 @@ class Scheduler:
         if timers:
             now = self.loop.time() + self.loop._clock_resolution
             while timers and timers[0][0] < now:
-                _, _, timer, before, origin = heapq.heappop(timers)
+                _, _, timer, order = heapq.heappop(timers)
                 if timer is None:
                     self._ready.put(core.Transaction(look_whether_drained, (self, self._draining[1])))
                 elif not timer._cancelled:
-                    # Those of one transaction in the order of their deadlines, after what it scheduled before.
-                    if before is None or before.done:
-                        before = self._last_timer[1] if self._last_timer[0] is origin else None
-                    transaction = core.Transaction(run_timer, (timer,), before)
-                    self._last_timer = origin, transaction
-                    self._ready.put(transaction, site_of(timer), before)
+                    # Those of one transaction in the order of their deadlines.
+                    before, order.last = order.last, core.Transaction(run_timer, (timer,), order.last)
+                    self._ready.put(order.last, site_of(timer), before)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
 
@@ -302,7 +312,7 @@ class Scheduler:
                 self._wake_for(1)
                 return
             self._timer_order += 1
-            heapq.heappush(self._timers, (time.monotonic() + STEP, self._timer_order, None, None, None))
+            heapq.heappush(self._timers, (time.monotonic() + STEP, self._timer_order, None, None))
             self._wake_for(1)
 
     # -- Run -----------------------------------------------------------------------------------------------------------
@@ -458,6 +468,7 @@ class Scheduler:
         """Forget everything; the loop is closed."""
         self._ready.clear()
         self._timers.clear()
+        self._scheduling = threading.local()
         self._watches.clear()
         self._epoll.close()
         os.close(self._wake_fd)
@@ -475,7 +486,7 @@ MASKED_SIGNALS = signal.valid_signals() - {
     signal.SIGSTOP,
 }
 
-for _name, _member in list(vars(Scheduler).items()) + list(vars(Watch).items()):
+for _name, _member in (*vars(Scheduler).items(), *vars(Watch).items(), *vars(Order).items()):
     if hasattr(_member, "__code__"):
         trusted(_member)
 
@@ -508,10 +519,14 @@ def look_whether_drained(scheduler, busy):
 
 def handle_event(scheduler, watch, events):
     """An event of a file descriptor: its reader, then its writer."""
-    core.defer(scheduler.rearm, watch)
-    reader = watch.reader
-    if reader is not None and events & READ_EVENTS and not reader._cancelled:
-        reader._run()
-    writer = watch.writer
-    if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
-        writer._run()
+    try:
+        reader = watch.reader
+        if reader is not None and events & READ_EVENTS and not reader._cancelled:
+            reader._run()
+        writer = watch.writer
+        if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
+            writer._run()
+    finally:
+        # In the end: what is deferred takes place at once where the transaction goes exclusive, and the kernel would
+        # report what has not been read yet a second time.
+        core.defer(scheduler.rearm, watch)

@@ -13,6 +13,7 @@ Sockets with a time-out or in blocking mode are not for an event loop: using one
 import _socket
 import asyncio
 import errno
+import functools
 import os
 import select
 import socket
@@ -74,7 +75,8 @@ def _would_block():
     return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def _transactional(sock):
+@trusted
+def transactional(sock):
     """Can this operation be replayed or put off?  If not, the transaction has become exclusive."""
     if not core.in_transaction() or core.is_exclusive():
         return False
@@ -91,9 +93,9 @@ def _put_back(fd, item):
 
 
 def _take(sock, receive, *args):
-    """Take from the inbox, else from the kernel; remember it for the next attempt."""
+    """Take from the inbox, else by ``receive(*args)``; remember it for the next attempt."""
     fd = _fileno(sock)
-    if _transactional(sock):
+    if transactional(sock):
         core.own(sock)
     inbox = _inboxes.get(fd) if _inboxes else None
     if inbox:
@@ -101,10 +103,10 @@ def _take(sock, receive, *args):
         if not inbox:
             _inboxes.pop(fd, None)
         return item
-    return core.receive(_put_back, fd, receive, sock, *args)
+    return core.receive(_put_back, fd, receive, *args)
 
 
-trusted(_put_back), trusted(_take), trusted(_transactional), trusted(has_input), trusted(_would_block)
+trusted(_put_back), trusted(_take), trusted(has_input), trusted(_would_block)
 
 
 @trusted
@@ -113,17 +115,29 @@ def recv(sock, bufsize, flags=0):
     if flags:
         core.exclusive("receiving with flags")
         return _recv(sock, bufsize, flags)
+    return receive(sock, bufsize, _recv, sock)
+
+
+@trusted
+def receive(sock, size, read, *readers):
+    """At most so many bytes from the socket: what an aborted attempt left, else what ``read(*readers, size)`` gives."""
     if not _reads_accepted and _fileno(sock) in accepted:
         raise _would_block()
-    data = _take(sock, _recv, bufsize)
-    if len(data) > bufsize:
-        rest = data[bufsize:]
+    data = _take(sock, read, *readers, size)
+    if len(data) > size:
+        rest = data[size:]
         _put_back(_fileno(sock), rest)
         if core.in_transaction():
             # The whole piece is put back on abort: this rest must not be there twice.
             core.on_abort(_drop_first, _fileno(sock))
-        data = data[:bufsize]
+        data = data[:size]
     return data
+
+
+@trusted
+def received(sock):
+    """How many bytes an aborted attempt has left to be received."""
+    return sum(map(len, _inboxes.get(_fileno(sock), ())))
 
 
 @trusted
@@ -177,7 +191,7 @@ _SENDING = {
 @trusted
 def setsockopt(sock, level, option, *value):
     """Twin of ``socket.setsockopt``."""
-    if (level, option) not in _SENDING or not _transactional(sock):
+    if (level, option) not in _SENDING or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)
     _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
@@ -198,17 +212,18 @@ def recvfrom(sock, bufsize, flags=0):
     if flags:
         core.exclusive("receiving with flags")
         return _recvfrom(sock, bufsize, flags)
-    return _take(sock, _recvfrom, bufsize)
+    return _take(sock, _recvfrom, sock, bufsize)
 
 
 @trusted
 def accept(self):
     """In the place of ``socket.socket.accept``: the accepted socket object itself is kept for the next attempt."""
-    item = _take(self, _accept)
+    item = _take(self, _accept, self)
     if isinstance(item[0], int):
         # An attempt's first: from here on the socket object is what is kept, for it closes the descriptor when it dies.
         fd, address = item
-        connection = socket.socket(self.family, self.type, self.proto, fileno=fd)
+        connection = socket.socket.__new__(socket.socket)
+        _make_socket(connection, self.family, self.type, self.proto, fd)
         if socket.getdefaulttimeout() is None and _gettimeout(self):
             connection.setblocking(True)
         accepted.add(fd)
@@ -227,6 +242,8 @@ def _replace_first(fd, item):
 class Outbox:
     """Bytes that committed transactions have sent and the kernel has not taken.
 
+    Each of `chunks` is a pair: what gives it to the kernel and returns how much it took (None: the socket), and the bytes.
+
     Invariants (under `lock`): the kernel gets `chunks` in order, and nothing past them; `size` counts what is in
     `chunks` plus what running transactions have put aside, so it may be a little too large, never too small.
     """
@@ -241,13 +258,13 @@ class Outbox:
         self.shutdown = None
         self.closing = False
 
-    def transmit(self, chunk):
+    def transmit(self, chunk, write):
         """At commit: send it, or queue what the kernel does not take now."""
         with self.lock:
             if self.error is not None:
                 self.size -= len(chunk)
                 return
-            self.chunks.append(chunk)
+            self.chunks.append((write, chunk))
             self._flush()
             waiting = bool(self.chunks)
         if waiting:
@@ -267,21 +284,21 @@ class Outbox:
     def _flush(self):
         chunks = self.chunks
         while chunks:
-            chunk = chunks[0]
+            write, chunk = chunks[0]
             try:
-                sent = _send(self.sock, chunk)
+                sent = _send(self.sock, chunk) if write is None else write(chunk)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as e:
                 self.error = e
-                self.size -= sum(map(len, chunks))
+                self.size -= sum(len(chunk) for _, chunk in chunks)
                 chunks.clear()
                 break
             self.size -= sent
             if sent == len(chunk):
                 chunks.popleft()
             else:
-                chunks[0] = chunk[sent:]
+                chunks[0] = write, chunk[sent:]
         if self.shutdown is not None:
             self._shut_down()
         if self.closing:
@@ -351,24 +368,47 @@ def _put_aside(sock, data):
 @trusted
 def send(sock, data, flags=0):
     """Twin of ``socket.send``: takes as many bytes as there is room for; raises BlockingIOError when there is none."""
-    if flags or not _transactional(sock):
-        core.exclusive("sending at once")
-        box = _outboxes.get(_fileno(sock))
-        if box is not None and box.chunks and not box.flush():
-            raise _would_block()
+    if flags or not transactional(sock):
+        send_at_once(sock)
         return _send(sock, data, flags)
+    return put_off(sock, data)
+
+
+@trusted
+def waits_to_be_sent(sock):
+    """Has somebody sent what the kernel has not got yet?"""
+    box = _outboxes.get(_fileno(sock)) if _outboxes else None
+    return box is not None and box.size > 0
+
+
+@trusted
+def send_at_once(sock):
+    """Become exclusive, and send all that waits to be sent.  Raises BlockingIOError if that cannot be done now."""
+    core.exclusive("sending at once")
+    box = _outboxes.get(_fileno(sock))
+    if box is not None and box.chunks and not box.flush():
+        raise _would_block()
+
+
+@trusted
+def put_off(sock, data, write=None):
+    """Let as much of the data as there is room for be sent at commit; return how much.
+
+    Args:
+        write: gives bytes to the kernel and returns how many it took, else raises as ``socket.send``, in whose place it is.
+    """
     core.open_all(data)
     if _fileno(sock) < 0:
         return _send(sock, data)  # raises what it has to
     box, chunk = _put_aside(sock, data)
-    core.defer(box.transmit, chunk)
+    core.defer(box.transmit, chunk, write)
     return len(chunk)
 
 
 @trusted
 def sendall(sock, data, flags=0):
     """Twin of ``socket.sendall``: only for what there is room for."""
-    if flags or not _transactional(sock):
+    if flags or not transactional(sock):
         core.exclusive("sending at once")
         return _methods.sendall(sock, data, flags)
     view = memoryview(data).cast("B")
@@ -379,7 +419,7 @@ def sendall(sock, data, flags=0):
 @trusted
 def sendmsg(sock, buffers, *rest):
     """Twin of ``socket.sendmsg``, for plain data."""
-    if rest or not _transactional(sock):
+    if rest or not transactional(sock):
         core.exclusive("sending a message with ancillary data")
         return _methods.sendmsg(sock, buffers, *rest)
     core.open_all(buffers)
@@ -417,7 +457,7 @@ def _close_now(sock):
 @trusted
 def shutdown(sock, how):
     """Twin of ``socket.shutdown``."""
-    if not _transactional(sock):
+    if not transactional(sock):
         core.exclusive("shutdown at once")
         return _shutdown(sock, how)
     sock.getpeername()  # raises if there is no connection
@@ -452,11 +492,46 @@ TWINS = {
 }
 
 
+_make_socket = socket.socket.__init__
+
+
+@trusted
+@functools.wraps(_make_socket)
+def make_socket(self, family=-1, type=-1, proto=-1, fileno=None):
+    # Another socket object has that descriptor, and the one of an aborted attempt would close it.
+    if fileno is not None and core.in_transaction():
+        core.irrevocable("a socket object for a descriptor")
+    _make_socket(self, family, type, proto, fileno)
+
+
+@trusted
+def detach(sock):
+    """Twin of ``socket.detach``."""
+    if core.in_transaction():
+        core.own(sock)
+        core.irrevocable("detaching a socket object")
+    return _methods.detach(sock)
+
+
+@trusted
+def new_socket(*args, **keywords):
+    """Twin of ``_socket.socket`` and of its ``__new__``, which makes an object without a descriptor."""
+    if args and isinstance(args[0], type):
+        return _methods.__new__(*args, **keywords)
+    if (len(args) > 3 or keywords.get("fileno") is not None) and core.in_transaction():
+        core.irrevocable("a socket object for a descriptor")
+    return _methods(*args, **keywords)
+
+
+TWINS |= {_methods.detach: detach, _methods: new_socket}
+
+
 def install():
-    """Let ``socket.socket.accept`` keep what it accepted for the next attempt."""
-    for function in (socket.socket.__init__, socket._intenum_converter, socket.getdefaulttimeout):
+    """Let ``socket.socket.accept`` keep what it accepted for the next attempt, and descriptors have one owner."""
+    for function in (_make_socket, socket._intenum_converter, socket.getdefaulttimeout):
         if hasattr(function, "__code__"):
             trusted(function)
     for attribute in ("family", "type"):
         trusted(vars(socket.socket)[attribute].fget)
     socket.socket.accept = accept
+    socket.socket.__init__ = make_socket

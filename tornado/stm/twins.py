@@ -28,6 +28,11 @@ from collections import OrderedDict, defaultdict
 from . import _engine, core, sockets
 from .core import trusted
 
+try:
+    from . import tls
+except ImportError:  # an interpreter without OpenSSL
+    tls = None
+
 # A program may replace builtins; what stands in for them must not call the replacements.
 __builtins__ = dict(vars(builtins))
 
@@ -53,12 +58,27 @@ _buffered_flush = _io.BufferedWriter.flush
 
 
 @trusted
+def _is_outside(file):
+    """Does what is written to this stream end in a file, where nobody sees it before the commit?"""
+    while isinstance(file, (_io.TextIOWrapper, _io.BufferedWriter)):
+        file = file.buffer if isinstance(file, _io.TextIOWrapper) else file.raw
+    return type(file) is _io.FileIO
+
+
+@trusted
+def _writes_at_once(file):
+    """Must this stream be written to now, since what comes of it can be seen?  (Alone: it cannot be put back.)"""
+    if _is_outside(file):
+        return False
+    core.exclusive("writing to a stream that can be read before the commit")
+    return True
+
+
+@trusted
 def text_write(file, text):
     """Twin of ``TextIOWrapper.write``."""
-    if file.closed:
+    if file.closed or _writes_at_once(file):
         return _text_write(file, text)  # which raises what it has to
-    if isinstance(file.buffer, _io.BytesIO):
-        core.exclusive("writing to a stream that can be read before the commit")
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
     core.defer(_text_write, file, text)
@@ -68,17 +88,17 @@ def text_write(file, text):
 @trusted
 def text_flush(file):
     """Twin of ``TextIOWrapper.flush``."""
+    if file.closed or _writes_at_once(file):
+        return _text_flush(file)
     core.defer(_text_flush, file)
 
 
 @trusted
 def buffered_write(file, data):
     """Twin of ``BufferedWriter.write``."""
-    if file.closed:
-        return _buffered_write(file, data)
-    if isinstance(file.raw, _io.BytesIO):
-        core.exclusive("writing to a stream that can be read before the commit")
     core.open_all(data)
+    if file.closed or _writes_at_once(file):
+        return _buffered_write(file, data)
     data = bytes(data)
     core.defer(_buffered_write, file, data)
     return len(data)
@@ -87,6 +107,8 @@ def buffered_write(file, data):
 @trusted
 def buffered_flush(file):
     """Twin of ``BufferedWriter.flush``."""
+    if file.closed or _writes_at_once(file):
+        return _buffered_flush(file)
     core.defer(_buffered_flush, file)
 
 
@@ -745,4 +767,5 @@ TWINS = {
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
         builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **sockets.TWINS,
+    **(tls.TWINS if tls is not None else {}),
 }

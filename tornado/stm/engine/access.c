@@ -727,10 +727,8 @@ open_whole_read(Tx *tx, PyObject *obj)
         return open_iter(tx, obj);
     case KIND_PROXY:
         return open_whole_read(tx, proxied(obj));
-    case KIND_BUFFER: {
-        PyObject *base = PyMemoryView_GET_BUFFER(obj)->obj;
-        return base == NULL || PyBytes_Check(base) ? 0 : open_whole_read(tx, base);
-    }
+    case KIND_BUFFER:
+        return open_view_read(tx, obj);
     case KIND_STRUCT:
     case KIND_COPIED:
     case KIND_STATED:
@@ -955,10 +953,8 @@ open_whole_write(Tx *tx, PyObject *obj)
     case KIND_ITERATOR:
     case KIND_GENERATOR:
         return open_iter(tx, obj);
-    case KIND_BUFFER: {
-        PyObject *base = PyMemoryView_GET_BUFFER(obj)->obj;
-        return base == NULL ? exclusive_for(tx, "change of", obj) : open_whole_write(tx, base);
-    }
+    case KIND_BUFFER:
+        return open_view_write(tx, obj);
     case KIND_INERT:
     case KIND_TUPLE:
     case KIND_INSTANCE:

@@ -130,6 +130,7 @@ makes_containers(PyObject *type)
     case KIND_DEQUE:
     case KIND_BYTEARRAY:
     case KIND_ARRAY:
+    case KIND_BUFFER:
     case KIND_ITERATOR:
         return true;
     default:
@@ -506,6 +507,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return open_attributes(tx, receiver);
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
+    case EFFECT_RELEASES:
+        return open_view_release(tx, receiver);
     case EFFECT_RESUMES:
         /* throw(exception): it gets a traceback. */
         for (Py_ssize_t i = 1; i < a.n; i++) {

@@ -15,6 +15,7 @@
  *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
  *   deep.c         the same for all that C code may read from an object on
+ *   views.c        memoryview
  *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
  *   callbacks.c    calls that C code makes
@@ -126,6 +127,7 @@ typedef enum {
     UNDO_CELL,          /* closure cell = old */
     UNDO_STRUCT,        /* memory of a C structure */
     UNDO_SWAP,          /* the same, with that of a copy that is an object */
+    UNDO_RELEASE,       /* obj, a memoryview of old, was not released */
     UNDO_GENERATOR,     /* suspended frame */
     UNDO_CONTEXT,       /* variables of a contextvars.Context */
     UNDO_CALL,          /* obj(*key) */
@@ -682,6 +684,12 @@ extern PyObject *stm_unordered;
 void structure_swap(PyObject *obj, void *copy);
 void structure_forget(Undo *u);
 
+/* views.c */
+int open_view_read(Tx *tx, PyObject *obj);
+int open_view_write(Tx *tx, PyObject *obj);
+int open_view_release(Tx *tx, PyObject *obj);
+int release_undo(Undo *u);
+
 /* namespaces.c */
 extern int stm_module_watcher, stm_instance_watcher;
 extern PyObject *stm_register_module;
@@ -768,6 +776,7 @@ typedef enum {
     EFFECT_SETS_ATTR,
     EFFECT_DELETES_ATTR,
     EFFECT_RAISES,
+    EFFECT_RELEASES,
     EFFECT_RESUMES,
     EFFECT_ADVANCES,
     EFFECT_COMPILES,

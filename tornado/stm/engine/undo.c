@@ -258,6 +258,8 @@ undo_one(Tx *tx, Undo *u)
     case UNDO_SWAP:
         structure_swap(u->obj, u->old);
         return 0;
+    case UNDO_RELEASE:
+        return release_undo(u);
     case UNDO_GENERATOR:
         generator_restore(u);
         return 0;
@@ -280,15 +282,25 @@ undo_one(Tx *tx, Undo *u)
     Py_UNREACHABLE();
 }
 
-/* Put everything back. The caller still owns all its cells. */
+/* Put everything back. The caller still owns all its cells.
+ *
+ * Views that were released come last: what they are around may have changed its size since
+ * then, and may have been logged before. */
 void
 undo_rollback(Tx *tx)
 {
-    for (Py_ssize_t i = tx->n_undo; --i >= 0;) {
-        interruptible(tx);
-        if (undo_one(tx, &tx->undo[i]) < 0)
-            PyErr_FormatUnraisable("tornado.stm: an aborted attempt could not undo its "
-                                   "write %d to %R", (int)tx->undo[i].kind, tx->undo[i].obj);
+    bool released = false;
+    for (int last = 0; last <= (int)released; last++) {
+        for (Py_ssize_t i = tx->n_undo; --i >= 0;) {
+            Undo *u = &tx->undo[i];
+            released |= u->kind == UNDO_RELEASE;
+            if ((u->kind == UNDO_RELEASE) != last)
+                continue;
+            interruptible(tx);
+            if (undo_one(tx, u) < 0)
+                PyErr_FormatUnraisable("tornado.stm: an aborted attempt could not undo its "
+                                       "write %d to %R", (int)u->kind, u->obj);
+        }
     }
 }
 

@@ -1,0 +1,28 @@
+"""Tornado's own tests come out on our loop as on upstream's: a few modules always, all of them with ``-m long``."""
+
+import pytest
+
+from tests.compat import Comparison, compare, suite
+from tests.outcomes import Run
+
+QUICK = ["tornado.test.locks_test"]
+
+MODULES = suite("tornado").MODULES
+
+
+@pytest.mark.parametrize("inject", [0.0, 0.005])
+@pytest.mark.parametrize("module", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in MODULES if name not in QUICK)])
+@pytest.mark.timeout(1900)
+def test_a_module_comes_out_as_on_upstreams_loop(module, inject):
+    comparison = compare(module, inject, seed=1)
+    assert comparison.good, (
+        comparison.unlisted, comparison.strayed, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
+
+
+def test_a_test_that_runs_another_loop_fails():
+    plain = Run({"a.B.c": ["success"]}, facts={"a.B.c": {"selector_loops": 1}})
+    ours = Run({"a.B.c": ["success"]}, facts={"a.B.c": {"commits": 0}})
+    assert Comparison("a", plain, ours, {}).strayed == ["a.B.c"]
+    assert not Comparison("a", plain, ours, {}).good
+    ours.facts["a.B.c"]["commits"] = 1
+    assert Comparison("a", plain, ours, {}).good

@@ -1,0 +1,258 @@
+"""TLS in transactions, with aborts injected: of sockets (Tornado's) and in memory (asyncio's)."""
+
+import asyncio
+import os
+import ssl
+
+import pytest
+import tornado.test
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
+from tornado.tcpclient import TCPClient
+from tornado.tcpserver import TCPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
+
+import tornado.stm
+from tornado.stm import core, transaction
+
+CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))
+LARGE = bytes(range(256)) * 4096  # 1 MiB: more than an outbox or a kernel's buffer holds
+
+
+def server_context():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE, KEY)
+    return context
+
+
+def client_context():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@pytest.fixture(params=[0, 0.01, 0.05], ids="aborts {}".format)
+def run(request):
+    """Runs a coroutine on two threads, with aborts injected so often."""
+    core.activate()
+    core.inject_aborts(request.param, 1)
+    yield lambda main: tornado.stm.run(asyncio.wait_for(main, 60), threads=2)
+    core.inject_aborts(0, 0)
+
+
+class Echo(TCPServer):
+    """Sends back what it gets, line by line, and counts the lines."""
+
+    lines = 0
+
+    async def handle_stream(self, stream, address):
+        try:
+            while True:
+                line = await stream.read_until(b"\n")
+                self.lines += 1
+                await stream.write(line)
+        except StreamClosedError:
+            pass
+
+
+async def listening(server):
+    sock, port = bind_unused_port()
+    server.add_sockets([sock])
+    return port
+
+
+def test_lines_over_many_connections(run):
+    async def member(port, name):
+        stream = await TCPClient().connect("127.0.0.1", port, ssl_options=client_context())
+        for n in range(20):
+            line = b"%d-%d%s\n" % (name, n, b"x" * 100 * n)
+            await stream.write(line)
+            assert await stream.read_until(b"\n") == line
+        assert stream.socket.version().startswith("TLS")
+        stream.close()
+
+    async def main():
+        server = Echo(ssl_options=server_context())
+        port = await listening(server)
+        await asyncio.gather(*(member(port, name) for name in range(6)))
+        assert server.lines == 6 * 20
+
+    run(main())
+
+
+class Upload(RequestHandler):
+    total = 0
+
+    def post(self):
+        Upload.total += len(self.request.body)
+        self.write(self.request.body[::-1])
+
+
+def test_large_requests_and_answers(run):
+    async def main():
+        Upload.total = 0
+        server = HTTPServer(Application([("/", Upload)]), ssl_options=server_context())
+        port = await listening(server)
+        client = AsyncHTTPClient(force_instance=True)
+        answers = await asyncio.gather(*(
+            client.fetch(
+                f"https://127.0.0.1:{port}/", method="POST", body=LARGE, headers={"Content-Type": "x/y"}, validate_cert=False
+            )
+            for _ in range(3)
+        ))
+        assert [answer.body for answer in answers] == [LARGE[::-1]] * 3
+        assert Upload.total == 3 * len(LARGE)
+
+    run(main())
+
+
+def test_what_was_written_before_a_close_arrives(run):
+    class Farewell(TCPServer):
+        async def handle_stream(self, stream, address):
+            await stream.read_until(b"\n")
+            await stream.write(LARGE)
+            stream.close()
+
+    async def main():
+        port = await listening(Farewell(ssl_options=server_context()))
+        stream = await TCPClient().connect("127.0.0.1", port, ssl_options=client_context())
+        await stream.write(b"go\n")
+        await asyncio.sleep(0)
+        assert await stream.read_bytes(len(LARGE)) == LARGE
+        with pytest.raises(StreamClosedError):
+            await stream.read_bytes(1)
+
+    run(main())
+
+
+def test_plain_text_first_then_tls(run):
+    class Upgrading(TCPServer):
+        async def handle_stream(self, stream, address):
+            assert await stream.read_until(b"\n") == b"STARTTLS\n"
+            await stream.write(b"OK\n")
+            stream = await stream.start_tls(True, server_context())
+            await stream.write((await stream.read_until(b"\n")).upper())
+
+    async def member(port):
+        stream = await TCPClient().connect("127.0.0.1", port)
+        await stream.write(b"STARTTLS\n")
+        assert await stream.read_until(b"\n") == b"OK\n"
+        stream = await stream.start_tls(False, client_context())
+        await stream.write(b"secret\n")
+        assert await stream.read_until(b"\n") == b"SECRET\n"
+        stream.close()
+
+    async def main():
+        port = await listening(Upgrading())
+        await asyncio.gather(*(member(port) for _ in range(5)))
+
+    run(main())
+
+
+def test_a_client_that_does_not_trust_the_server_is_told(run):
+    async def main():
+        port = await listening(Echo(ssl_options=server_context()))
+        for _ in range(3):
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await TCPClient().connect("127.0.0.1", port, ssl_options=ssl.create_default_context())
+        stream = await TCPClient().connect("127.0.0.1", port, ssl_options=client_context())
+        await stream.write(b"still there\n")
+        assert await stream.read_until(b"\n") == b"still there\n"
+
+    run(main())
+
+
+def test_a_client_that_speaks_no_tls_harms_nobody(run):
+    async def main():
+        port = await listening(Echo(ssl_options=server_context()))
+        rude = await TCPClient().connect("127.0.0.1", port)
+        await rude.write(b"GET / HTTP/1.0\r\n\r\n")
+        with pytest.raises(StreamClosedError):
+            while True:
+                await rude.read_bytes(100, partial=True)
+        stream = await TCPClient().connect("127.0.0.1", port, ssl_options=client_context())
+        await stream.write(b"still there\n")
+        assert await stream.read_until(b"\n") == b"still there\n"
+
+    run(main())
+
+
+def test_server_names_are_asked_for_in_python(run):
+    """The handshake calls back; it must not be aborted half-way."""
+    names = []
+
+    def choose(connection, name, context):
+        names.append(name)
+
+    async def main():
+        context = server_context()
+        context.sni_callback = choose
+        port = await listening(Echo(ssl_options=context))
+        for n in range(5):
+            stream = await connect_as(port, f"host{n}.example")
+            await stream.write(b"hello\n")
+            assert await stream.read_until(b"\n") == b"hello\n"
+        assert names == [f"host{n}.example" for n in range(5)]
+
+    async def connect_as(port, name):
+        stream = await TCPClient().connect("127.0.0.1", port)
+        return await stream.start_tls(False, client_context(), server_hostname=name)
+
+    run(main())
+
+
+def test_streams_of_asyncio(run):
+    async def echo(reader, writer):
+        while line := await reader.readline():
+            writer.write(line)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def member(port, name):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context())
+        for n in range(20):
+            line = b"%d-%d%s\n" % (name, n, b"x" * 100 * n)
+            writer.write(line)
+            await writer.drain()
+            assert await reader.readline() == line
+        writer.close()
+        await writer.wait_closed()
+
+    async def main():
+        server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=server_context())
+        port = server.sockets[0].getsockname()[1]
+        await asyncio.gather(*(member(port, name) for name in range(5)))
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_nothing_of_tls_runs_alone_for_each_connection():
+    """Once all code that it needs has been called."""
+    async def main():
+        server = Echo(ssl_options=server_context())
+        port = await listening(server)
+        context = client_context()
+
+        async def talk():
+            stream = await TCPClient().connect("127.0.0.1", port)
+            stream = await stream.start_tls(False, context)
+            for _ in range(10):
+                await stream.write(b"line\n")
+                await stream.read_until(b"\n")
+            stream.close()
+
+        for _ in range(3):
+            await talk()
+        before = transaction.stats()["exclusive_reasons"]
+        for _ in range(10):
+            await talk()
+        after = transaction.stats()["exclusive_reasons"]
+        return [why for why, count in after.items() if count - before.get(why, 0) >= 10]
+
+    assert [why for why in tornado.stm.run(main(), threads=2) if "ssl" in why.lower()] == []

@@ -1,0 +1,170 @@
+"""TLS in transactions: the C objects behind ``ssl.SSLSocket`` and ``ssl.SSLObject``.
+
+Those of sockets (Tornado's) do as sockets do (``sockets.py``): what an aborted attempt has decrypted is received again, what
+is written is encrypted at commit.  A handshake needs no undoing: one that has got further is further, whoever asks
+next; only its failure is kept for the next attempt.
+
+Those in memory (asyncio's) pass records on that must be made and read once: using one is irrevocable.  Other transactions run
+beside it, but for those that want to be irrevocable themselves.
+"""
+
+import _ssl
+import gc
+import ssl
+from functools import partial
+
+from . import core, sockets
+from .core import trusted
+
+_methods = _ssl._SSLSocket
+_read = _methods.read
+_write = _methods.write
+_pending = _methods.pending
+_do_handshake = _methods.do_handshake
+
+#: id of an _SSLSocket -> (it, the error with which its handshake failed in an aborted attempt)
+_failures = {}
+
+
+@trusted
+def _socket_of(connection):
+    """The socket that this connection belongs to.  None if it is in memory: then the transaction has become irrevocable."""
+    sock = connection.owner
+    if isinstance(sock, ssl.SSLSocket):
+        return sock
+    if core.in_transaction():
+        core.own(connection)
+        core.irrevocable("TLS in memory")
+    return None
+
+
+@trusted
+def read(connection, size=1024, buffer=None):
+    """Twin of ``_SSLSocket.read``."""
+    sock = _socket_of(connection)
+    if buffer is None:
+        return _read(connection, size) if sock is None else sockets.receive(sock, size, _read, connection)
+    core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
+    if sock is None:
+        return _read(connection, size, buffer)
+    view = memoryview(buffer).cast("B")
+    data = sockets.receive(sock, size if 0 < size < len(view) else len(view), _read, connection)
+    view[: len(data)] = data
+    return len(data)
+
+
+@trusted
+def write(connection, data):
+    """Twin of ``_SSLSocket.write``.  Raises SSLWantWriteError when too much waits to be sent."""
+    sock = _socket_of(connection)
+    core.open_all(data)
+    if sock is None:
+        return _write(connection, data)
+    try:
+        if sockets.transactional(sock):
+            return sockets.put_off(sock, data, partial(_encrypt, sock, connection))
+        sockets.send_at_once(sock)
+    except BlockingIOError as e:
+        raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
+    return _write(connection, data)
+
+
+@trusted
+def _encrypt(sock, connection, chunk):
+    # The socket is here to live as long: the connection refers to it weakly.
+    try:
+        return _write(connection, chunk)
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        raise BlockingIOError from None
+
+
+@trusted
+def do_handshake(connection):
+    """Twin of ``_SSLSocket.do_handshake``."""
+    sock = _socket_of(connection)
+    if sock is None or not sockets.transactional(sock):
+        return _do_handshake(connection)
+    if sockets.waits_to_be_sent(sock):
+        raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "what was sent before the handshake is not sent yet")
+    core.own(connection)
+    if _calls_back(connection.context):
+        # An abort of the Python code that it calls would make the handshake fail.
+        core.irrevocable("a TLS handshake that calls back")
+    kept = _failures.pop(id(connection), None)
+    try:
+        if kept is not None:
+            raise kept[1]
+        return _do_handshake(connection)
+    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        raise
+    except OSError as e:
+        core.on_abort(_failures.__setitem__, id(connection), (connection, e))
+        raise
+
+
+@trusted
+def _calls_back(context):
+    """Has the context callbacks (for server names, messages, shared keys)?  Not all of them have an attribute."""
+    return any(callable(part) and not isinstance(part, type) for part in gc.get_referents(context))
+
+
+@trusted
+def pending(connection):
+    """Twin of ``_SSLSocket.pending``."""
+    sock = _socket_of(connection)
+    if sock is None:
+        return _pending(connection)
+    core.own(sock)
+    return _pending(connection) + sockets.received(sock)
+
+
+def _irrevocable(function):
+    """A twin that does the same to the object that it owns, irrevocably."""
+
+    @trusted
+    def twin(subject, *args):
+        if core.in_transaction():
+            core.own(subject)
+            core.open_all(args)
+            core.irrevocable("TLS in memory" if isinstance(subject, _ssl.MemoryBIO) else "TLS without a way back")
+        return function(subject, *args)
+
+    return twin
+
+
+@trusted
+def shutdown(connection):
+    """Twin of ``_SSLSocket.shutdown``, after what was written."""
+    sock = _socket_of(connection)
+    if sock is not None:
+        try:
+            sockets.send_at_once(sock)
+        except BlockingIOError as e:
+            raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
+    return _methods.shutdown(connection)
+
+
+def _owning(function):
+    """A twin that does the same to the object that it owns: what it tells is changed by nobody else."""
+
+    @trusted
+    def twin(connection, *args):
+        if core.in_transaction():
+            core.own(connection)
+        return function(connection, *args)
+
+    return twin
+
+
+TWINS = {
+    _read: read,
+    _write: write,
+    _do_handshake: do_handshake,
+    _pending: pending,
+    _methods.shutdown: shutdown,
+    **{method: _irrevocable(method) for method in (
+        _methods.verify_client_post_handshake, _ssl.MemoryBIO.read, _ssl.MemoryBIO.write, _ssl.MemoryBIO.write_eof)},
+    **{method: _owning(method) for method in (
+        _methods.getpeercert, _methods.get_verified_chain, _methods.get_unverified_chain, _methods.selected_alpn_protocol,
+        _methods.cipher, _methods.shared_ciphers, _methods.compression, _methods.version, _methods.get_channel_binding)},
+}
