@@ -10,6 +10,7 @@ import threading
 
 import tornado.httpserver
 import tornado.ioloop
+import tornado.iostream
 import tornado.netutil
 import tornado.web
 import tornado.websocket
@@ -27,8 +28,10 @@ class State:
     def __init__(self):
         self.served = 0
         self.flushed = 0
+        self.closed = 0
         self.shared = 0
         self.swallowed = 0
+        self.computed = 0
         self.table = dict.fromkeys(range(200), 0)
         self.ticks = 0
         self.new = []
@@ -45,10 +48,13 @@ class Stream(Handler):
 
     async def get(self):
         piece = b"p" * self.number("size")
-        for _ in range(self.number("pieces")):
-            self.write(piece)
-            await self.flush()
-            self.state.flushed += len(piece)
+        try:
+            for _ in range(self.number("pieces")):
+                self.write(piece)
+                await self.flush()
+                self.state.flushed += len(piece)
+        except tornado.iostream.StreamClosedError:
+            self.state.closed += 1
 
 
 class Flushed(Handler):
@@ -156,7 +162,7 @@ class Contend(Handler):
 class Values(Handler):
     def get(self):
         state = self.state
-        self.write({"shared": state.shared, "swallowed": state.swallowed, "table": sorted(set(state.table.values()))})
+        self.write({"shared": state.shared, "swallowed": state.swallowed, "computed": state.computed, "table": sorted(set(state.table.values()))})
 
 
 class Echo(tornado.websocket.WebSocketHandler):
@@ -169,7 +175,7 @@ class Compute(Handler):
         total = 0
         for i in range(self.number("n")):
             total = (total * 31 + i) % 1000003
-        self.state.table[total % 200] += 1
+        self.state.computed += 1
         self.write(str(total))
 
 
