@@ -20,7 +20,7 @@ from tests import outcomes
 HERE = Path(__file__).resolve().parent
 
 #: the suites, each a module here that has MODULES, ENVIRONMENT, prepare() and install(threads)
-SUITES = ["tornado"]
+SUITES = ["tornado", "asyncio"]
 
 THREADS = 2
 TIMEOUT = 900  # seconds for a module in one process

@@ -22,6 +22,55 @@ from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
 
 
+class ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
+    """What `call_soon_threadsafe` returns.  A thread that runs no transactions may cancel it as well.
+
+    `_running` is held from the callback's first attempt to its commit, and by such threads while they look at the handle;
+    `_begun` belongs to whoever holds it.  So those threads wait while the callback runs, and not for any other one.
+    """
+
+    __slots__ = ("_running", "_begun")
+
+    def __init__(self, callback, args, loop, context=None):
+        events.Handle.__init__(self, callback, args, loop, context)
+        if self._source_traceback:
+            del self._source_traceback[-1]
+        self._running = threading.Lock()
+        self._begun = False
+
+    def cancel(self):
+        """Do not call back; has no effect once that has begun."""
+        self._exclude_callback(events.Handle.cancel)
+
+    def cancelled(self):
+        """Has it been cancelled?"""
+        return self._exclude_callback(events.Handle.cancelled)
+
+    @trusted
+    def _exclude_callback(self, method):
+        if core.in_transaction():
+            return method(self)
+        with self._running:
+            # It may have been cancelled by another transaction, but not by this thread any more.
+            return method(self) if not self._begun or method is events.Handle.cancelled else None
+
+    def _run(self):
+        if self._begin():
+            events.Handle._run(self)
+
+    @trusted
+    def _begin(self):
+        if not self._begun:
+            self._running.acquire()
+            self._begun = True
+        core.defer(self._end)
+        return not self._cancelled
+
+    @trusted
+    def _end(self):
+        self._running.release()
+
+
 class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     """An event loop that runs its callbacks on several threads, as if one after the other.
 
@@ -35,13 +84,18 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         use_python_futures()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
+        self._here = threading.local()
         super().__init__(selector)
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
     def _call_soon(self, callback, args, context):
-        handle = events.Handle(callback, args, self, context)
+        return self._submit(events.Handle(callback, args, self, context))
+
+    def _submit(self, handle):
         core.defer(self._scheduler.submit, handle)
+        if handle._source_traceback:
+            del handle._source_traceback[-1]
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -49,7 +103,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
-        return self._call_soon(callback, args, context)
+        return self._submit(ThreadSafeHandle(callback, args, self, context))
 
     def call_at(self, when, callback, *args, context=None):
         """Like `call_later`, with an absolute time of the loop's clock in seconds."""
@@ -59,6 +113,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_at")
         timer = events.TimerHandle(when, callback, args, self, context)
+        if timer._source_traceback:
+            del timer._source_traceback[-1]
         timer._scheduled = True
         core.defer(self._scheduler.arm, timer)
         return timer
@@ -75,6 +131,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def create_task(self, coro, **kwargs):
         """Schedule a coroutine as a task, each of whose steps is a transaction."""
+        self._check_closed()
         return super().create_task(_instrumented(coro), **kwargs)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
@@ -82,7 +139,13 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # what an attempt had written: so it is looked at again after an abort.
 
     def _watch(self, fd):
-        fd = fd if isinstance(fd, int) else int(fd.fileno())
+        if not isinstance(fd, int):
+            try:
+                fd = int(fd.fileno())
+            except (AttributeError, TypeError, ValueError):
+                raise ValueError(f"Invalid file object: {fd!r}") from None
+        if fd < 0:
+            raise ValueError(f"Invalid file descriptor: {fd}")
         watch = self._watches.get(fd)
         if watch is None:
             watch = self._watches[fd] = Watch(fd)
@@ -195,6 +258,19 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def _submit_to_executor(self, executor, func, args, future):
         self._scheduler.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
 
+    # -- Debug mode ----------------------------------------------------------------------------------------------------
+    # Each thread has a callback of its own.
+
+    @property
+    @trusted
+    def _current_handle(self):
+        return getattr(self._here, "handle", None)
+
+    @_current_handle.setter
+    @trusted
+    def _current_handle(self, handle):
+        self._here.handle = handle
+
     # -- Run and stop --------------------------------------------------------------------------------------------------
 
     def run_forever(self):
@@ -256,9 +332,9 @@ def _instrumented(coro):
         rest += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
         named.update(values[names[rest]])
-    core.instrument(function)
+    core.ensure_instrumented(function)
     again = function(*arguments, **named)
-    coro.close()
+    core.defer(coro.close)
     return again
 
 
@@ -318,20 +394,20 @@ class TaskRegistry:
         return sum(1 for _ in self)
 
 
-_python_futures = False
-
-
+@core.once
 def use_python_futures():
     """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
 
     Modules that have imported the names before get them too.  The current task stays with asyncio's C code, which keeps
     it per thread.
     """
-    global _python_futures
-    if _python_futures or not core.COMPILED:
+    if not core.COMPILED:
         return
-    _python_futures = True
-    replaced = {id(futures.Future): futures._PyFuture, id(tasks.Task): tasks._PyTask, id(asyncio.all_tasks): tasks._py_all_tasks}
+    replaced = {
+        id(futures.Future): futures._PyFuture, id(tasks.Task): tasks._PyTask, id(asyncio.all_tasks): tasks._py_all_tasks,
+    }
+    if hasattr(tasks, "eager_task_factory"):
+        replaced[id(tasks.eager_task_factory)] = tasks.create_eager_task_factory(tasks._PyTask)
     for module in list(sys.modules.values()):
         namespace = getattr(module, "__dict__", None)
         if namespace is None or module is sys.modules["_asyncio"]:
