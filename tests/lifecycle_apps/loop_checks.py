@@ -242,13 +242,12 @@ async def coroutines_begun_in_a_callback():
 
 async def threads_cancel_callbacks():
     loop = asyncio.get_running_loop()
-    seen, started, go_on = [], threading.Event(), threading.Event()
+    seen, early, started = [], [], threading.Event()
 
     def work():
-        cancelled = loop.call_soon_threadsafe(seen.append, "cancelled")
-        cancelled.cancel()
-        go_on.set()
-        assert cancelled.cancelled()
+        # It may have run by then.
+        early.append(loop.call_soon_threadsafe(seen.append, "early"))
+        early[0].cancel()
         running = loop.call_soon_threadsafe(run)
         started.wait()
         running.cancel()  # waits, and has no effect
@@ -259,14 +258,15 @@ async def threads_cancel_callbacks():
         sum(range(100_000))
         seen.append("run")
 
-    loop.call_soon(go_on.wait)
     thread = threading.Thread(target=work)
     thread.start()
     while thread.is_alive():
         await asyncio.sleep(0.001)
-    assert sorted(seen) == ["run", "waited"], seen
+    ran = ["early"] * ("early" in seen)
+    assert sorted(seen) == ran + ["run", "waited"], seen
     if hasattr(asyncio.events, "_ThreadSafeHandle"):  # since Python 3.14
-        assert seen == ["run", "waited"], seen
+        assert seen == ran + ["run", "waited"], seen
+        assert early[0].cancelled() != bool(ran)
 
 
 # Tasks
@@ -766,6 +766,47 @@ async def signals():
         await received.wait()
     assert loop.remove_signal_handler(signal.SIGUSR1)
     assert not loop.remove_signal_handler(signal.SIGUSR1)
+
+
+async def signal_handlers_of_any_callback():
+    loop = asyncio.get_running_loop()
+    handlers = [lambda number, frame, i=i: None for i in range(20)]
+    replaced = []
+
+    async def handle(handler):
+        await asyncio.sleep(0)
+        sum(range(20000))
+        replaced.append(signal.signal(signal.SIGUSR2, handler))
+        assert signal.getsignal(signal.SIGUSR2) is handler
+
+    await asyncio.gather(*map(handle, handlers))
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    assert replaced[0] is signal.SIG_DFL and set(replaced[1:]) < set(handlers) and len(set(replaced)) == 20
+    assert loop.is_running()
+
+
+async def all_callbacks_are_on_one_thread():
+    here = threading.current_thread(), threading.get_ident()
+    seen, done = [], asyncio.Event()
+
+    def look():
+        seen.append((threading.current_thread(), threading.get_ident()))
+        sum(range(20000))
+        if len(seen) == 100:
+            done.set()
+
+    loop = asyncio.get_running_loop()
+    for _ in range(100):
+        loop.call_soon(look)
+    await done.wait()
+    assert set(seen) == {here} and here[0] is threading.main_thread()
+    thread = threading.Thread(target=print)
+    assert not thread.daemon
+
+
+def signals_of_many_loops():
+    for _ in range(15):
+        tornado.stm.run(signals(), threads=2)
 
 
 async def subprocesses():

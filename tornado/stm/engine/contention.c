@@ -593,8 +593,11 @@ await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
         await(tx, reason | PARK_IDLE, holds_or_asked, &idle);
         if (holds(tx, arg))
             return;
+        /* Not as part of what waits here: a finalizer that begins counts as live already. */
+        tx_pause(tx);
         if (serve_main() < 0)
             PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
+        tx_resume(tx);
     }
 }
 
