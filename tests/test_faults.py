@@ -207,18 +207,18 @@ def test_sigterm_ends_a_program_that_loops_with_a_gil():
 
 
 @pytest.mark.parametrize("aborts", ["0", "0.01"])
-@pytest.mark.parametrize("how", ["baseexception", "bare"])
-def test_handlers_that_swallow_every_exception(how, aborts):
+def test_handlers_that_swallow_every_exception(aborts):
     """What an abort raises is not for them."""
     with Program("faulty.py", environment={"ABORT_RATE": aborts, "ABORT_SEED": "1"}) as server:
         def ask(number):
             with Client(server) as client:
-                for _ in range(20):
-                    client.get(f"/swallow?how={how}&rounds=20")
+                for _ in range(10):
+                    client.get("/swallow?how=baseexception&rounds=20")
+                    client.get("/swallow?how=bare&rounds=20")
                 return client.answered
 
-        assert in_parallel(8, ask) == [20] * 8
-        assert '"shared": 3200, "swallowed": 3200,' in get(server, "/values")
+        assert in_parallel(4, ask) == [20] * 4
+        assert '"shared": 1600, "swallowed": 1600,' in get(server, "/values")
 
 
 def test_recursion_errors(server):
@@ -271,7 +271,7 @@ def test_out_of_descriptors():
 
 @pytest.mark.parametrize("how", ["at-once", "piecemeal"])
 def test_memory_errors(how):
-    with Program("faulty.py", limits={resource.RLIMIT_AS: (1 << 30, 1 << 30)}) as server:
+    with Program("faulty.py", limits={resource.RLIMIT_AS: (1 << 29, 1 << 29)}) as server:
         def ask(number):
             with Client(server) as client:
                 for _ in range(2):
