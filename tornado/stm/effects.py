@@ -61,6 +61,7 @@ import functools
 import importlib
 import io
 import random
+import sys
 import types
 import zlib
 from collections import OrderedDict, deque
@@ -90,6 +91,7 @@ TYPES = """
     types.MappingProxyType PROXY
     types.GenericAlias INERT
     types.UnionType INERT
+    typing.Generic INERT
     typing.TypeVar INERT
     typing.ParamSpec INERT
     typing.TypeVarTuple INERT
@@ -261,6 +263,12 @@ HIDDEN_TYPES = [
     (functools.cmp_to_key(len), "INERT"),
     (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
     (decimal.localcontext(), "INERT"),
+    (sys.version_info, "TUPLE"),
+    (sys.flags, "TUPLE"),
+    (sys.float_info, "TUPLE"),
+    (sys.int_info, "TUPLE"),
+    (sys.hash_info, "TUPLE"),
+    (sys.thread_info, "TUPLE"),
     (io.BytesIO().getbuffer().obj, "PROXY"),
     (zlib.compressobj(), "COPIED"),
     (zlib.decompressobj(), "COPIED"),

@@ -6,6 +6,7 @@ instrumented like a user's code; what is replaced here is where work is queued a
 undone like any other, and what leaves the process's memory is deferred to the commit.
 """
 
+import _thread
 import asyncio
 import itertools
 import socket
@@ -15,7 +16,7 @@ import types
 import weakref
 from asyncio import events, futures, tasks
 
-from . import core, finalizers
+from . import core, finalizers, overrides
 from .core import trusted
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
@@ -81,6 +82,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def __init__(self, threads, selector=None):
         core.activate()
         use_python_futures()
+        overrides.apply()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
         self._here = threading.local()
@@ -226,17 +228,18 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     @trusted
     def add_signal_handler(self, sig, callback, *args):
         """Call back when the signal arrives.  Raises ValueError or RuntimeError for a signal that cannot be handled."""
-        self._on_main(super().add_signal_handler, sig, callback, *args)
+        self.on_main(super().add_signal_handler, sig, callback, *args)
 
     @trusted
     def remove_signal_handler(self, sig):
         """Forget the handler; True if there was one."""
-        return self._on_main(super().remove_signal_handler, sig)
+        return self.on_main(super().remove_signal_handler, sig)
 
     @trusted
-    def _on_main(self, function, *args):
+    def on_main(self, function, *args):
+        """Call this on the main thread, which is between two transactions; return or raise what it does."""
         core.exclusive("a change of signal handlers")
-        if not core.in_transaction() or threading.current_thread() is threading.main_thread():
+        if not core.in_transaction() or _thread.get_ident() == threading.main_thread().ident:
             return function(*args)
         return self._scheduler.on_main(function, args)
 

@@ -188,10 +188,17 @@ def run(main, threads, debug):
         main.close()
 
 
+#: Libraries whose C parts, of which the engine knows nothing, have a twin in Python, which an environment variable asks for.
+WITH_PYTHON_PARTS = ("AIOHTTP", "FROZENLIST", "MULTIDICT", "PROPCACHE", "YARL")
+
+
 def install(threads):
     """See `tornado.stm.install`."""
     usable_threads(threads)
     open_log()
+    if core.PARALLEL:
+        for library in WITH_PYTHON_PARTS:
+            os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
 
     def loop_factory():
         return new_loop(threads)

@@ -93,6 +93,7 @@ class Scheduler:
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
         self._collecting = False
+        self._asked = False  # has the main thread something to do?
         self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
@@ -151,8 +152,10 @@ class Scheduler:
 
         core.ask_main(request)
         with self._lock:
+            self._asked = True
             self._wake_for(self.threads)
         answered.acquire()
+        self._asked = False
         result, exception = outcome.pop()
         if exception is not None:
             raise exception
@@ -395,7 +398,7 @@ class Scheduler:
                         return
                     else:
                         self._polling += 1
-                        timeout = self._timeout()
+                        timeout = 0.0 if main and self._asked else self._timeout()
                 else:
                     self._round = len(ready)
             if entry is None:

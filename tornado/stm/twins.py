@@ -608,9 +608,6 @@ def _setlocale(category, locale):
 _locale_setlocale = _locale.setlocale
 
 
-# ---- Code made at run time -----------------------------------------------------------------------------------------
-
-
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
 # is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
