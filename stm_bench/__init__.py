@@ -20,6 +20,8 @@ One module holds each concern:
     bank.py         transfers in transactions, with a lock, and with atomix-stm
     memory.py       what a process takes
 
+    from_pypystm/   programs written for PyPy-STM
+
     progress.py     what a user sees while it runs
     errors.py       what goes wrong with one line
 """
