@@ -1,11 +1,12 @@
 """`transaction.queue`: between threads, between transactions, and between both; what is lost, what is undone, who conflicts."""
 
 import itertools
+import random
 import threading
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import core, testing, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import Empty, TransactionError, TransactionQueue, atomic, queue
 
@@ -409,6 +410,38 @@ if core.PARALLEL:
             q.put(i)
         assert run(take_three) == [0, 1, 2]
         assert left_in(q) == [3, 4, "of the attempt"]
+
+    def operate(heap, *operations):
+        """Returns what the operations saw."""
+        q, table = heap
+        seen = []
+        for operation in operations:
+            if operation == "put":
+                q.put("item")
+            elif operation == "get":
+                seen.append(get(q))
+            elif operation < 3:
+                seen.append(table[operation])
+            else:
+                table[operation - 3] += 1
+        return seen
+
+    @pytest.mark.parametrize("n", [0, 2])
+    def test_whether_there_is_an_item_is_what_a_serial_run_says(n):
+        """The items are all the same, so that it does not matter which one somebody gets."""
+        choose = random.Random(n)
+
+        def make():
+            q = queue()
+            for _ in range(n):
+                q.put("item")
+            return q, {0: 0, 1: 0, 2: 0}
+
+        for seed in range(40):
+            calls = [(operate, *choose.choices(["put", "get", "get", 0, 1, 2, 3, 4, 5], k=5)) for _ in range(12)]
+            testing.check_serializable(
+                make, calls, seed=seed, observe=lambda heap: (len(heap[0]._items), heap[1])
+            )
 
     def test_nothing_of_it_runs_alone():
         q = queue()
