@@ -245,6 +245,26 @@ def test_what_a_failed_transaction_added_is_dropped():
     assert done == []
 
 
+def test_what_others_add_after_a_failure_is_dropped():
+    """Else a chain of transactions would go on for ever."""
+    queue = TransactionQueue()
+
+    def endless():
+        queue.add(endless)
+
+    def last(n):
+        if n == 0:
+            raise Failure
+        queue.add(last, n - 1)
+
+    for _ in range(5):
+        queue.add(endless)
+    queue.add(last, 20)
+    with pytest.raises(Failure):
+        queue.run()
+    queue.run()
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
 def test_any_exception_comes_out(kind):
     def stop():

@@ -37,12 +37,16 @@ except ImportError:
 PARALLEL = COMPILED and not gil_is_enabled()
 
 if COMPILED:
-    from .instrument import trusted, with_barriers
+    from .instrument import is_instrumented, trusted, with_barriers
 else:
 
     def trusted(function):
         """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
         return function
+
+    def is_instrumented(code):
+        """There are no barriers."""
+        return False
 
     def with_barriers(suspended):
         """There are no barriers; return the coroutine or generator."""

@@ -272,6 +272,11 @@ def has_barriers(code):
     return bool(code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED))
 
 
+def is_instrumented(code):
+    """Has this code barriers?"""
+    return code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED) == _engine.CO_INSTRUMENTED
+
+
 def instrument(function):
     """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function.
 

@@ -78,7 +78,7 @@ class Queue:
         self._raised = None
         self._workers += 1
 
-    def _work(self, start):
+    def _work(self, start, waiting):
         """Run transactions until none is left."""
         while self._ready:
             try:

@@ -17,6 +17,7 @@ from . import core
 from .containers import hashtable, stmdict, stmiddict, stmidset, stmset
 from .core import TransactionError, stats, trusted
 from .counting import count
+from .interrupts import guarded_signals
 from .queues import Empty, queue
 from .threadlocal import local, threadlocalproperty
 
@@ -91,7 +92,7 @@ class TransactionQueue(core.Queue):
     @trusted
     def _hire(self):
         """Start one more thread; called by any of those that work."""
-        helper = threading.Thread(target=self._work, args=(self._hire,), daemon=True, name="transactions")
+        helper = threading.Thread(target=self._work, args=(self._hire, None), daemon=True, name="transactions")
         helper.start()
         self._helpers.append(helper)
 
@@ -112,10 +113,11 @@ class TransactionQueue(core.Queue):
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
         self._begin(min(nb_segments or limit, limit))
-        self._work(self._hire)
-        # A helper may have hired others, until the last transaction was over.
-        while self._helpers:
-            self._helpers.pop().join()
+        with guarded_signals() as waiting:
+            self._work(self._hire, waiting)
+            # A helper may have hired others, until the last transaction was over.
+            while self._helpers:
+                self._helpers.pop().join()
         failure = self._failure()
         if failure is not None:
             raise failure
@@ -197,7 +199,7 @@ def hint_commit_soon():
 class _SignalsEnabled:
     """``with signals_enabled:`` signals reach this thread: in CPython the main one whatever it does, others never.
 
-    So there is nothing to do.  The main thread is among those that run transactions where it calls ``run()``.
+    So there is nothing to do.  The main thread is among those that run transactions where it calls ``run()``: see `interrupts`.
     """
 
     def __enter__(self):
