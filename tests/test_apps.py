@@ -271,6 +271,10 @@ def test_subprocesses(gateway):
     assert json.loads(body) == {"output": "a word\n" * 20000, "cat": 0, "said": "from the shell\n", "shell": 3}
 
 
+def test_a_subprocess_can_be_terminated(gateway):
+    assert gateway.get("/terminate") == {"status": [-signal.SIGTERM, -signal.SIGINT]}
+
+
 def test_a_storm_of_timers(gateway):
     assert gateway.get("/timers/2000") == {"came": list(range(2000))}
 
@@ -354,3 +358,19 @@ def test_forked_before_the_loop_starts(how):
         assert sorted(seen) == [0, 1] and app.process.pid not in seen.values()
         for process in seen.values():
             os.kill(process, signal.SIGTERM)
+
+
+def test_autoreload(how, tmp_path):
+    loop = "_UnixSelectorEventLoop" if how == "upstream" else "TransactionalEventLoop"
+    text = tmp_path / "text"
+    text.write_text("first")
+    with App("reloaded.py", text, how="upstream" if how == "upstream" else "ours") as app:
+        assert app.get("/") == {"text": "first", "loop": loop}
+        text.write_text("second")
+        # What it does not know yet when it first looks does not count as changed.
+        for changed in range(1, 20):
+            os.utime(text, (changed, changed))
+            if app.wait_for_ports(2, timeout=2):
+                break
+        app.port = app.wait_for_ports(2)[1]
+        assert app.get("/") == {"text": "second", "loop": loop}

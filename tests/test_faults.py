@@ -71,7 +71,7 @@ def test_a_thousand_idle_connections():
 
 def test_slow_readers_of_large_responses_keep_little_memory(server):
     """What waits for a reader is one piece, the outbox and what the kernels hold; not the response."""
-    readers, size, pieces = 10, 65536, 2000  # 125 MB each
+    readers, size, pieces = 10, 65536, 500  # 31 MB each
     get(server, "/stream?size=65536&pieces=10")
     connections = []
     before = server.resident
@@ -115,7 +115,7 @@ def spin(server, on, arguments=""):
         used = processor_time(server, on)
         connection.sendall(f"GET /spin?on={on}{arguments} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
         connection.settimeout(0.01)
-        while processor_time(server, on) - used < 50:
+        while processor_time(server, on) - used < 25:
             try:
                 assert b"elsewhere" in connection.recv(4096)
             except TimeoutError:
@@ -127,12 +127,12 @@ def spin(server, on, arguments=""):
 
 
 def processor_time(server, on):
-    """Ticks, a hundred a second, that its main thread has used, or all others."""
+    """Ticks, a hundred a second, that its main thread has used, or all others, or all."""
     main = str(server.process.pid)
     folder = f"/proc/{main}/task"
     total = 0
     for thread in os.listdir(folder):
-        if (thread == main) == (on == "main"):
+        if on == "all" or (thread == main) == (on == "main"):
             with open(f"{folder}/{thread}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
@@ -178,8 +178,20 @@ def test_whoever_wants_what_an_endless_loop_holds_gets_it(impatient):
 def test_sigterm_ends_a_program_all_of_whose_threads_loop(server):
     endless = [spin(server, "main"), spin(server, "other")]
     assert server.end() == KILLED
-    assert "a callback does not return" in server.errors
+    assert "Timeout" in server.errors
     assert [connection.recv(4096) for connection in endless] == [b"", b""]
+
+
+@pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")
+def test_sigterm_ends_a_program_that_cannot_be_interrupted(server):
+    """In C code, for which CPython itself may wait whenever it stops all threads for a moment."""
+    matching = server.connect()
+    used = processor_time(server, "all")
+    matching.sendall(b"GET /match?length=60 HTTP/1.1\r\nHost: test\r\n\r\n")
+    while processor_time(server, "all") - used < 25:
+        pass
+    assert server.end() == KILLED
+    assert matching.recv(4096) == b""
 
 
 @pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")
@@ -188,39 +200,39 @@ def test_sigterm_ends_a_program_that_loops_with_a_gil():
         endless = server.connect()
         used = processor_time(server, "main")
         endless.sendall(b"GET /spin HTTP/1.1\r\nHost: test\r\n\r\n")
-        while processor_time(server, "main") - used < 50:
+        while processor_time(server, "main") - used < 25:
             pass
         assert server.end() == KILLED
         assert endless.recv(4096) == b""
 
 
 @pytest.mark.parametrize("aborts", ["0", "0.01"])
-@pytest.mark.parametrize("how", ["baseexception", "bare"])
-def test_handlers_that_swallow_every_exception(how, aborts):
+def test_handlers_that_swallow_every_exception(aborts):
     """What an abort raises is not for them."""
     with Program("faulty.py", environment={"ABORT_RATE": aborts, "ABORT_SEED": "1"}) as server:
         def ask(number):
             with Client(server) as client:
-                for _ in range(20):
-                    client.get(f"/swallow?how={how}&rounds=20")
+                for _ in range(10):
+                    client.get("/swallow?how=baseexception&rounds=20")
+                    client.get("/swallow?how=bare&rounds=20")
                 return client.answered
 
-        assert in_parallel(8, ask) == [20] * 8
-        assert '"shared": 3200, "swallowed": 3200,' in get(server, "/values")
+        assert in_parallel(4, ask) == [20] * 4
+        assert '"shared": 1600, "swallowed": 1600,' in get(server, "/values")
 
 
 def test_recursion_errors(server):
     def ask(number):
         with Client(server) as client:
-            for _ in range(5):
+            for _ in range(3):
                 client.get("/recurse", 500)
                 client.get("/count")
             return client.answered
 
-    assert in_parallel(4, ask) == [10] * 4
-    assert get(server, "/count") == "21"
-    assert '"shared": 20,' in get(server, "/values")
-    assert server.errors.count("RecursionError: maximum recursion depth exceeded") >= 20
+    assert in_parallel(4, ask) == [6] * 4
+    assert get(server, "/count") == "13"
+    assert '"shared": 12,' in get(server, "/values")
+    assert server.errors.count("RecursionError: maximum recursion depth exceeded") >= 12
 
 
 def test_transactions_that_keep_conflicting(server):
@@ -259,15 +271,15 @@ def test_out_of_descriptors():
 
 @pytest.mark.parametrize("how", ["at-once", "piecemeal"])
 def test_memory_errors(how):
-    with Program("faulty.py", limits={resource.RLIMIT_AS: (1 << 30, 1 << 30)}) as server:
+    with Program("faulty.py", limits={resource.RLIMIT_AS: (1 << 29, 1 << 29)}) as server:
         def ask(number):
             with Client(server) as client:
-                for _ in range(5):
+                for _ in range(2):
                     client.get(f"/allocate?how={how}", 500)
                     client.get("/count")
                 return client.answered
 
-        assert in_parallel(4, ask) == [10] * 4
-        assert get(server, "/count") == "21"
-        assert '"shared": 20,' in get(server, "/values")
+        assert in_parallel(4, ask) == [4] * 4
+        assert get(server, "/count") == "9"
+        assert '"shared": 8,' in get(server, "/values")
         assert server.end() == 0

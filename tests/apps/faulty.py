@@ -6,6 +6,7 @@ Environment: ABORT_RATE and ABORT_SEED inject aborts; ALLOWANCE is how long othe
 import asyncio
 import logging
 import os
+import re
 import threading
 
 import tornado.httpserver
@@ -73,6 +74,13 @@ class Spin(Handler):
             while True:
                 pass
         self.write("elsewhere")
+
+
+class Match(Handler):
+    """Computes in C, for years if the text is long."""
+
+    def get(self):
+        self.write(str(re.match("(a+)+$", "a" * self.number("length") + "b")))
 
 
 class New(Handler):
@@ -204,7 +212,7 @@ class Upload(Handler):
 async def main():
     state = State()
     handlers = [
-        Count, Stream, Flushed, Spin, New, Swallow, Recurse, Allocate, Contend, Values, Compute, Later, Upload,
+        Count, Stream, Flushed, Spin, Match, New, Swallow, Recurse, Allocate, Contend, Values, Compute, Later, Upload,
     ]
     application = tornado.web.Application(
         [(f"/{each.__name__.lower()}", each, {"state": state}) for each in handlers] + [("/echo", Echo)]

@@ -65,9 +65,10 @@ def once(prepare):
 def activate():
     """Make the engine ready: fill its tables and let it see Python code that starts.  Called before transactions run."""
     if COMPILED:
-        from . import effects, finalizers, instrument, sockets, twins
+        from . import effects, finalizers, instrument, sockets, threads, twins
 
         finalizers.install()
         sockets.install()
+        threads.install()
         effects.register(twins.TWINS, twins.INSTANCE_TWINS)
         instrument.activate()

@@ -829,6 +829,7 @@ CALLS = """
     posix.WTERMSIG PURE
     posix.get_blocking PURE
     posix.get_inheritable PURE
+    _thread.get_ident PURE
     _thread.get_native_id PURE
     sys._getframe PURE
     sys.exc_info PURE

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import signal
 import socket
-import sys
 import threading
+import time
 
 from . import core
 from .core import trusted
@@ -14,11 +15,13 @@ from .core import trusted
 #: seconds that a program has, after SIGTERM, to finish what it has begun
 GRACE = 0.6
 
-#: seconds after which a callback that still does not return is taken to run for ever
+#: seconds that a callback may take longer than that, before it is taken to run for ever
 PATIENCE = 2.0
 
-#: exit status of a program that had to be killed: what a shell says of one that SIGTERM has killed
-KILLED = 128 + signal.SIGTERM
+#: exit status of a program that had to be killed
+KILLED = 1
+
+STDERR = 2
 
 #: seconds between two looks whether nothing is left to do
 STEP = 0.02
@@ -29,6 +32,8 @@ class EndsGracefully:
 
     #: has SIGTERM come?
     terminated = False
+    #: and have all tasks been cancelled?
+    _cancelled = False
     _awaited = False
 
     @trusted
@@ -76,6 +81,7 @@ class EndsGracefully:
     def _cancel_all(self):
         for task in asyncio.all_tasks(self):
             task.cancel()
+        self._cancelled = True
         if not self._awaited:
             self.stop()
 
@@ -84,8 +90,9 @@ class Guard:
     """While a loop runs on the main thread: SIGTERM ends the program, also one whose callbacks do not return.
 
     A thread of its own takes the signal while the main thread has it blocked, in a transaction, and tells the loop to drain.
-    After `GRACE`, what runs and runs is rolled back for others.  If nothing at all goes on `PATIENCE` later, the program is
-    killed, as SIGTERM would have done without this handler.
+    After `GRACE`, what runs and runs is rolled back for others.  If `PATIENCE` later callbacks still keep tasks from being
+    cancelled, the program is killed, as SIGTERM would have done without this handler.  How long it cleans up after that is
+    its own affair.
     """
 
     def __init__(self, loop):
@@ -133,15 +140,13 @@ class Guard:
     def _see_to_it(self):
         if not self._ended.wait(STEP) and not self._loop.terminated:
             self._loop.call_soon_threadsafe(self._loop._drain_once)
-        if self._ended.wait(GRACE):
-            return
-        core.set_allowance(STEP)
-        while not self._ended.wait(PATIENCE):
-            lives = threading.Event()
-            self._loop.call_soon_threadsafe(lives.set)
-            if not lives.wait(PATIENCE) and not self._ended.is_set():
-                print("tornado.stm: SIGTERM: a callback does not return: killed", file=sys.stderr, flush=True)
-                os._exit(KILLED)
+        end = time.monotonic() + GRACE
+        # Its thread needs no interpreter, which C code that does not return may have brought to a halt.
+        faulthandler.dump_traceback_later(GRACE + PATIENCE, exit=True, file=STDERR)
+        while not self._loop._cancelled and not self._ended.wait(STEP):
+            if time.monotonic() > end:
+                core.set_allowance(STEP)
+        faulthandler.cancel_dump_traceback_later()
 
 
 @trusted

@@ -17,7 +17,7 @@ import types
 import weakref
 from asyncio import events, futures, tasks
 
-from . import core, finalizers
+from . import core, finalizers, overrides
 from .core import trusted
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
@@ -83,6 +83,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def __init__(self, threads, selector=None):
         core.activate()
         use_python_futures()
+        overrides.apply()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
         self._here = threading.local()

@@ -11,6 +11,7 @@ They begin with the mask that this program has outside of transactions.
 
 import _posixsubprocess
 import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import asyncio
 import functools
 import os
 import posix
@@ -76,7 +77,12 @@ def _noting(set_handler):
     @functools.wraps(set_handler)
     def noting(signum, handler):
         core.exclusive("a change of signal handlers")
-        previous = set_handler(signum, handler)
+        loop = asyncio._get_running_loop()
+        if hasattr(loop, "on_main"):
+            # All of a loop is on the main thread, if the loop is: also what another thread runs of it.
+            previous = loop.on_main(set_handler, signum, handler)
+        else:
+            previous = set_handler(signum, handler)
         _note(signum)
         return previous
 

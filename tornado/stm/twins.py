@@ -11,10 +11,8 @@ import _compat_pickle
 import _heapq
 import _io
 import _locale
-import _signal
 import _string
 import _thread
-import asyncio
 import builtins
 import copyreg
 import decimal
@@ -622,34 +620,6 @@ def _setlocale(category, locale):
 _locale_setlocale = _locale.setlocale
 
 
-# ---- Threads -------------------------------------------------------------------------------------------------------
-# Whichever thread runs them, the transactions of a loop are on the loop's thread, as they are elsewhere.
-
-
-@trusted
-def get_ident():
-    """Twin of ``threading.get_ident``, and so of ``threading.current_thread``."""
-    thread = getattr(asyncio._get_running_loop(), "_thread_id", None)
-    return _get_ident() if thread is None else thread
-
-
-_get_ident = _thread.get_ident
-
-
-def _on_main(function):
-    """Twin of a function that only the main thread may call."""
-
-    @trusted
-    def twin(*args):
-        core.exclusive("a change of signal handlers")
-        loop = asyncio._get_running_loop()
-        if hasattr(loop, "on_main"):
-            return loop.on_main(function, *args)
-        return function(*args)
-
-    return twin
-
-
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
 # is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
@@ -791,9 +761,6 @@ TWINS = {
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _locale.setlocale: setlocale,
-    _thread.get_ident: get_ident,
-    _signal.signal: _on_main(_signal.signal),
-    _signal.set_wakeup_fd: _on_main(_signal.set_wakeup_fd),
     BaseException.add_note: add_note,
     _enter_decimal_context: enter_decimal_context,
     pickle.dumps: dumps,

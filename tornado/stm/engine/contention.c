@@ -50,6 +50,7 @@
  */
 #include "stm.h"
 
+#include "internal/pycore_ceval.h"
 #include "internal/pycore_pystate.h"
 
 #include <linux/futex.h>
@@ -254,10 +255,31 @@ doom(Tx *tx, Tx *o, uint64_t serial, int right)
     return true;
 }
 
+/* Does the thread of a doomed transaction look at its eval breaker, as loops do, or is
+ * it in C code, and the world could not be stopped until it comes out of that? The first to ask
+ * sets a bit that makes it merge reference counts, which is done soon and does no harm. */
+static bool
+is_reachable(Tx *o, uint64_t serial)
+{
+    bool reachable = false;
+    PyMutex_Lock(&async_lock);
+    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED)) {
+        if (o->called == serial)
+            reachable = !_Py_eval_breaker_bit_is_set(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
+        else
+            _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
+        o->called = serial;
+    }
+    PyMutex_Unlock(&async_lock);
+    return reachable;
+}
+
 /* Reach a doomed transaction that runs a loop without barriers. */
 static void
 doom_asynchronously(Tx *o, uint64_t serial)
 {
+    if (!is_reachable(o, serial))
+        return;
     /* Only while it is in instrumented code. Trusted code may hold a lock or an
      * effect that nobody knows of yet; when the other enters it now, the exception
      * comes before its first instruction. */
@@ -292,9 +314,9 @@ contention_clear_async(Tx *tx)
 /* ---- Overdue transactions ----------------------------------------------------- */
 
 static uint64_t
-allowance_of(Tx *o)
+limited(uint64_t allowance)
 {
-    uint64_t allowance = atomic_load(&o->allowance), limit = atomic_load(&allowance_limit);
+    uint64_t limit = atomic_load(&allowance_limit);
     return allowance < limit ? allowance : limit;
 }
 
@@ -309,7 +331,7 @@ limit_allowance(double seconds)
 static void
 hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
 {
-    if (waited < allowance_of(o) || atomic_load(&o->parked) != 0)
+    if (waited < limited(atomic_load(&o->allowance)) || atomic_load(&o->parked) != 0)
         return;
     uint64_t status = atomic_load(&o->status);
     if (status == (serial << STATE_BITS | TX_DOOMED)) {
@@ -322,13 +344,14 @@ hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
 }
 
 static void
-hurry_all(Tx *tx, uint64_t waited)
+hurry_older(Tx *tx, uint64_t age, uint64_t waited)
 {
     int limit = atomic_load(&stm_thread_limit);
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL && o != tx)
-            hurry(tx, o, serial_of(o), waited);
+        uint64_t serial = o != NULL ? serial_of(o) : 0;
+        if (o != NULL && o != tx && atomic_load(&o->age) < age)
+            hurry(tx, o, serial, waited);
     }
 }
 
@@ -578,20 +601,23 @@ await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
     }
 }
 
+typedef struct { uint64_t since, allowance; } Retreat;
+
 static bool
-has_stood_back(Tx *tx, void *until)
+has_stood_back(Tx *tx, void *arg)
 {
     (void)tx;
-    return now_ns() >= *(uint64_t *)until;
+    const Retreat *r = arg;
+    return now_ns() - r->since >= STAND_BACK * limited(r->allowance);
 }
 
 /* Between two attempts: it was overdue. */
 void
 stand_back(Tx *tx)
 {
-    uint64_t until = now_ns() + STAND_BACK * allowance_of(tx);
-    atomic_store(&tx->allowance, 2 * atomic_load(&tx->allowance));
-    await_idle(tx, 0, has_stood_back, &until);
+    Retreat r = {now_ns(), atomic_load(&tx->allowance)};
+    atomic_store(&tx->allowance, 2 * r.allowance);
+    await_idle(tx, 0, has_stood_back, &r);
 }
 
 /* ---- The gate --------------------------------------------------------------------- */
@@ -660,25 +686,36 @@ others_over(Tx *tx, void *arg)
     return true;
 }
 
-/* Is there no older one that is active, and not overdue? */
 static bool
-older_over(Tx *tx, uint64_t since)
+older_over(Tx *tx)
 {
     int limit = atomic_load(&stm_thread_limit);
     uint64_t age = atomic_load(&tx->age);
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL && o != tx && !is_over(o) && atomic_load(&o->age) < age
-            && now_ns() - since < allowance_of(o))
+        if (o != NULL && o != tx && !is_over(o) && atomic_load(&o->age) < age)
             return false;
     }
     return true;
 }
 
 static bool
-older_over_or_abort(Tx *tx, void *since)
+older_over_or_abort(Tx *tx, void *arg)
 {
-    return older_over(tx, *(uint64_t *)since) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+    (void)arg;
+    return older_over(tx) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+/* Wait, since then, until others are over, and hurry those of a lower age. */
+static void
+await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
+{
+    for (int i = 0; i < SPINS && !over(tx, NULL); i++)
+        __builtin_ia32_pause();
+    while (!over(tx, NULL)) {
+        park(tx, PARK_OTHERS, LONG_NAP_NS, over, NULL);
+        hurry_older(tx, age, now_ns() - since);
+    }
 }
 
 /* ---- The token ------------------------------------------------------------------ */
@@ -807,12 +844,7 @@ exclude_others(Tx *tx, uint64_t since)
     atomic_thread_fence(memory_order_seq_cst);
     wake_all(false);
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
-    for (int i = 0; i < SPINS && !others_over(tx, NULL); i++)
-        __builtin_ia32_pause();
-    while (!others_over(tx, NULL)) {
-        park(tx, PARK_OTHERS, LONG_NAP_NS, others_over, NULL);
-        hurry_all(tx, now_ns() - since);
-    }
+    await_others(tx, others_over, UINT64_MAX, since);
     log_if(tx, LOG_WAIT_DONE);
     count_one(&tx->exclusives);
 }
@@ -876,7 +908,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
                 return -1;
             log_if(tx, LOG_WAIT_SYNC_PAUSE);
             if (grade == GRADE_EXCLUSIVE)
-                await(tx, PARK_OTHERS, older_over_or_abort, &since);
+                await_others(tx, older_over_or_abort, atomic_load(&tx->age), since);
             int got = take_token(tx, grade);
             log_if(tx, LOG_WAIT_DONE);
             if (got < 0)

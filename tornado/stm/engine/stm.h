@@ -249,6 +249,7 @@ typedef struct Tx {
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool async_sent;                /* an asynchronous exception is on its way */
+    uint64_t called;                /* the number of the attempt whose eval breaker somebody has set */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     int want_grade;                 /* the next attempt begins in this grade */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
