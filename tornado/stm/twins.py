@@ -25,7 +25,7 @@ import sys
 import threading
 from collections import OrderedDict, defaultdict
 
-from . import _engine, core, sockets
+from . import _engine, core, files, sockets
 from .core import trusted
 
 try:
@@ -81,6 +81,7 @@ def text_write(file, text):
         return _text_write(file, text)  # which raises what it has to
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    files.note_writing()
     core.defer(_text_write, file, text)
     return len(text)
 
@@ -90,6 +91,7 @@ def text_flush(file):
     """Twin of ``TextIOWrapper.flush``."""
     if file.closed or _writes_at_once(file):
         return _text_flush(file)
+    files.note_writing()
     core.defer(_text_flush, file)
 
 
@@ -100,6 +102,7 @@ def buffered_write(file, data):
     if file.closed or _writes_at_once(file):
         return _buffered_write(file, data)
     data = bytes(data)
+    files.note_writing()
     core.defer(_buffered_write, file, data)
     return len(data)
 
@@ -109,6 +112,7 @@ def buffered_flush(file):
     """Twin of ``BufferedWriter.flush``."""
     if file.closed or _writes_at_once(file):
         return _buffered_flush(file)
+    files.note_writing()
     core.defer(_buffered_flush, file)
 
 
@@ -763,6 +767,7 @@ TWINS = {
     **{function: _engine.c_twin(function) for function in (
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
         builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+    **files.TWINS,
     **sockets.TWINS,
     **(tls.TWINS if tls is not None else {}),
 }
