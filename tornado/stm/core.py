@@ -19,8 +19,8 @@ try:
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
         ensure_instrumented, exclusive, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
         is_exclusive, is_fresh, is_unwinding, log_close, log_open, never_was, on_abort, open_all, open_items, own, receive,
-        record_history, recorded_history, rehearse, serve_main, settle, share, stats, suspended_call, switch_barriers,
-        unstarted_function,
+        record_history, recorded_history, rehearse, serve_main, set_allowance, settle, share, stats, suspended_call,
+        switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -29,7 +29,7 @@ except ImportError:
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
         fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
         log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
-        rehearse, serve_main, settle, share, stats, switch_barriers,
+        rehearse, serve_main, set_allowance, settle, share, stats, switch_barriers,
     )
 
     COMPILED = False

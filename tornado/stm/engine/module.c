@@ -538,6 +538,17 @@ atomic_exit(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+set_allowance(PyObject *self, PyObject *seconds)
+{
+    (void)self;
+    double value = PyFloat_AsDouble(seconds);
+    if (value == -1.0 && PyErr_Occurred())
+        return NULL;
+    limit_allowance(value);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 settle(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -732,6 +743,8 @@ static PyMethodDef methods[] = {
     {"atomic_enter", atomic_enter, METH_NOARGS,
      DOC("exclude all transactions; False if this thread is in one already")},
     {"atomic_exit", atomic_exit, METH_NOARGS, DOC("let transactions run again")},
+    {"set_allowance", set_allowance, METH_O,
+     DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
     {"settle", settle, METH_NOARGS,
      DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,
