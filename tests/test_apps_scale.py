@@ -92,7 +92,7 @@ def test_web_sockets_go_on(tmp_path, there):
 LARGE = b"".join(b"%08d" % i for i in range(60_000))
 
 
-def test_threads_and_files_go_on(tmp_path, there):
+def test_threads_clients_and_files_go_on(tmp_path, there):
     (tmp_path / "large").write_bytes(LARGE)
 
     async def clients(app):
@@ -100,6 +100,8 @@ def test_threads_and_files_go_on(tmp_path, there):
 
             async def ask_all():
                 async with session.get(app.url("/thread/47")) as response:
+                    assert await response.json() == {"parts": [4, 7]}
+                async with session.get(app.url("/relay/47")) as response:
                     assert await response.json() == {"parts": [4, 7]}
                 async with session.get(app.url("/files/large")) as response:
                     assert await response.read() == LARGE

@@ -876,7 +876,6 @@ CALLS = """
     _socket.socket.settimeout PURE
     _socket.socket.setblocking PURE
     _socket.socket.getblocking PURE
-    _socket.socket.getsockname PURE
     _socket.socket.getpeername PURE
     _socket.inet_pton PURE
     _socket.inet_ntop PURE
