@@ -16,6 +16,7 @@ import threading
 import types
 import weakref
 from asyncio import events, futures, tasks
+from concurrent.futures import ThreadPoolExecutor
 
 from . import core, finalizers, overrides
 from .core import trusted
@@ -253,26 +254,27 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(func, "run_in_executor")
+        if executor is None:
+            executor = self._get_default_executor()
         future = self.create_future()
-        core.defer(self._submit_to_executor, executor, func, args, future)
+        if type(executor) is ThreadPoolExecutor:
+            work = Work(self, func, args, future)
+            future.add_done_callback(work.cancel)
+            core.defer(work.start, executor)
+        else:
+            core.defer(self._submit_to_executor, executor, func, args, future)
         return future
+
+    def _get_default_executor(self):
+        executor = self._default_executor
+        self._check_default_executor()
+        if executor is None:
+            executor = self._default_executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        return executor
 
     @trusted
     def _submit_to_executor(self, executor, func, args, future):
         self._scheduler.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
-
-    # -- Debug mode ----------------------------------------------------------------------------------------------------
-    # Each thread has a callback of its own.
-
-    @property
-    @trusted
-    def _current_handle(self):
-        return getattr(self._here, "handle", None)
-
-    @_current_handle.setter
-    @trusted
-    def _current_handle(self, handle):
-        self._here.handle = handle
 
     # -- Run and stop --------------------------------------------------------------------------------------------------
 
@@ -300,8 +302,50 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._scheduler.close()
 
 
+class Work:
+    """A function on its way to a pool of threads, and its result on the way back to the future of a transaction.
+
+    The pool's threads are no transactions, so no transaction touches what they do: it hands over, or cancels, when it commits.
+    """
+
+    def __init__(self, loop, func, args, future):
+        self.loop, self.func, self.args, self.future = loop, func, args, future
+        self.submitted = None
+
+    @trusted
+    def start(self, executor):
+        """At commit: hand it over."""
+        try:
+            self.submitted = executor.submit(self.func, *self.args)
+        except BaseException as e:
+            self.loop._scheduler.submit(events.Handle(_fail, (self.future, e), self.loop, None))
+            return
+        self.submitted.add_done_callback(self.done)
+
+    @trusted
+    def done(self, submitted):
+        """Mostly on a thread of the pool: what has come of it is for the transaction's future."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(futures._copy_future_state, submitted, self.future)
+
+    def cancel(self, future):
+        """The future is done: was it cancelled?"""
+        if future.cancelled():
+            core.defer(self._cancel)
+
+    @trusted
+    def _cancel(self):
+        if self.submitted is not None:
+            self.submitted.cancel()
+
+
+def _fail(future, exception):
+    if not future.cancelled():
+        future.set_exception(exception)
+
+
 def _hand_over(loop, executor, func, args, future):
-    """A transaction of its own, exclusive: thread pools are full of locks of other threads."""
+    """A transaction of its own, exclusive: nobody knows what this executor does."""
     core.exclusive("handing a function to an executor")
     if future.cancelled():
         return

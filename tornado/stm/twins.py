@@ -26,7 +26,7 @@ import threading
 import types
 from collections import OrderedDict, defaultdict
 
-from . import _engine, core, sockets
+from . import _engine, core, files, sockets
 from .core import trusted
 
 try:
@@ -87,6 +87,7 @@ def text_write(file, text):
         return _text_write(file, text)  # which raises what it has to
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    files.note_writing()
     core.defer(_text_write, file, text)
     return len(text)
 
@@ -96,6 +97,7 @@ def text_flush(file):
     """Twin of ``TextIOWrapper.flush``."""
     if file.closed or _writes_at_once(file):
         return _text_flush(file)
+    files.note_writing()
     core.defer(_text_flush, file)
 
 
@@ -112,6 +114,7 @@ def buffered_write(file, data):
     if file.closed or _writes_at_once(file):
         return _buffered_write(file, data)
     data = bytes(data)
+    files.note_writing()
     core.defer(_buffered_write, file, data)
     return len(data)
 
@@ -121,6 +124,7 @@ def buffered_flush(file):
     """Twin of ``BufferedWriter.flush``."""
     if file.closed or _writes_at_once(file):
         return _buffered_flush(file)
+    files.note_writing()
     core.defer(_buffered_flush, file)
 
 
@@ -776,6 +780,7 @@ TWINS = {
     **{function: _engine.c_twin(function) for function in (
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
         builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+    **files.TWINS,
     **sockets.TWINS,
     **(tls.TWINS if tls is not None else {}),
 }
