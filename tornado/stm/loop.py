@@ -13,9 +13,10 @@ import itertools
 import socket
 import sys
 import threading
+import traceback
 import types
 import weakref
-from asyncio import events, futures, tasks
+from asyncio import constants, events, format_helpers, futures, tasks
 from concurrent.futures import ThreadPoolExecutor
 
 from . import core, finalizers, overrides
@@ -24,7 +25,7 @@ from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
 
 
-class ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
+class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
     """What `call_soon_threadsafe` returns.  A thread that runs no transactions may cancel it as well.
 
     `_running` is held from the callback's first attempt to its commit, and by such threads while they look at the handle;
@@ -93,12 +94,10 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
     def _call_soon(self, callback, args, context):
-        return self._submit(events.Handle(callback, args, self, context))
-
-    def _submit(self, handle):
-        core.defer(self._scheduler.submit, handle)
+        handle = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
+        core.defer(self._scheduler.submit, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -106,7 +105,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
-        return self._submit(ThreadSafeHandle(callback, args, self, context))
+        handle = _ThreadSafeHandle(callback, args, self, context)
+        core.defer(self._scheduler.submit, handle)
+        return handle
 
     def call_at(self, when, callback, *args, context=None):
         """Like `call_later`, with an absolute time of the loop's clock in seconds."""
@@ -116,8 +117,6 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_at")
         timer = events.TimerHandle(when, callback, args, self, context)
-        if timer._source_traceback:
-            del timer._source_traceback[-1]
         timer._scheduled = True
         core.defer(self._scheduler.arm, timer)
         return timer
@@ -441,6 +440,21 @@ class TaskRegistry:
         return sum(1 for _ in self)
 
 
+@trusted
+def extract_stack(frame=None, limit=None):
+    """In the place of asyncio's: where something was made, `limit` lines of it, and none that `core.hide_frames` names.
+
+    The frame itself is there in any case: the callers count on it.
+    """
+    frame = frame or sys._getframe(1)
+    shown = (
+        (each, line) for each, line in traceback.walk_stack(frame) if each is frame or not core.is_hidden(each.f_code)
+    )
+    stack = traceback.StackSummary.extract(shown, limit=limit or constants.DEBUG_STACK_DEPTH, lookup_lines=False)
+    stack.reverse()
+    return stack
+
+
 @core.once
 def use_python_futures():
     """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
@@ -474,6 +488,10 @@ def use_python_futures():
     tasks._task_name_counter = _next_task_number
     tasks._GatheringFuture = _rebased(tasks._GatheringFuture, futures._PyFuture)
     tasks._scheduled_tasks = TaskRegistry()
+    # The C ones have no frames.
+    format_helpers.extract_stack = extract_stack
+    core.hide_frames(futures.__file__, "Future.")
+    core.hide_frames(tasks.__file__, "Task.")
     futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
     tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 

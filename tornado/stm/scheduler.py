@@ -22,7 +22,7 @@ import signal
 import sys
 import threading
 import time
-from asyncio import base_events
+from asyncio import base_events, constants
 
 from . import core, signals, sockets
 from .core import trusted
@@ -518,12 +518,20 @@ def stop_marker():
 # ---- What the transactions run: ordinary code, with barriers --------------------------------------------------------
 
 
+@trusted
+def track_origins():
+    """Let coroutines that this thread makes know where; `BaseEventLoop.set_debug` does that for one thread only."""
+    if not sys.get_coroutine_origin_tracking_depth():
+        sys.set_coroutine_origin_tracking_depth(constants.DEBUG_STACK_DEPTH)
+
+
 def run(handle):
     """Call back; in debug mode, tell if that takes long.  What is measured is the attempt that commits."""
     loop = handle._loop
     if not loop._debug:
         handle._run()
         return
+    track_origins()
     loop._current_handle = handle
     try:
         start = loop.time()
