@@ -188,6 +188,10 @@ TYPES = """
     select.epoll INERT
     json.encoder.c_make_encoder INERT
     json.decoder.scanner.c_make_scanner INERT
+    _io._IOBase INSTANCE
+    _io._RawIOBase INSTANCE
+    _io._BufferedIOBase INSTANCE
+    _io._TextIOBase INSTANCE
     _io.TextIOWrapper INERT
     _io.BufferedWriter INERT
     _random.Random STRUCT
@@ -876,6 +880,7 @@ CALLS = """
     _socket.socket.settimeout PURE
     _socket.socket.setblocking PURE
     _socket.socket.getblocking PURE
+    _socket.socket.getsockname PURE
     _socket.socket.getpeername PURE
     _socket.inet_pton PURE
     _socket.inet_ntop PURE

@@ -6,7 +6,6 @@
   `OUTBOX_LIMIT` bytes: beyond that a send would block, as on a full socket.
 * Closing and shutting down wait for the commit, and for the outbox to be empty.
 * Options that say how bytes are sent are set at commit, in order with the sending.
-* Connecting begins at commit, which `connect` tells as a non-blocking socket does; an error comes as one that is pending.
 
 Sockets with a time-out or in blocking mode are not for an event loop: using one is exclusive.
 """
@@ -34,9 +33,6 @@ _send = _methods.send
 _close = _methods.close
 _shutdown = _methods.shutdown
 _accept = _methods._accept
-_connect = _methods.connect
-_connect_ex = _methods.connect_ex
-_getsockname = _methods.getsockname
 _fileno = _methods.fileno
 _getsockopt = _methods.getsockopt
 _setsockopt = _methods.setsockopt
@@ -47,8 +43,7 @@ _sendfile = os.sendfile
 #: is only touched by the transaction that owns the socket.
 _inboxes = {}
 
-#: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for, or that came of
-#: connecting at a commit
+#: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for
 _errors = {}
 
 #: file descriptors of connections that the program has accepted and not closed
@@ -89,26 +84,7 @@ def transactional(sock):
     if _gettimeout(sock) != 0.0:
         core.exclusive("a blocking socket")
         return False
-    if _begins_to_connect(sock):
-        core.exclusive("using a socket that begins to connect")
-        return False
     return True
-
-
-class _Connecting(threading.local):
-    """The sockets that this thread's transaction connects when it commits."""
-
-    @trusted  # C code calls it, in each thread anew
-    def __init__(self):
-        self.sockets = []
-
-
-_connecting = _Connecting()
-
-
-@trusted
-def _begins_to_connect(sock):
-    return any(each is sock for each in _connecting.sockets)
 
 
 def _put_back(fd, item):
@@ -262,73 +238,6 @@ def accept(self):
 def _replace_first(fd, item):
     # Undone before the receiving itself, which then puts the bare descriptor in front: see _put_back.
     _accepted[item[0].fileno()] = item
-
-
-@trusted
-def connect(sock, address):
-    """Twin of ``socket.connect``."""
-    if _connects_at_commit(sock, address):
-        raise BlockingIOError(errno.EINPROGRESS, os.strerror(errno.EINPROGRESS))
-    core.exclusive("connecting")
-    return _connect(sock, address)
-
-
-@trusted
-def connect_ex(sock, address):
-    """Twin of ``socket.connect_ex``."""
-    if _connects_at_commit(sock, address):
-        return errno.EINPROGRESS
-    core.exclusive("connecting")
-    return _connect_ex(sock, address)
-
-
-@trusted
-def _connects_at_commit(sock, address):
-    """If this is a TCP socket that nothing has been done with, and no name that has to be looked up."""
-    if not transactional(sock) or _fileno(sock) < 0:
-        return False
-    family = _methods.family.__get__(sock)
-    if family not in (socket.AF_INET, socket.AF_INET6) or _methods.type.__get__(sock) != socket.SOCK_STREAM:
-        return False
-    try:
-        host, port = address[:2]
-        socket.inet_pton(family, host)
-        if type(port) is not int or not 0 < port < 65536 or not all(type(part) is int for part in address[2:]):
-            return False
-        if _getsockopt(sock, socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != TCP_CLOSE:
-            return False
-    except (OSError, TypeError, ValueError):
-        return False  # the original complains
-    core.own(sock)
-    if not _connecting.sockets:
-        core.on_abort(_connecting.sockets.clear)
-    _connecting.sockets.append(sock)
-    core.defer(_connect_now, sock, address)
-    return True
-
-
-#: the state of a TCP socket of which there is no connection, nor will be (<netinet/tcp.h>)
-TCP_CLOSE = 7
-
-
-@trusted
-def _connect_now(sock, address):
-    _connecting.sockets[:] = [each for each in _connecting.sockets if each is not sock]
-    try:
-        _connect(sock, address)
-    except BlockingIOError:
-        pass
-    except OSError as e:
-        # The kernel says of such a socket that it can be written to, whereupon the program asks.
-        _errors[_fileno(sock)] = weakref.ref(sock), e.errno
-
-
-@trusted
-def getsockname(sock):
-    """Twin of ``socket.getsockname``: connecting gives a socket its name."""
-    if _connecting.sockets and _begins_to_connect(sock):
-        core.exclusive("the name of a socket that begins to connect")
-    return _getsockname(sock)
 
 
 class Outbox:
@@ -595,10 +504,23 @@ TWINS = {
     _sendfile: sendfile,
     _close: close,
     _shutdown: shutdown,
-    _connect: connect,
-    _connect_ex: connect_ex,
-    _getsockname: getsockname,
 }
+
+
+def _connecting(connect):
+    """The twin of ``socket.connect`` or ``connect_ex``: the peer sees it at once, but nobody here does."""
+
+    @trusted
+    def begin_to_connect(sock, address):
+        core.open_all(address)
+        core.own(sock)
+        if _gettimeout(sock) == 0.0:
+            core.irrevocable("connecting a socket")
+        else:
+            core.exclusive("a blocking socket")
+        return connect(sock, address)
+
+    return begin_to_connect
 
 
 _make_socket = socket.socket.__init__
@@ -633,6 +555,7 @@ def new_socket(*args, **keywords):
 
 
 TWINS |= {_methods.detach: detach, _methods: new_socket}
+TWINS |= {connect: _connecting(connect) for connect in (_methods.connect, _methods.connect_ex)}
 
 
 def install():

@@ -23,6 +23,7 @@ import pickle
 import struct
 import sys
 import threading
+import types
 from collections import OrderedDict, defaultdict
 
 from . import _engine, core, files, sockets
@@ -67,10 +68,15 @@ def _is_outside(file):
 
 @trusted
 def _writes_at_once(file):
-    """Must this stream be written to now, since what comes of it can be seen?  (Alone: it cannot be put back.)"""
+    """Must this stream be written to now, since what comes of it can be seen?
+
+    It does so alone, for a stream's state cannot be put back, unless it was made in this transaction around an object with
+    a `write` in Python, which has barriers (what ``gzip`` does).
+    """
     if _is_outside(file):
         return False
-    core.exclusive("writing to a stream that can be read before the commit")
+    if not (core.is_fresh(file) and isinstance(getattr(type(file.raw), "write", None), types.FunctionType)):
+        core.exclusive("writing to a stream that can be read before the commit")
     return True
 
 
@@ -93,6 +99,12 @@ def text_flush(file):
         return _text_flush(file)
     files.note_writing()
     core.defer(_text_flush, file)
+
+
+@trusted
+def buffered_writer(*args, **kwds):
+    """Twin of ``BufferedWriter``."""
+    return core.fresh(_io.BufferedWriter(*args, **kwds))
 
 
 @trusted
@@ -760,6 +772,7 @@ TWINS = {
     list.sort: list_sort,
     _text_write: text_write,
     _text_flush: text_flush,
+    _io.BufferedWriter: buffered_writer,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,
     **_lock_twins(_thread.lock),
