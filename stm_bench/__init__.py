@@ -1,4 +1,4 @@
-"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``latency`` and ``engine``.
+"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``latency``, ``engine`` and ``apps``.
 
 One module holds each concern:
 
@@ -21,6 +21,9 @@ One module holds each concern:
     memory.py       what a process takes
 
     from_pypystm/   programs written for PyPy-STM
+    apps_load.py    the benchmark of applications: their loads, which check every answer, and its table
+    app_server.py   one of them, as a process
+    apps/           the applications: Tornado over HTTP, HTTPS and web sockets; aiohttp; Starlette
 
     progress.py     what a user sees while it runs
     errors.py       what goes wrong with one line

@@ -1,6 +1,7 @@
 """Applications as users write them, with real clients: the same answers as on upstream's loop, in the same order.
 
-Every test runs on upstream's loop too, which shows that the test itself is right, and on ours with aborts injected.
+Every test runs on upstream's loop too, which shows that the test itself is right, and with ``-m long`` on ours with aborts
+injected.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ if not core.PARALLEL:
     HOWS = ["upstream", "ours"]
 
 
-@pytest.fixture(scope="module", params=HOWS)
+@pytest.fixture(scope="module", params=[pytest.param(how, marks=[pytest.mark.long] * (how == "aborts")) for how in HOWS])
 def how(request):
     return request.param
 
@@ -361,11 +362,16 @@ def test_forked_before_the_loop_starts(how):
 
 
 def test_autoreload(how, tmp_path):
-    loop = "_UnixSelectorEventLoop" if how == "upstream" else "TransactionalEventLoop"
+    upstream = "_UnixSelectorEventLoop"
+
+    def show(app, expected):
+        answer = app.get("/")
+        assert answer["text"] == expected and (answer["loop"] == upstream) == (how == "upstream")
+
     text = tmp_path / "text"
     text.write_text("first")
     with App("reloaded.py", text, how="upstream" if how == "upstream" else "ours") as app:
-        assert app.get("/") == {"text": "first", "loop": loop}
+        show(app, "first")
         text.write_text("second")
         # What it does not know yet when it first looks does not count as changed.
         for changed in range(1, 20):
@@ -373,4 +379,4 @@ def test_autoreload(how, tmp_path):
             if app.wait_for_ports(2, timeout=2):
                 break
         app.port = app.wait_for_ports(2)[1]
-        assert app.get("/") == {"text": "second", "loop": loop}
+        show(app, "second")

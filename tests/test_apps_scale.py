@@ -28,11 +28,11 @@ def there(tmp_path):
 
 @pytest.mark.parametrize("kind", ["http", "https", "aiohttp", "starlette"])
 def test_requests_go_on(kind, tmp_path, there):
-    trust, arguments = None, []
+    trust, arguments = None, [] if kind in ("aiohttp", "starlette") else [tmp_path]
     if kind == "https":
         authority = trustme.CA()
         authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-        trust, arguments = ssl.create_default_context(), [tmp_path / "server.pem"]
+        trust, arguments = ssl.create_default_context(), [tmp_path, tmp_path / "server.pem"]
         authority.configure_trust(trust)
     app_name = {"http": "busy.py", "https": "busy.py"}.get(kind, f"busy_{kind}.py")
 
@@ -85,5 +85,41 @@ def test_web_sockets_go_on(tmp_path, there):
                 for member in members:
                     assert await member.receive_str() == str(later)
 
-    with App("busy.py") as app:
+    with App("busy.py", tmp_path) as app:
+        asyncio.run(asyncio.wait_for(clients(app), TIMEOUT))
+
+
+LARGE = b"".join(b"%08d" % i for i in range(60_000))
+
+
+def test_threads_clients_and_files_go_on(tmp_path, there):
+    (tmp_path / "large").write_bytes(LARGE)
+
+    async def clients(app):
+        async with aiohttp.ClientSession() as session:
+
+            async def ask_all():
+                async with session.get(app.url("/thread/47")) as response:
+                    assert await response.json() == {"parts": [4, 7]}
+                async with session.get(app.url("/relay/47")) as response:
+                    assert await response.json() == {"parts": [4, 7]}
+                async with session.get(app.url("/files/large")) as response:
+                    assert await response.read() == LARGE
+                async with session.get(app.url("/files/large"), headers={"Range": "bytes=1000-299999"}) as response:
+                    assert await response.read() == LARGE[1000:300_000]
+
+            async def compute_until(file):
+                async with session.get(app.url(f"/until?file={file}")) as response:
+                    assert response.status == 200
+
+            for _ in range(WARM_UP):
+                await asyncio.gather(ask_all(), compute_until(there))
+            busy = asyncio.create_task(compute_until(tmp_path / "later"))
+            for _ in range(5):
+                await ask_all()
+            assert not busy.done()
+            (tmp_path / "later").touch()
+            await busy
+
+    with App("busy.py", tmp_path) as app:
         asyncio.run(asyncio.wait_for(clients(app), TIMEOUT))

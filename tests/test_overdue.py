@@ -157,3 +157,40 @@ def rolled_back_for_an_older_one():
 
 def test_the_first_attempt_of_a_thread_is_not_overdue_because_it_was_rolled_back():
     assert in_a_process("test_overdue.rolled_back_for_an_older_one()") == "(0, False, 2)"
+
+
+def busy(world, n, alone):
+    """Changes both counts, in one order or the other, and computes in between."""
+    first, second = ("count", "other") if n % 2 else ("other", "count")
+    setattr(world, first, getattr(world, first) + 1)
+    for i in range(n * 1_000_000):
+        pass
+    if alone:
+        core.exclusive("a test")
+    setattr(world, second, getattr(world, second) + 1)
+
+
+@trusted
+def busy_beside_each_other():
+    """What is left in the end, and how many were rolled back."""
+    world = World()
+    world.other = 0
+    core.set_allowance(0.05)
+
+    @trusted
+    def work(thread):
+        for n in range(12):
+            core.Transaction(busy, (world, (n + thread) % 15, n % 7 == thread)).run()
+            alone_from_the_beginning(world)
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return world.count, world.other, core.stats()["aborts"] > 0
+
+
+@pytest.mark.long
+def test_what_is_rolled_back_is_done_once():
+    assert in_a_process("test_overdue.busy_beside_each_other()") == "(48, 48, True)"

@@ -67,7 +67,7 @@ class Spin(Handler):
     """Loops for ever: on the main thread, or on one that is not, or where it happens to be."""
 
     def get(self):
-        main = threading.current_thread() is threading.main_thread()
+        main = threading.get_native_id() == os.getpid()  # whatever `threading` says: all handlers are on the loop's thread
         if self.get_argument("on", "any") in ("any", "main" if main else "other"):
             if self.get_argument("holding", ""):
                 self.state.shared += 1

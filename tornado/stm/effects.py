@@ -190,6 +190,10 @@ TYPES = """
     select.epoll INERT
     json.encoder.c_make_encoder INERT
     json.decoder.scanner.c_make_scanner INERT
+    _io._IOBase INSTANCE
+    _io._RawIOBase INSTANCE
+    _io._BufferedIOBase INSTANCE
+    _io._TextIOBase INSTANCE
     _io.TextIOWrapper INERT
     _io.BufferedWriter INERT
     _random.Random STRUCT

@@ -1,5 +1,7 @@
 """A graceful end on SIGTERM: accept nothing new, answer what has begun, then cancel all tasks; in any case, an end."""
 
+import _signal  # the functions of `signal` make enum members each time
+import _thread
 import asyncio
 import contextlib
 import faulthandler
@@ -9,7 +11,7 @@ import socket
 import threading
 import time
 
-from . import core
+from . import core, signals
 from .core import trusted
 
 #: seconds that a program has, after SIGTERM, to finish what it has begun
@@ -62,7 +64,7 @@ class EndsGracefully:
         ):
             yield
             return
-        guard = Guard(self)
+        guard.begin(self)
         try:
             yield
         finally:
@@ -93,60 +95,74 @@ class Guard:
     After `GRACE`, what runs and runs is rolled back for others.  If `PATIENCE` later callbacks still keep tasks from being
     cancelled, the program is killed, as SIGTERM would have done without this handler.  How long it cleans up after that is
     its own affair.
+
+    There is one, whose thread waits for the next loop when one has ended: `_loop` is None then.
     """
 
-    def __init__(self, loop):
-        self._loop = loop
-        self._over = False
-        self._ended = threading.Event()
+    def __init__(self):
+        self._loop = None
+        self._thread = None  # its number, in the process `_process`
+        self._process = None
+        self._told = False  # by the main thread, which has taken the signal itself
         self._handler = self._on_main
-        self._thread = threading.Thread(target=self._watch, name="tornado-stm-sigterm", daemon=True)
-        self._thread.start()
+
+    @trusted
+    def begin(self, loop):
+        """This loop runs from here on."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._thread = _thread.start_new_thread(self._watch, ())
+        self._loop = loop
         loop.add_signal_handler(signal.SIGTERM, loop._drain_once)
         signal.signal(signal.SIGTERM, self._handler)  # in the place of asyncio's, which does nothing
 
     @trusted
     def end(self):
-        """The loop runs no more: what comes now is the program's own affair."""
-        if signal.getsignal(signal.SIGTERM) == self._handler and not self._loop.is_closed():
+        """It runs no more: what comes now is the program's own affair."""
+        if self._is_in_force() and not self._loop.is_closed():
             self._loop.remove_signal_handler(signal.SIGTERM)
-        self._over = True
-        self._alert()
-        self._ended.set()
-        self._thread.join()
+        self._loop = None
+
+    @trusted
+    def _is_in_force(self):
+        return _signal.getsignal(signal.SIGTERM) == self._handler
 
     @trusted
     def _on_main(self, number, frame):
-        self._alert()
-
-    @trusted
-    def _alert(self):
-        # It lives until `_ended` is set.
-        signal.pthread_kill(self._thread.ident, signal.SIGTERM)
+        self._told = True
+        signal.pthread_kill(self._thread, signal.SIGTERM)
 
     @trusted
     def _watch(self):
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        signal.sigwait({signal.SIGTERM})
-        while not self._over and signal.getsignal(signal.SIGTERM) != self._handler:
-            # The program has a handler of its own by now.
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
-            signal.sigwait({signal.SIGTERM})
-        if not self._over:
-            self._see_to_it()
-        self._ended.wait()
+        signals.block_all()
+        while True:
+            _signal.sigwait({signal.SIGTERM})
+            loop = self._loop
+            if loop is not None and self._is_in_force():
+                self._see_to_it(loop)
+                while _signal.sigtimedwait({signal.SIGTERM}, 0):
+                    pass  # it has come once more meanwhile
+            elif not self._told:
+                # The program has a handler of its own by now.
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+            self._told = False
 
     @trusted
-    def _see_to_it(self):
-        if not self._ended.wait(STEP) and not self._loop.terminated:
-            self._loop.call_soon_threadsafe(self._loop._drain_once)
+    def _see_to_it(self, loop):
+        time.sleep(STEP)
+        if self._loop is loop and not loop.terminated:
+            loop.call_soon_threadsafe(loop._drain_once)
         end = time.monotonic() + GRACE
         # Its thread needs no interpreter, which C code that does not return may have brought to a halt.
         faulthandler.dump_traceback_later(GRACE + PATIENCE, exit=True, file=STDERR)
-        while not self._loop._cancelled and not self._ended.wait(STEP):
+        while self._loop is loop and not loop._cancelled:
+            time.sleep(STEP)
             if time.monotonic() > end:
                 core.set_allowance(STEP)
         faulthandler.cancel_dump_traceback_later()
+
+
+guard = Guard()
 
 
 @trusted

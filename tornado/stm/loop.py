@@ -12,9 +12,11 @@ import itertools
 import socket
 import sys
 import threading
+import traceback
 import types
 import weakref
-from asyncio import events, futures, tasks
+from asyncio import constants, events, format_helpers, futures, tasks
+from concurrent.futures import ThreadPoolExecutor
 
 from . import core, finalizers, overrides
 from .core import trusted
@@ -22,7 +24,7 @@ from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
 
 
-class ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
+class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
     """What `call_soon_threadsafe` returns.  A thread that runs no transactions may cancel it as well.
 
     `_running` is held from the callback's first attempt to its commit, and by such threads while they look at the handle;
@@ -91,12 +93,10 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
     def _call_soon(self, callback, args, context):
-        return self._submit(events.Handle(callback, args, self, context))
-
-    def _submit(self, handle):
-        core.defer(self._scheduler.submit, handle)
+        handle = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
+        core.defer(self._scheduler.submit, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -104,7 +104,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
-        return self._submit(ThreadSafeHandle(callback, args, self, context))
+        handle = _ThreadSafeHandle(callback, args, self, context)
+        core.defer(self._scheduler.submit, handle)
+        return handle
 
     def call_at(self, when, callback, *args, context=None):
         """Like `call_later`, with an absolute time of the loop's clock in seconds."""
@@ -114,8 +116,6 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_at")
         timer = events.TimerHandle(when, callback, args, self, context)
-        if timer._source_traceback:
-            del timer._source_traceback[-1]
         timer._scheduled = True
         core.defer(self._scheduler.arm, timer)
         return timer
@@ -252,26 +252,27 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(func, "run_in_executor")
+        if executor is None:
+            executor = self._get_default_executor()
         future = self.create_future()
-        core.defer(self._submit_to_executor, executor, func, args, future)
+        if type(executor) is ThreadPoolExecutor:
+            work = Work(self, func, args, future)
+            future.add_done_callback(work.cancel)
+            core.defer(work.start, executor)
+        else:
+            core.defer(self._submit_to_executor, executor, func, args, future)
         return future
+
+    def _get_default_executor(self):
+        executor = self._default_executor
+        self._check_default_executor()
+        if executor is None:
+            executor = self._default_executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        return executor
 
     @trusted
     def _submit_to_executor(self, executor, func, args, future):
         self._scheduler.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
-
-    # -- Debug mode ----------------------------------------------------------------------------------------------------
-    # Each thread has a callback of its own.
-
-    @property
-    @trusted
-    def _current_handle(self):
-        return getattr(self._here, "handle", None)
-
-    @_current_handle.setter
-    @trusted
-    def _current_handle(self, handle):
-        self._here.handle = handle
 
     # -- Run and stop --------------------------------------------------------------------------------------------------
 
@@ -299,8 +300,50 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._scheduler.close()
 
 
+class Work:
+    """A function on its way to a pool of threads, and its result on the way back to the future of a transaction.
+
+    The pool's threads are no transactions, so no transaction touches what they do: it hands over, or cancels, when it commits.
+    """
+
+    def __init__(self, loop, func, args, future):
+        self.loop, self.func, self.args, self.future = loop, func, args, future
+        self.submitted = None
+
+    @trusted
+    def start(self, executor):
+        """At commit: hand it over."""
+        try:
+            self.submitted = executor.submit(self.func, *self.args)
+        except BaseException as e:
+            self.loop._scheduler.submit(events.Handle(_fail, (self.future, e), self.loop, None))
+            return
+        self.submitted.add_done_callback(self.done)
+
+    @trusted
+    def done(self, submitted):
+        """Mostly on a thread of the pool: what has come of it is for the transaction's future."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(futures._copy_future_state, submitted, self.future)
+
+    def cancel(self, future):
+        """The future is done: was it cancelled?"""
+        if future.cancelled():
+            core.defer(self._cancel)
+
+    @trusted
+    def _cancel(self):
+        if self.submitted is not None:
+            self.submitted.cancel()
+
+
+def _fail(future, exception):
+    if not future.cancelled():
+        future.set_exception(exception)
+
+
 def _hand_over(loop, executor, func, args, future):
-    """A transaction of its own, exclusive: thread pools are full of locks of other threads."""
+    """A transaction of its own, exclusive: nobody knows what this executor does."""
     core.exclusive("handing a function to an executor")
     if future.cancelled():
         return
@@ -368,6 +411,21 @@ class TaskRegistry:
         return sum(1 for _ in self)
 
 
+@trusted
+def extract_stack(frame=None, limit=None):
+    """In the place of asyncio's: where something was made, `limit` lines of it, and none that `core.hide_frames` names.
+
+    The frame itself is there in any case: the callers count on it.
+    """
+    frame = frame or sys._getframe(1)
+    shown = (
+        (each, line) for each, line in traceback.walk_stack(frame) if each is frame or not core.is_hidden(each.f_code)
+    )
+    stack = traceback.StackSummary.extract(shown, limit=limit or constants.DEBUG_STACK_DEPTH, lookup_lines=False)
+    stack.reverse()
+    return stack
+
+
 @core.once
 def use_python_futures():
     """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
@@ -401,6 +459,10 @@ def use_python_futures():
     tasks._task_name_counter = _next_task_number
     tasks._GatheringFuture = _rebased(tasks._GatheringFuture, futures._PyFuture)
     tasks._scheduled_tasks = TaskRegistry()
+    # The C ones have no frames.
+    format_helpers.extract_stack = extract_stack
+    core.hide_frames(futures.__file__, "Future.")
+    core.hide_frames(tasks.__file__, "Task.")
     futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
     tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 

@@ -186,11 +186,6 @@ def is_exclusive():
     return in_transaction()
 
 
-def never_was(coroutine):
-    """Nothing is ever rolled back."""
-    return False
-
-
 def is_unwinding():
     """Nothing is ever rolled back."""
     return False

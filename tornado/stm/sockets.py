@@ -507,6 +507,22 @@ TWINS = {
 }
 
 
+def _connecting(connect):
+    """The twin of ``socket.connect`` or ``connect_ex``: the peer sees it at once, but nobody here does."""
+
+    @trusted
+    def begin_to_connect(sock, address):
+        core.open_all(address)
+        core.own(sock)
+        if _gettimeout(sock) == 0.0:
+            core.irrevocable("connecting a socket")
+        else:
+            core.exclusive("a blocking socket")
+        return connect(sock, address)
+
+    return begin_to_connect
+
+
 _make_socket = socket.socket.__init__
 
 
@@ -539,6 +555,7 @@ def new_socket(*args, **keywords):
 
 
 TWINS |= {_methods.detach: detach, _methods: new_socket}
+TWINS |= {connect: _connecting(connect) for connect in (_methods.connect, _methods.connect_ex)}
 
 
 def install():

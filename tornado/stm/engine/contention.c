@@ -32,14 +32,15 @@
  *      It waits.  Predecessors are older, so this closes no cycle either.
  *  overdue       one runs and runs, perhaps for ever, and others wait for it.
  *      Those who have waited for it as long as its allowance have it rolled back,
- *      older or not.  It stands back for STAND_BACK times as long, and its next attempt has twice
- *      the allowance: whatever ends comes to its end, and others can go on most of
- *      the time beside what never does.
+ *      older or not.  It stands back for STAND_BACK times as long, and its next
+ *      attempt has twice the allowance: whatever ends comes to its end, and others go
+ *      on most of the time beside what never does.
  *
  * What follows for an attempt: without inevitable ones, the oldest active
- * transaction is never aborted.  Waiting for the token is bounded by those that asked
- * before (one a thread at most), each with one transaction of each thread in between.
- * A transaction that was aborted MAX_ATTEMPTS times asks for it (transaction.c).
+ * transaction is never aborted before it is overdue.  Waiting for the token is bounded
+ * by those that asked before (one a thread at most), each with one transaction of each
+ * thread in between.  A transaction that was aborted MAX_ATTEMPTS times, but for being
+ * overdue, asks for it (transaction.c).
  *
  * A doomed transaction learns of it at its next barrier, while it waits, or,
  * if it has run into neither for a while, by an asynchronous exception.

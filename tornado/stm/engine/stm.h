@@ -22,6 +22,7 @@
  *   callbacks.c    calls that C code makes
  *   lru.c          functools.lru_cache
  *   twins.c        stand-ins for C functions, in C
+ *   tracebacks.c   what a program sees of all that when an exception passes
  *   transaction.c  begin, retry, commit, publish
  *   contexts.c     the variables (contextvars) of those in a queue
  *   queue.c        transactions that wait, and the loop of a thread that runs them
@@ -855,6 +856,11 @@ PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
 /* twins.c */
 PyObject *c_twin(PyObject *original);
 PyObject *short_way(PyObject *args);
+
+/* tracebacks.c */
+int tracebacks_hide(PyObject *pair);
+bool is_hidden_code(PyCodeObject *code);
+void traceback_clean(PyObject *exception);
 
 /* barriers.c */
 PyObject *barrier_make(const char *name, PyObject *operand, PyObject *table);
