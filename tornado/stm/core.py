@@ -7,6 +7,7 @@ false the same API runs them one at a time.
 import functools
 import sys
 import threading
+from _thread import get_ident  # that of `threading` is told otherwise by us
 
 
 def gil_is_enabled():
@@ -17,10 +18,10 @@ def gil_is_enabled():
 try:
     from ._engine import (
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
-        ensure_instrumented, exclusive, fresh, guarded, hide_frames, in_transaction, inject_aborts, inject_delays,
-        irrevocable, is_exclusive, is_fresh, is_hidden, is_unwinding, log_close, log_open, on_abort, open_all, open_items,
-        own, quiet_unawaited, receive, record_history, recorded_history, rehearse, serve_main, set_allowance, settle,
-        share, stats, suspended_call, switch_barriers, unstarted_function,
+        ensure_instrumented, exchange_locals, exclusive, fresh, guarded, hide_frames, in_transaction, inject_aborts,
+        inject_delays, irrevocable, is_exclusive, is_fresh, is_hidden, is_unwinding, log_close, log_open, on_abort,
+        open_all, open_items, own, quiet_unawaited, receive, record_history, recorded_history, rehearse, serve_main,
+        set_allowance, settle, share, stats, suspended_call, switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -51,6 +52,27 @@ else:
     def with_barriers(suspended):
         """There are no barriers; return the coroutine or generator."""
         return suspended
+
+
+class PerThread:
+    """What each thread has for itself, made when it first asks.  (A ``threading.local`` is one for all threads of a loop.)
+
+    Args:
+        make: called without arguments.
+    """
+
+    def __init__(self, make):
+        self._make = make
+        self._by_thread = {}
+
+    @trusted
+    def mine(self):
+        """This thread's."""
+        thread = get_ident()
+        found = self._by_thread.get(thread)
+        if found is None:
+            found = self._by_thread[thread] = self._make()
+        return found
 
 
 class TransactionError(RuntimeError):

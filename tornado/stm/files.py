@@ -9,7 +9,6 @@ import _io
 import builtins
 import os
 import stat
-import threading
 
 from . import core
 from .core import trusted
@@ -18,29 +17,29 @@ _open = builtins.open
 _read, _seek, _tell, _close = (getattr(_io.BufferedReader, name) for name in ("read", "seek", "tell", "close"))
 
 
-class _Pending(threading.local):
-    """What this thread's transaction has put off: has it written to a file, and which does it close?"""
+class _Pending:
+    """What a thread's transaction has put off: has it written to a file, and which does it close?"""
 
-    @trusted  # C code calls it, in each thread anew
+    @trusted
     def __init__(self):
         self.written = False
         self.closing = []
 
 
-_pending = _Pending()
+_pending = core.PerThread(_Pending)
 
 
 @trusted
 def _settled():
-    _pending.written = False
-    _pending.closing.clear()
+    _pending.mine().written = False
+    _pending.mine().closing.clear()
 
 
 @trusted
 def note_writing():
     """Something has been written to a file, or flushed, and will be there from the commit on."""
-    if not _pending.written:
-        _pending.written = True
+    if not _pending.mine().written:
+        _pending.mine().written = True
         core.on_abort(_settled)
         core.defer(_settled)
 
@@ -55,7 +54,7 @@ def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None
 @trusted
 def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener):
     plain = (buffering, encoding, errors, newline, closefd, opener) == (-1, None, None, None, True, None)
-    if mode != "rb" or not plain or _pending.written or not _is_regular(file):
+    if mode != "rb" or not plain or _pending.mine().written or not _is_regular(file):
         core.exclusive("opening a file")
         return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     opened = core.fresh(_open(file, "rb"))
@@ -77,7 +76,7 @@ def _keep_position(file):
     if core.is_exclusive() or core.is_fresh(file):
         return
     core.own(file)
-    if type(file) is not _io.BufferedReader or any(each is file for each in _pending.closing):
+    if type(file) is not _io.BufferedReader or any(each is file for each in _pending.mine().closing):
         core.exclusive("reading from a file")
         return
     try:
@@ -118,10 +117,10 @@ def close(file, /):
         _close(file)
         return
     core.own(file)
-    if not _pending.closing:
+    if not _pending.mine().closing:
         core.on_abort(_settled)
         core.defer(_settled)
-    _pending.closing.append(file)
+    _pending.mine().closing.append(file)
     core.defer(_close, file)
 
 

@@ -87,7 +87,6 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         overrides.apply()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
-        self._here = threading.local()
         super().__init__(selector)
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------

@@ -78,6 +78,24 @@ class Order:
         self.early = early
 
 
+class Scheduling:
+    """What a thread is about: the `Order` of what it schedules, and the `Early` of what it runs."""
+
+    __slots__ = ("order", "early")
+
+    def __init__(self):
+        self.order = self.early = None
+
+
+@trusted
+def locals_of_this_thread():
+    """What finds the attributes of each ``threading.local`` that this thread has."""
+    threading.local()  # from now on there is such a thing
+    own = core.exchange_locals(None)
+    core.exchange_locals(own)
+    return own
+
+
 class Scheduler:
     """The ready queue, the timers, the poller and the worker threads of one event loop."""
 
@@ -106,7 +124,7 @@ class Scheduler:
         self._failure = None
         self._collecting = False
         self._asked = False  # has the main thread something to do?
-        self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules, `Early` of what runs
+        self._scheduling = core.PerThread(Scheduling)
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
 
@@ -123,11 +141,10 @@ class Scheduler:
 
     def _order(self):
         """Under the lock: that of this very transaction (or thread, outside transactions)."""
-        order = getattr(self._scheduling, "order", None)
-        if order is None or order.parent is not core.current():
-            early = getattr(self._scheduling, "early", None) if core.current() is not None else None
-            order = self._scheduling.order = Order(core.current(), early)
-        return order
+        mine, current = self._scheduling.mine(), core.current()
+        if mine.order is None or mine.order.parent is not current:
+            mine.order = Order(current, mine.early if current is not None else None)
+        return mine.order
 
     def _push(self, transaction, site, before):
         with self._lock:
@@ -349,6 +366,7 @@ class Scheduler:
 
     def run(self):
         """Run transactions on all threads until `stop`.  Raises what a callback raised to end the loop."""
+        self._locals = locals_of_this_thread()
         helpers = [
             threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
         ]
@@ -385,9 +403,11 @@ class Scheduler:
         asyncio._set_running_loop(loop)
         _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
+        own = core.exchange_locals(self._locals)
         try:
             self._work(False)
         finally:
+            core.exchange_locals(own)
             _asyncio._set_running_loop(None)
             asyncio._set_running_loop(None)
 
@@ -467,7 +487,7 @@ class Scheduler:
         if main:
             # A Python signal handler must not run inside a transaction that may be rolled back.
             blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
-        early = self._scheduling.early = Early()
+        early = self._scheduling.mine().early = Early()
         began = clock()
         try:
             entry.transaction.run()
@@ -477,7 +497,7 @@ class Scheduler:
                 self._stop_at = 0
                 self._wake_for(self.threads)
         finally:
-            self._scheduling.early = None
+            self._scheduling.mine().early = None
             with self._lock:
                 self._running -= 1
                 self._ready.ran(entry, clock() - began)
@@ -504,7 +524,7 @@ class Scheduler:
         self._flush()
         self._ready.clear()
         self._timers.clear()
-        self._scheduling = threading.local()
+        self._scheduling = core.PerThread(Scheduling)
         self._watches.clear()
         self._epoll.close()
         os.close(self._wake_fd)
@@ -525,9 +545,10 @@ GARBAGE = 20000
 #: at most so many events are taken from the kernel at once
 EVENTS_AT_ONCE = 256
 
-for _name, _member in (*vars(Scheduler).items(), *vars(Watch).items(), *vars(Order).items(), *vars(Early).items()):
-    if hasattr(_member, "__code__"):
-        trusted(_member)
+for _class in Scheduler, Scheduling, Watch, Order, Early:
+    for _member in list(vars(_class).values()):
+        if hasattr(_member, "__code__"):
+            trusted(_member)
 
 
 @trusted

@@ -147,15 +147,15 @@ class _Atomic:
     def __enter__(self):
         core.activate()
         if core.atomic_enter():
-            _blocks.depth = 1
-        elif _blocks.depth:
-            _blocks.depth += 1
+            _blocks.mine().depth = 1
+        elif _blocks.mine().depth:
+            _blocks.mine().depth += 1
 
     @trusted
     def __exit__(self, *exc):
-        if _blocks.depth:
-            _blocks.depth -= 1
-            if not _blocks.depth:
+        if _blocks.mine().depth:
+            _blocks.mine().depth -= 1
+            if not _blocks.mine().depth:
                 core.atomic_exit()
 
 
@@ -173,13 +173,13 @@ class _ExclusiveAtomic(_Atomic):
         super().__enter__()
 
 
-class _Blocks(threading.local):
-    """How many blocks deep this thread is in `atomic`; 0 in transactions, which cannot run in one."""
+class _Blocks:
+    """How many blocks deep a thread is in `atomic`; 0 in transactions, which cannot run in one."""
 
     depth = 0
 
 
-_blocks = _Blocks()
+_blocks = core.PerThread(_Blocks)
 atomic = _Atomic()
 exclusive_atomic = _ExclusiveAtomic()
 

@@ -630,15 +630,8 @@ _locale_setlocale = _locale.setlocale
 # is taken in earnest then, and others that have looked at the lock wait or begin again.
 
 
-class _Held(threading.local):
-    """The locks that this thread's transaction holds, each as often as it has been acquired."""
-
-    @trusted  # C code calls it, in each thread anew
-    def __init__(self):
-        self.locks = []
-
-
-_held = _Held()
+#: the locks that a thread's transaction holds, each as often as it has been acquired
+_held = core.PerThread(list)
 
 
 def _lock_twins(lock_type):
@@ -650,7 +643,7 @@ def _lock_twins(lock_type):
     def acquire(lock, blocking=True, timeout=-1):
         if core.is_exclusive():
             return acquire_(lock, blocking, timeout)
-        held = _held.locks
+        held = _held.mine()
         core.share(lock)
         if lock_type is _thread.lock and any(each is lock for each in held):
             # Waiting for oneself: as on one thread.
@@ -671,7 +664,7 @@ def _lock_twins(lock_type):
 
     @trusted
     def release(lock):
-        held = _held.locks
+        held = _held.mine()
         for i in range(len(held) - 1, -1, -1):
             if held[i] is lock:
                 del held[i]
@@ -686,14 +679,14 @@ def _lock_twins(lock_type):
 
     @trusted
     def locked(lock):
-        if any(each is lock for each in _held.locks):
+        if any(each is lock for each in _held.mine()):
             return True
         core.share(lock)
         return is_locked(lock)
 
     @trusted
     def is_owned(lock):
-        return any(each is lock for each in _held.locks) or lock._is_owned()
+        return any(each is lock for each in _held.mine()) or lock._is_owned()
 
     @trusted
     def enter(lock):
@@ -717,7 +710,7 @@ def _lock_twins(lock_type):
 @trusted
 def settle():
     """Before the commit, or when the transaction goes exclusive: take in earnest what it still holds."""
-    held = _held.locks
+    held = _held.mine()
     for lock in held:
         core.own(lock)
         core.defer(type(lock).acquire, lock, False)

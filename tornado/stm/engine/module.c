@@ -748,6 +748,8 @@ static PyMethodDef methods[] = {
      DOC("(code, has it begun?, *arguments) of a suspended coroutine, an argument that is not plain by its type; else None")},
     {"ensure_instrumented", engine_ensure_instrumented, METH_O,
      DOC("ensure_instrumented(f): from here on this Python function has barriers, or its call is exclusive")},
+    {"exchange_locals", exchange_locals, METH_O,
+     DOC("exchange_locals(key): what this thread's threading.local attributes are found by from here on; returns what it was")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
     {"quiet_unawaited", quiet_unawaited, METH_O,
      DOC("quiet_unawaited(f): f(coroutine), but for coroutines of an attempt that was rolled back")},

@@ -667,6 +667,7 @@ PyObject *contents_of(PyObject *obj, Kind kind);    /* in undo.c */
 
 /* threadlocal.c */
 PyObject *thread_dict(Tx *tx, PyObject *local);
+PyObject *exchange_locals(PyObject *self, PyObject *pair);
 int open_local_read(Tx *tx, PyObject *local, PyObject *name);
 int open_local_write(Tx *tx, PyObject *local, PyObject *name, bool del);
 

@@ -1,8 +1,11 @@
 /* threading.local: attributes of which each thread has its own.
  *
  * They are the keys of a dict of the thread, which is obj.__dict__ there, and opened as such:
- * no other thread comes by that dict, unless somebody hands it over, so that nobody conflicts.
+ * no thread comes by that of another, unless somebody hands it over, so that nobody conflicts.
  * A transaction that has been aborted runs again on the same thread, and finds what was there.
+ *
+ * The threads of one event loop are one thread to the program: they share the key by which a
+ * threading.local finds a thread's dict, and its attributes are locked like any others.
  *
  * The first use in a thread makes the dict, and calls the __init__ of a subclass, once for ever:
  * if rolled back it would not be called again. So that runs exclusively.
@@ -73,4 +76,22 @@ open_local_write(Tx *tx, PyObject *local, PyObject *name, bool del)
     int r = dict == NULL ? -1 : open_key_write(tx, dict, name, del);
     Py_XDECREF(dict);
     return r;
+}
+
+/* From here on this thread has that key and that sentinel, or none; returns the pair that it had. */
+PyObject *
+exchange_locals(PyObject *self, PyObject *pair)
+{
+    (void)self;
+    PyThreadState *tstate = PyThreadState_Get();
+    PyObject *key = NULL, *sentinel = NULL;
+    if (pair != Py_None && !PyArg_ParseTuple(pair, "OO", &key, &sentinel))
+        return NULL;
+    PyObject *had = tstate->threading_local_key == NULL ? Py_NewRef(Py_None)
+        : PyTuple_Pack(2, tstate->threading_local_key, tstate->threading_local_sentinel);
+    if (had == NULL)
+        return NULL;
+    Py_XSETREF(tstate->threading_local_key, Py_XNewRef(key));
+    Py_XSETREF(tstate->threading_local_sentinel, Py_XNewRef(sentinel));
+    return had;
 }

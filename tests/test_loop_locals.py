@@ -1,0 +1,105 @@
+"""A ``threading.local`` in callbacks: to the program, all threads of a loop are one."""
+
+import asyncio
+import threading
+
+import pytest
+
+import tornado.stm
+from tornado.stm import core
+
+
+@pytest.fixture(params=[0, 0.05], ids="aborts {}".format)
+def aborts(request):
+    core.activate()
+    core.inject_aborts(request.param, 1)
+    yield
+    core.inject_aborts(0, 0)
+
+
+class Counting(threading.local):
+    made = []
+
+    def __init__(self, first):
+        self.made.append(first)
+        self.count = first
+
+
+def count_on(local, threads):
+    """What the callbacks of a loop leave in it, each a transaction that takes its time."""
+    async def step():
+        for _ in range(20):
+            await asyncio.sleep(0)
+            count = local.count
+            sum(range(2000))
+            local.count = count + 1
+
+    async def main():
+        if not hasattr(local, "count"):
+            local.count = 0
+        await asyncio.gather(*(step() for _ in range(10)))
+        return local.count
+
+    return tornado.stm.run(main(), threads=threads)
+
+
+def test_callbacks_share_the_attributes(aborts):
+    local = threading.local()
+    assert count_on(local, threads=3) == 200
+    # They are those of the thread that runs the loop.
+    assert local.count == 200
+    assert count_on(local, threads=2) == 400
+
+
+def test_the_init_of_a_class_is_called_once_for_all_of_them(aborts):
+    Counting.made.clear()
+    local = Counting(1000)
+    assert count_on(local, threads=3) == 1200
+    assert Counting.made == [1000]
+
+
+def test_one_that_is_made_in_a_callback(aborts):
+    async def main():
+        local = threading.local()
+        local.names = []
+        await asyncio.gather(*(add(local, name) for name in "abcdefgh"))
+        return sorted(local.names)
+
+    async def add(local, name):
+        await asyncio.sleep(0)
+        local.names = local.names + [name]
+
+    assert tornado.stm.run(main(), threads=3) == list("abcdefgh")
+
+
+def test_other_threads_have_their_own(aborts):
+    local = threading.local()
+    local.place = "loop"
+
+    def work():
+        had = getattr(local, "place", None)
+        local.place = "executor"
+        return had
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        seen = [await loop.run_in_executor(None, work) for _ in range(5)]
+        return seen[0], set(seen) <= {None, "executor"}, local.place
+
+    assert tornado.stm.run(main(), threads=2) == (None, True, "loop")
+
+
+def test_two_loops_on_two_threads_have_two():
+    local = threading.local()
+    counts = []
+
+    def run():
+        counts.append(count_on(local, threads=2))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [200, 200]
+    assert not hasattr(local, "count")
