@@ -158,9 +158,13 @@ def add_arguments(parser):
         metavar="N",
         help="ask for the primes up to N (default: what takes about %d ms here)" % (REQUEST_SECONDS * 1000),
     )
-    parser.add_argument("--exclusive", action="store_true", help="list what ran exclusively on the most threads, and where")
+    parser.add_argument(
+        "--exclusive", action="store_true", help="list what ran exclusively on the most threads, and where"
+    )
     parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
-    parser.add_argument("--rst", type=primes_load.output_file, metavar="FILE.rst", help="write the table as reStructuredText")
+    parser.add_argument(
+        "--rst", type=primes_load.output_file, metavar="FILE.rst", help="write the table as reStructuredText"
+    )
     parser.set_defaults(benchmark=benchmark)
 
 
@@ -171,12 +175,13 @@ def benchmark(options):
     size = options.size or request_size(REQUEST_SECONDS)
     runs = {}  # (kind, threads or None for upstream) -> [(rate, stats)]
     hows = [None, *threads]
-    with tempfile.TemporaryDirectory(prefix="stm_bench-") as folder, Runs(options.repeats * len(kinds) * len(hows)) as shown:
+    turns = options.repeats * len(kinds) * len(hows)
+    with tempfile.TemporaryDirectory(prefix="stm_bench-") as folder, Runs(turns) as shown:
         certificate = Certificate(folder)
         for _ in range(options.repeats):
             for kind in kinds:
                 for how in hows:
-                    name = "%s, %s" % (kind, "upstream" if how is None else "%d threads" % how)
+                    name = "%s, %s" % (kind, "upstream" if how is None else "-j %d" % how)
                     shown.starting(name)
                     run = take_turn(KINDS[kind], how, name, size, options, certificate)
                     runs.setdefault((kind, how), []).append(run)
@@ -260,11 +265,14 @@ def table(kinds, threads, runs, size, options):
         notes = [note for kind in kinds for note in exclusive_reasons(kind, runs[kind, most][-1][1])]
     return Section(
         "apps",
-        "answers/s: the primes up to %d, %d clients, median of %d x %d s" % (size, options.concurrency, options.repeats, options.time),
+        "answers/s: the primes up to %d, %d clients, median of %d x %d s"
+        % (size, options.concurrency, options.repeats, options.time),
         columns,
         rows,
-        ["upstream: the same application on asyncio's own loop, same interpreter.  aborted, exclusive: share of all attempts",
-         "on the most threads, the start and the warm-up, when code is instrumented, included."],
+        [
+            "upstream: the same application on asyncio's own loop, same interpreter.  aborted, exclusive: share of all",
+            "attempts on the most threads, the start and the warm-up, when code is instrumented, included.",
+        ],
         notes,
     )
 

@@ -65,7 +65,8 @@ class Pipe(tornado.web.RequestHandler):
     async def post(self):
         cat = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         output, _ = await cat.communicate(self.request.body)
-        shell = tornado.process.Subprocess(["sh", "-c", "echo from the shell; exit 3"], stdout=tornado.process.Subprocess.STREAM)
+        command = ["sh", "-c", "echo from the shell; exit 3"]
+        shell = tornado.process.Subprocess(command, stdout=tornado.process.Subprocess.STREAM)
         said = await shell.stdout.read_until_close()
         status = await shell.wait_for_exit(raise_error=False)
         self.write({"output": output.decode(), "cat": cat.returncode, "said": said.decode(), "shell": status})
