@@ -3,7 +3,7 @@
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:                ## get the interpreters, .venv, .venv-gil and siege (PGO=1: a profile-guided interpreter)
+setup:                ## get the interpreters, the virtual environments and siege (PGO=1: a profile-guided interpreter)
 	@scripts/setup.sh
 
 build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)
@@ -30,4 +30,4 @@ bench-engine: setup   ## measure what transactions cost and how they scale, with
 	@.venv/bin/python -m stm_bench engine
 
 clean:                ## remove what was made here; the cached interpreter stays
-	@rm -rf .venv .venv-gil .venv-pypy build dist *.egg-info tornado/stm/*.so
+	@rm -rf .venv .venv-gil .venv-pypy .venv-27 build dist *.egg-info tornado/stm/*.so
