@@ -61,13 +61,17 @@ def upstreams_outcomes(tmp_path_factory):
     return outcomes_of_tornados_tests(tmp_path_factory.mktemp("upstream"), "upstream")[0]
 
 
-@pytest.mark.parametrize("threads, seed", [(0, 1), (4, 2)])
-def test_tornados_own_tests_come_out_as_on_upstreams_loop(tmp_path, upstreams_outcomes, threads, seed):
+@pytest.mark.parametrize("loop, threads, seed", [("strict", 0, 1), ("stm", 4, 2)])
+def test_tornados_own_tests_come_out_as_on_upstreams_loop(tmp_path, upstreams_outcomes, loop, threads, seed):
     ours, output = outcomes_of_tornados_tests(
-        tmp_path, "stm", PYPYSTM_TEST_THREADS=str(threads), PYPYSTM_TEST_SEED=str(seed))
+        tmp_path, loop, PYPYSTM_TEST_THREADS=str(threads), PYPYSTM_TEST_SEED=str(seed))
+    if loop == "strict":
+        assert int(re.search(r"(\d+) request handlers began", output).group(1)) > 300
     assert list(upstreams_outcomes.values()).count("passed") > 500
     assert ours.keys() == upstreams_outcomes.keys()
-    different = {test: (ours[test], there) for test, there in upstreams_outcomes.items() if ours[test] != there}
+    # Some tests of TLS fail on both with OpenSSL 3, in ways of their own.
+    different = {test: ours[test] for test, there in upstreams_outcomes.items()
+                 if there in ("passed", "skipped") and ours[test] != there}
     assert not different.keys() - DIFFERENT, (different, output[-5000:])
 
 

@@ -26,15 +26,22 @@ EMULATION = transaction.__file__.replace(".pyc", ".py")
 
 
 class HandlersComputeFirst(object):
-    """Collects in `faults` what handlers' transactions do that cannot be undone, but for sending the answer.
+    """Collects what handlers' transactions do that cannot be undone, but for sending the answer.
 
-    `handlers`: how many it has seen.
+    `before`: before the handler starts; `within`: from then on; `handlers`: how many have started.
     """
 
     def __init__(self):
-        self.faults = []
+        self.before = []
+        self.within = []
         self.handlers = 0
         self._here = threading.local()
+
+    def forget(self):
+        """Returns what was collected, and begins anew."""
+        collected = self.handlers, self.before, self.within
+        self.handlers, self.before, self.within = 0, [], []
+        return collected
 
     def begin(self):
         self._here.calls = []  # of functions that cannot be undone
@@ -47,8 +54,8 @@ class HandlersComputeFirst(object):
         if self._here.handlers:
             self.handlers += self._here.handlers
             calls = self._here.calls
-            self.faults += ["%s before the handler" % name for name in calls[:self._here.before]]
-            self.faults += ["%s in the handler" % name for name in calls[self._here.before:] if name not in ANSWERING]
+            self.before += ["%s before the handler" % name for name in calls[:self._here.before]]
+            self.within += ["%s in the handler" % name for name in calls[self._here.before:] if name not in ANSWERING]
 
     def _profile(self, frame, event, function):
         if event == "call" and frame.f_code is STARTS:

@@ -577,17 +577,17 @@ class RequestTest(unittest.TestCase):
 
     @unittest.skipIf(OLD, "its clock is inevitable")
     def test_handlers_compute_before_they_become_inevitable(self):
-        handlers = WATCHER.handlers
-        del WATCHER.faults[:]
+        WATCHER.forget()
         serve([request("/a?x=%d" % n) for n in range(20)] + [request("/dated"), request("/missing")] + REQUESTS[-2:])
-        self.assertEqual(WATCHER.handlers - handlers, 32)
-        self.assertEqual(WATCHER.faults, [])
+        self.assertEqual(WATCHER.forget(), (32, [], []))
 
     def test_without_decontention_they_do_not(self):
-        del WATCHER.faults[:]
+        WATCHER.forget()
         serve([request("/a"), request("/b")], decontend=False)
-        faults = set(WATCHER.faults)
-        self.assertTrue({"time before the handler", "time in the handler", "gmtime in the handler"} <= faults, faults)
+        handlers, before, within = WATCHER.forget()
+        self.assertEqual(handlers, 2)
+        self.assertTrue({"time before the handler"} <= set(before), before)
+        self.assertTrue({"time in the handler", "gmtime in the handler"} <= set(within), within)
 
 
 def serve_until_stopped(data):
