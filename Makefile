@@ -30,4 +30,4 @@ bench-engine: setup   ## measure what transactions cost and how they scale, with
 	@.venv/bin/python -m stm_bench engine
 
 clean:                ## remove what was made here; the cached interpreter stays
-	@rm -rf .venv .venv-gil .venv-pypy .venv-27 build dist *.egg-info tornado/stm/*.so
+	@rm -rf .venv .venv-gil .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so
