@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize suites compat primes bench-engine clean
+.PHONY: help setup build test sanitize suites compat primes bench-engine bench-apps clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,14 +20,16 @@ suites: setup         ## run CPython's own tests as transactions, without and wi
 	@.venv/bin/python -m tests.suites --inject 0.02 --seed 1
 
 compat: setup         ## run Tornado's own tests on our loop, without and with injected aborts, beside upstream's
-	@.venv/bin/python -m tests.compat
-	@.venv/bin/python -m tests.compat --inject 0.005 --seed 1
+	@.venv/bin/python -m tests.compat --inject 0 --inject 0.005 --seed 1
 
 primes: setup         ## run the primes benchmark on every interpreter there is
 	@.venv/bin/python -m stm_bench primes
 
 bench-engine: setup   ## measure what transactions cost and how they scale, without a server
 	@.venv/bin/python -m stm_bench engine
+
+bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, aiohttp and Starlette
+	@.venv/bin/python -m stm_bench apps
 
 clean:                ## remove what was made here; the cached interpreter stays
 	@rm -rf .venv .venv-gil .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so

@@ -2,7 +2,7 @@
 # The body of `make setup`: everything the tests and benchmarks need, from a bare machine, and nothing twice.
 #
 #   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source;
-#   2. .venv        made from it, with this checkout (editable) and the test and bench extras;
+#   2. .venv        made from it, with this checkout (editable) and the test, bench and, if it can be had, compat extras;
 #   3. .venv-gil    the same checkout on the newest CPython with a GIL, .venv-pypy with plain Tornado, and .venv-27 with
 #                   Tornado 4 on CPython 2.7 (for the tests of the PyPy-STM loop), if they are there;
 #   4. siege, the load generator of the benchmarks.
@@ -145,6 +145,7 @@ setup_venv() {
         say "filling .venv"
         # setuptools: to compile the engine in place; pip itself builds in an environment of its own.
         fill_venv .venv 'setuptools>=77' -e '.[test,bench]'
+        (fill_venv .venv -e '.[compat]') || say "some of Tornado's own tests will be skipped"
         echo "$wanted" >.venv/install.stamp
         echo "$engine" >.venv/engine.stamp
     fi

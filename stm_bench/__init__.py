@@ -1,4 +1,4 @@
-"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``latency`` and ``engine``.
+"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``latency``, ``engine`` and ``apps``.
 
 One module holds each concern:
 
@@ -19,6 +19,10 @@ One module holds each concern:
     workloads.py    small transactions, run on one and more threads
     bank.py         transfers in transactions, with a lock, and with atomix-stm
     memory.py       what a process takes
+
+    apps_load.py    the benchmark of applications: their loads, which check every answer, and its table
+    app_server.py   one of them, as a process
+    apps/           the applications: Tornado over HTTP, HTTPS and web sockets; aiohttp; Starlette
 
     progress.py     what a user sees while it runs
     errors.py       what goes wrong with one line

@@ -8,9 +8,11 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from stm_bench.errors import BenchmarkError
 
+ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 START_TIMEOUT = 20  # seconds until a server must accept connections
 STOP_TIMEOUT = 30  # seconds until a server must have ended after SIGTERM; it may answer what has arrived first
@@ -79,6 +81,7 @@ class Server:
             with open(self.path("stderr"), "wb") as stderr:
                 self.process = subprocess.Popen(
                     self.command + ["--port", str(self.port), "--stats", self.path("stats")],
+                    cwd=ROOT,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=stderr,

@@ -26,8 +26,8 @@ BUGS = {
         ("instrument.py", "        FOR_ITER LIST_APPEND ", "        STORE_SUBSCR FOR_ITER LIST_APPEND "),
     ],
     "a lost undo entry": [
-        ("engine/undo.c", "for (Py_ssize_t i = tx->n_undo; --i >= 0;) {\n        interruptible",
-         "for (Py_ssize_t i = tx->n_undo; --i > 0;) {\n        interruptible"),
+        ("engine/undo.c", "for (Py_ssize_t i = tx->n_undo; --i >= 0;) {\n            Undo *u",
+         "for (Py_ssize_t i = tx->n_undo; --i > 0;) {\n            Undo *u"),
     ],
     "locks released before the rollback": [
         ("engine/transaction.c", "    undo_rollback(tx);\n", "    locks_release(tx);\n    undo_rollback(tx);\n"),

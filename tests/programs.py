@@ -1,18 +1,22 @@
-"""Unmodified applications as processes: ``python app.py``, and ``python -m tornado.stm -j N app.py``."""
+"""Unmodified applications as processes, ``python app.py`` and ``python -m tornado.stm -j N app.py``, and clients that count."""
 
+import http.client
 import os
 import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "apps"
+GIL = ROOT / ".venv-gil" / "bin" / "python"
 TIMEOUT = 30  # seconds until a silent program is taken to hang
 
 
@@ -25,14 +29,15 @@ class Program:
         threads: of the transactional loop; 0 for upstream's.
         limits: resource limits, as {resource.RLIMIT_...: (soft, hard)}.
         environment: more variables for it.
+        python: the interpreter.
     """
 
-    def __init__(self, name, *arguments, threads=2, limits=None, environment=None):
+    def __init__(self, name, *arguments, threads=2, limits=None, environment=None, python=sys.executable):
         loop = ["-m", "tornado.stm", "-j", str(threads)] if threads else []
         self._output = tempfile.TemporaryFile("w+b")
         self._errors = tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
-            [sys.executable, *loop, str(APPS / name), *map(str, arguments)], cwd=ROOT,
+            [python, *loop, str(APPS / name), *map(str, arguments)], cwd=ROOT,
             stdout=self._output, stderr=self._errors,
             env=os.environ | {"PYTHONFAULTHANDLER": "1"} | (environment or {}),
             preexec_fn=(lambda: [resource.setrlimit(*limit) for limit in limits.items()]) if limits else None,
@@ -104,3 +109,77 @@ class Program:
             print(f"{' '.join(self.process.args)} wrote:\n{self.errors[-20000:]}")
         self._output.close()
         self._errors.close()
+
+
+class Client:
+    """A connection that asks, and counts; a context manager."""
+
+    def __init__(self, server):
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT)
+        self.sent = self.answered = 0
+
+    def __enter__(self):
+        self._connection.connect()
+        return self
+
+    def __exit__(self, *exc):
+        self._connection.close()
+
+    def ask(self, path):
+        """Send a request for it."""
+        self._connection.request("GET", path)
+        self.sent += 1
+
+    def answer(self):
+        """The status and the text of the answer to what has been asked."""
+        response = self._connection.getresponse()
+        text = response.read().decode()
+        self.answered += 1
+        return response.status, text
+
+    def get(self, path, status=200):
+        """The text of the answer."""
+        self.ask(path)
+        got, text = self.answer()
+        assert got == status, (got, text)
+        return text
+
+
+def get(server, path, status=200):
+    with Client(server) as client:
+        return client.get(path, status)
+
+
+def in_parallel(count, work):
+    """Call work(number) on so many threads; their results in order.  Raises the first exception."""
+    results, failures = [None] * count, []
+
+    def call(number):
+        try:
+            results[number] = work(number)
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+def until(condition, server):
+    """Ask the server for something, again and again, until the condition holds."""
+    for _ in range(3000):
+        if condition():
+            return
+        get(server, "/count")
+    raise AssertionError(f"it never came true: {condition()}")
+
+
+def reset(connection):
+    """Close it as a client does that dies."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()

@@ -3,8 +3,8 @@
 What every history must satisfy, whatever the transactions do:
 
 * each transaction commits once; no attempt ends twice;
-* who dooms another is older, or inevitable; a doomed attempt is aborted, and nobody is aborted by doom who was not doomed.
-  So without inevitable ones, the oldest of all active transactions is never aborted;
+* who dooms another is older, or inevitable, or has found it overdue; a doomed attempt is aborted, and nobody is aborted by
+  doom who was not doomed.  So without these two, the oldest of all active transactions is never aborted;
 * an attempt that aborts itself because of an exclusive one has had to wait for it: never more than one a transaction
   that asks to be exclusive itself;
 * the token of inevitability goes round in the order of asking;

@@ -1,6 +1,7 @@
 """Applications as users write them, with real clients: the same answers as on upstream's loop, in the same order.
 
-Every test runs on upstream's loop too, which shows that the test itself is right, and on ours with aborts injected.
+Every test runs on upstream's loop too, which shows that the test itself is right, and with ``-m long`` on ours with aborts
+injected.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ if not core.PARALLEL:
     HOWS = ["upstream", "ours"]
 
 
-@pytest.fixture(scope="module", params=HOWS)
+@pytest.fixture(scope="module", params=[pytest.param(how, marks=[pytest.mark.long] * (how == "aborts")) for how in HOWS])
 def how(request):
     return request.param
 
@@ -271,6 +272,10 @@ def test_subprocesses(gateway):
     assert json.loads(body) == {"output": "a word\n" * 20000, "cat": 0, "said": "from the shell\n", "shell": 3}
 
 
+def test_a_subprocess_can_be_terminated(gateway):
+    assert gateway.get("/terminate") == {"status": [-signal.SIGTERM, -signal.SIGINT]}
+
+
 def test_a_storm_of_timers(gateway):
     assert gateway.get("/timers/2000") == {"came": list(range(2000))}
 
@@ -354,3 +359,24 @@ def test_forked_before_the_loop_starts(how):
         assert sorted(seen) == [0, 1] and app.process.pid not in seen.values()
         for process in seen.values():
             os.kill(process, signal.SIGTERM)
+
+
+def test_autoreload(how, tmp_path):
+    upstream = "_UnixSelectorEventLoop"
+
+    def show(app, expected):
+        answer = app.get("/")
+        assert answer["text"] == expected and (answer["loop"] == upstream) == (how == "upstream")
+
+    text = tmp_path / "text"
+    text.write_text("first")
+    with App("reloaded.py", text, how="upstream" if how == "upstream" else "ours") as app:
+        show(app, "first")
+        text.write_text("second")
+        # What it does not know yet when it first looks does not count as changed.
+        for changed in range(1, 20):
+            os.utime(text, (changed, changed))
+            if app.wait_for_ports(2, timeout=2):
+                break
+        app.port = app.wait_for_ports(2)[1]
+        show(app, "second")

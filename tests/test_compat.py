@@ -1,11 +1,19 @@
-"""Tornado's own tests come out on our loop as on upstream's: a few modules always, all of them with ``-m long``."""
+"""Tornado's own tests come out on our loop as on upstream's: a few always, all of them with ``-m long``."""
 
 import pytest
 
 from tests.compat import Comparison, compare, suite
 from tests.outcomes import Run
+from tornado.stm import core
 
-QUICK = ["tornado.test.locks_test"]
+if not core.PARALLEL:
+    pytest.skip("the engine is absent: the loop is upstream's", allow_module_level=True)
+
+QUICK = [
+    "tornado.test.locks_test",
+    "tornado.test.iostream_test.TestIOStream.test_many_mixed_reads",
+    "tornado.test.httpclient_test.HTTPClientCommonTestCase.test_chunked",
+]
 
 MODULES = suite("tornado").MODULES
 

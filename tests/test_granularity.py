@@ -4,6 +4,7 @@
 """
 
 import bisect
+import contextlib
 import contextvars
 import copy
 import functools
@@ -13,6 +14,7 @@ import json
 import operator
 import pickle
 import re
+import socket
 import types
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -859,6 +861,34 @@ def test_nobody_looks_through_a_view_that_may_have_been_released(look):
     assert Meeting(make, release, lambda view, _: look_through(view)).run() == CONFLICT
     assert Meeting(make, lambda view, _: look_through(view), release).run() == CONFLICT
     assert Meeting(make, release, lambda _, another: look_through(another)).run() == APART
+
+
+@pytest.mark.parametrize("connect", ["connect", "connect_ex"])
+def test_others_go_on_beside_one_that_connects(connect):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        sockets = [socket.socket() for _ in range(2)]
+        for each in sockets:
+            each.setblocking(False)
+
+        def begin(things):
+            with contextlib.suppress(BlockingIOError):
+                getattr(sockets[things.pop()], connect)(address)
+
+        def change(things):
+            things.append(2)
+
+        def make():
+            return [0], [1], []
+
+        try:
+            assert Meeting(make, lambda a, b, c: begin(a), lambda a, b, c: change(c)).run() == APART
+            assert Meeting(make, lambda a, b, c: change(c), lambda a, b, c: begin(b)).run() == APART
+            for _ in sockets:
+                server.accept()[0].close()
+        finally:
+            for each in sockets:
+                each.close()
 
 
 def test_a_dict_that_becomes_the_globals_of_a_function():

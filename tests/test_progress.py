@@ -602,7 +602,7 @@ class Compared:
 
 
 # Called from C for the first time, they would make the transaction exclusive.
-core.instrument(Compared.__lt__)
+core.ensure_instrumented(Compared.__lt__)
 
 
 def in_a_special_method(victim):
@@ -616,7 +616,7 @@ class Property:
             pass
 
 
-core.instrument(Property.endless.fget)
+core.ensure_instrumented(Property.endless.fget)
 
 
 def in_a_property(victim):
@@ -678,7 +678,7 @@ def prepared(victim):
         victim.box.value
 
 
-core.instrument(prepared)
+core.ensure_instrumented(prepared)
 
 
 PLACES = [

@@ -71,6 +71,45 @@ def test_a_stream_into_memory_is_written_at_once():
     assert core.Transaction(write, ()).run() == b"abc"
 
 
+def compressed(pieces):
+    """What Tornado's GZipContentEncoding does with a response in pieces."""
+    memory = io.BytesIO()
+    file = gzip.GzipFile(mode="w", fileobj=memory, mtime=0)
+    seen = []
+    for piece in pieces:
+        file.write(piece)
+        file.flush()
+        seen.append(memory.getvalue())
+        memory.truncate(0)
+        memory.seek(0)
+    file.close()
+    return seen + [memory.getvalue()]
+
+
+def test_compressing_need_not_run_alone():
+    pieces = [b"asdf", b"qwer" * 1000]
+    core.Transaction(compressed, (pieces,)).run()  # what C code calls for the first time runs alone
+    before = core.stats()["exclusives"]
+    assert core.Transaction(compressed, (pieces,)).run() == compressed(pieces)
+    assert core.stats()["exclusives"] == before
+
+
+def test_an_aborted_attempt_to_compress_leaves_no_trace(monkeypatch):
+    pieces, told = [b"asdf", b"qwer" * 1000], []
+    expected = compressed(pieces)
+    monkeypatch.setattr(sys, "unraisablehook", core.trusted(lambda report: told.append(report.exc_value)))
+    before = core.stats()["aborts"]
+    for seed in range(1, 41):
+        core.inject_aborts(0.02, seed)
+        try:
+            assert core.Transaction(compressed, (pieces,)).run() == expected
+        finally:
+            core.inject_aborts(0, 0)
+    gc.collect()
+    assert core.stats()["aborts"] > before
+    assert not [each for each in told if not isinstance(each, core.Abort)]
+
+
 def test_a_stream_into_a_python_object_is_written_at_once():
     memory = io.BytesIO()
     file = gzip.GzipFile(mode="w", fileobj=memory, mtime=0)

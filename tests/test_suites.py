@@ -34,6 +34,7 @@ def test_a_listed_difference_that_is_gone_is_told():
     run = Run({"test.a.B.c": ["success"]})
     assert Comparison("a", run, run, {"a.B.*": "why", "b.*": "why"}).settled == ["a.B.*"]
     assert Comparison("a", run, Run({"test.a.B.c": ["error"]}), {"a.B.*": "why"}).settled == []
+    assert Comparison("a", run, run, {"a.B.*": "now and then: why"}).settled == []
 
 
 def test_a_test_that_never_ends_fails():

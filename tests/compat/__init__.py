@@ -1,12 +1,12 @@
 """Tornado's and asyncio's own tests on the transactional loop: does each come out as on upstream's loop?
 
 Each module of them runs on the same interpreter in processes of their own: on the event loop that comes with Python, and on
-ours with two threads, where asked for with aborts injected at random barriers.  What a test runs on a loop then consists of
+ours on two threads, where asked for with aborts injected at random barriers.  What a test runs on a loop then consists of
 transactions; what it does around it is ordinary code.  Every test must come out the same, and whatever runs on upstream's
 selector loop must have run as transactions on ours.  What cannot is listed in ``differences.txt``, one by one, with the
 reason.
 
-    python -m tests.compat [--inject RATE] [--seed N] [tornado | asyncio | MODULE...]
+    python -m tests.compat [--threads N] [--inject RATE...] [--seed N] [tornado | asyncio | MODULE...]
 
 A suite is a module of this package: see `tornado_suite`.
 """
@@ -20,7 +20,7 @@ from tests import outcomes
 HERE = Path(__file__).resolve().parent
 
 #: the suites, each a module here that has MODULES, ENVIRONMENT, prepare() and install(threads)
-SUITES = ["tornado"]
+SUITES = ["tornado", "asyncio"]
 
 THREADS = 2
 TIMEOUT = 900  # seconds for a module in one process
@@ -55,7 +55,7 @@ def suite_of(module):
     raise ValueError(f"no suite has {module}")
 
 
-def compare(module, inject=0.0, seed=0, timeout=TIMEOUT):
+def compare(module, inject=0.0, seed=0, timeout=TIMEOUT, threads=THREADS):
     """Run a module of tests on upstream's loop and on ours.
 
     Args:
@@ -63,8 +63,9 @@ def compare(module, inject=0.0, seed=0, timeout=TIMEOUT):
         inject: how likely an abort is at each barrier of a first attempt; see `core.inject_aborts`.
         seed: of these aborts.
         timeout: seconds for each of the two processes.
+        threads: how many run transactions.
     """
-    ours = run(module, f"--threads={THREADS}", f"--inject={inject}", f"--seed={seed}", timeout=timeout)
+    ours = run(module, f"--threads={threads}", f"--inject={inject}", f"--seed={seed}", timeout=timeout)
     return Comparison(module, upstream(module, timeout), ours, outcomes.differences(HERE / "differences.txt"))
 
 

@@ -1,6 +1,5 @@
 """The command line: ``python -m tests.compat``."""
 
-import functools
 import sys
 
 from tests.outcomes import report
@@ -28,16 +27,14 @@ def main(arguments=None):
     parser = report.parser("python -m tests.compat", "Run Tornado's and asyncio's own tests on our loop, and compare with upstream's.")
     parser.set_defaults(timeout=TIMEOUT)
     parser.add_argument("modules", metavar="MODULE", nargs="*", default=SUITES, help="such as tornado.test.web_test, or a suite")
+    parser.add_argument("--threads", type=int, default=THREADS, metavar="N", help="how many run transactions (default %(default)s)")
     options = parser.parse_args(arguments)
     modules = [module for name in options.modules for module in (suite(name).MODULES if name in SUITES else [name])]
-    comparisons = [
-        (module, functools.partial(compare, module, options.inject, options.seed, options.timeout)) for module in modules
-    ]
-    good = report.report(
-        comparisons, options, FIGURES, ("on upstream's loop", "on ours"),
+    good = report.reports(
+        modules, lambda module, inject: compare(module, inject, options.seed, options.timeout, options.threads), options,
+        FIGURES, ("on upstream's loop", f"on ours, {options.threads} threads"),
         "on ours: tests in which transactions committed.  strayed: others that use a selector loop.  "
-        "exclusive: transactions that had to run alone.  aborts: attempts that were rolled back.",
-        f"{THREADS} threads" + (f", aborts injected at {options.inject:g} of the barriers" if options.inject else ""))
+        "exclusive: transactions that had to run alone.  aborts: attempts that were rolled back.")
     return 0 if good else 1
 
 

@@ -18,9 +18,12 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+import warnings
 import weakref
 
 import tornado.gen
@@ -214,6 +217,56 @@ async def coroutines_from_threads():
         return asyncio.run_coroutine_threadsafe(double(x), loop).result(SECONDS_UNTIL_STUCK)
 
     assert await asyncio.gather(*[asyncio.to_thread(work, x) for x in range(10)]) == list(range(0, 20, 2))
+
+
+async def coroutines_begun_in_a_callback():
+    loop = asyncio.get_running_loop()
+
+    async def double(x):
+        await asyncio.sleep(0)
+        return 2 * x
+
+    def begin(coroutine, future):
+        loop.create_task(coroutine).add_done_callback(future.set_result)
+        sum([x for x in range(50)])
+
+    def work():
+        # Made outside of transactions: the loop calls their function once more.
+        for x, future in enumerate(futures):
+            loop.call_soon_threadsafe(begin, double(x), future)
+
+    futures = [loop.create_future() for _ in range(100)]
+    threading.Thread(target=work).start()
+    assert [task.result() for task in await asyncio.gather(*futures)] == list(range(0, 200, 2))
+
+
+async def threads_cancel_callbacks():
+    loop = asyncio.get_running_loop()
+    seen, early, started = [], [], threading.Event()
+
+    def work():
+        # It may have run by then.
+        early.append(loop.call_soon_threadsafe(seen.append, "early"))
+        early[0].cancel()
+        running = loop.call_soon_threadsafe(run)
+        started.wait()
+        running.cancel()  # waits, and has no effect
+        seen.append("waited")
+
+    def run():
+        started.set()
+        sum(range(100_000))
+        seen.append("run")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        await asyncio.sleep(0.001)
+    ran = ["early"] * ("early" in seen)
+    assert sorted(seen) == ran + ["run", "waited"], seen
+    if hasattr(asyncio.events, "_ThreadSafeHandle"):  # since Python 3.14
+        assert seen == ran + ["run", "waited"], seen
+        assert early[0].cancelled() != bool(ran)
 
 
 # Tasks
@@ -436,6 +489,7 @@ async def eager_tasks():
     try:
         tasks = [asyncio.create_task(step(x)) for x in range(20)]
         assert [x for x in seen if x >= 0] == list(range(20)), seen
+        assert all(type(task) is asyncio.Task for task in tasks)
         assert tasks[0].done() and not tasks[1].done()
         assert await asyncio.gather(*tasks) == list(range(20))
         assert sorted(x for x in seen if x < 0) == list(range(-19, 0, 2)), seen
@@ -714,6 +768,47 @@ async def signals():
     assert not loop.remove_signal_handler(signal.SIGUSR1)
 
 
+async def signal_handlers_of_any_callback():
+    loop = asyncio.get_running_loop()
+    handlers = [lambda number, frame, i=i: None for i in range(20)]
+    replaced = []
+
+    async def handle(handler):
+        await asyncio.sleep(0)
+        sum(range(20000))
+        replaced.append(signal.signal(signal.SIGUSR2, handler))
+        assert signal.getsignal(signal.SIGUSR2) is handler
+
+    await asyncio.gather(*map(handle, handlers))
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+    assert replaced[0] is signal.SIG_DFL and set(replaced[1:]) < set(handlers) and len(set(replaced)) == 20
+    assert loop.is_running()
+
+
+async def all_callbacks_are_on_one_thread():
+    here = threading.current_thread(), threading.get_ident()
+    seen, done = [], asyncio.Event()
+
+    def look():
+        seen.append((threading.current_thread(), threading.get_ident()))
+        sum(range(20000))
+        if len(seen) == 100:
+            done.set()
+
+    loop = asyncio.get_running_loop()
+    for _ in range(100):
+        loop.call_soon(look)
+    await done.wait()
+    assert set(seen) == {here} and here[0] is threading.main_thread()
+    thread = threading.Thread(target=print)
+    assert not thread.daemon
+
+
+def signals_of_many_loops():
+    for _ in range(15):
+        tornado.stm.run(signals(), threads=2)
+
+
 async def subprocesses():
     program = "import sys; data = sys.stdin.read(); print(data.upper()); print('oops', file=sys.stderr); sys.exit(5)"
     process = await asyncio.create_subprocess_exec(
@@ -731,6 +826,33 @@ async def subprocess_shell_and_kill():
     process = await asyncio.create_subprocess_exec("sleep", "60")
     process.kill()
     assert await process.wait() == -signal.SIGKILL
+
+
+SHOW_BLOCKED = "import signal; print(*sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))))"
+
+
+async def programs_begin_with_the_signals_of_this_one():
+    loop = asyncio.get_running_loop()
+    command = [sys.executable, "-S", "-c", SHOW_BLOCKED]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    blocked = [(await process.communicate())[0]]
+    blocked.append(await loop.run_in_executor(None, subprocess.check_output, command))
+    blocked.append(subprocess.check_output(command))
+    for start in (
+        lambda: os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)]),
+        lambda: os.fork() or (os.dup2(write, 1), os.execv(command[0], command)),
+    ):
+        read, write = os.pipe()
+        with warnings.catch_warnings(action="ignore"):  # fork() does not like threads
+            child = start()
+        os.close(write)
+        with open(read, "rb") as pipe:
+            blocked.append(pipe.read())
+        os.waitpid(child, 0)
+    assert blocked == [b"\n"] * 5, blocked
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    process.terminate()
+    assert await process.wait() == -signal.SIGTERM
 
 
 async def names():
@@ -830,6 +952,34 @@ async def readers_and_writers_of_sockets():
     a.close(), b.close()
 
 
+def an_event_after_stop_waits():
+    loop = new_loop()
+    a, b = socket.socketpair()
+    seen = []
+
+    def writable():
+        seen.append(1)
+        loop.stop()
+
+    loop.add_writer(a, writable)
+    for runs in range(1, 20):
+        loop.run_forever()
+        assert len(seen) == runs, (seen, runs)
+    loop.close()
+    a.close(), b.close()
+
+
+async def readers_need_a_descriptor():
+    loop = asyncio.get_running_loop()
+    for nonsense in (object(), -1, "1"):
+        try:
+            loop.add_reader(nonsense, print)
+        except ValueError:
+            pass
+        else:
+            raise AssertionError(nonsense)
+
+
 async def readers_and_writers_of_pipes():
     loop = asyncio.get_running_loop()
     r, w = os.pipe()
@@ -917,6 +1067,58 @@ async def sock_methods():
         await loop.sock_sendall(client, b"thanks")
         assert await server == b"thanks"
     listener.close()
+
+
+def what_was_sent_precedes_a_file_and_the_end():
+    loop = new_loop()
+    a, b = socket.socketpair()
+    a.setblocking(False), b.setblocking(False)
+    before, after = os.urandom(200_000), os.urandom(200_000)
+
+    async def receive():
+        received = b""
+        while piece := await loop.sock_recv(b, 65536):
+            received += piece
+        return received
+
+    with tempfile.TemporaryFile() as file:
+        file.write(os.urandom(100_000))
+        file.seek(0)
+        inside = file.read()
+        file.seek(0)
+        receiver = loop.create_task(receive())
+        loop.run_until_complete(loop.sock_sendall(a, before))
+        assert loop.run_until_complete(loop.sock_sendfile(a, file)) == len(inside)
+        loop.run_until_complete(loop.sock_sendall(a, after))
+    a.close()
+    assert loop.run_until_complete(receiver) == before + inside + after
+    loop.close()
+    b.close()
+
+
+def what_was_sent_outlives_the_loop():
+    a, b = socket.socketpair()
+    a.setblocking(False)
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 10_000)
+    data = os.urandom(200_000)
+    received = []
+
+    def receive():
+        while piece := b.recv(1000):
+            received.append(piece)
+
+    async def main():
+        nonlocal sent
+        sent = a.send(data)
+        a.close()
+        receiver.start()
+
+    sent = 0
+    receiver = threading.Thread(target=receive)
+    run(main())
+    receiver.join()
+    assert b"".join(received) == data[:sent]
+    b.close()
 
 
 async def stream_echo():
@@ -1411,6 +1613,23 @@ def remaining_tasks_are_cancelled_at_the_end():
     task = None
     run(main())
     assert seen == ["cancelled"], seen
+
+
+def a_closed_loop_takes_no_coroutine():
+    loop = new_loop()
+    loop.close()
+
+    async def nothing():
+        pass
+
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        try:
+            asyncio.ensure_future(nothing(), loop=loop)
+        except RuntimeError as e:
+            assert "closed" in str(e)
+        else:
+            raise AssertionError("no RuntimeError")
+    assert not warned, warned
 
 
 def debug_mode():

@@ -1,6 +1,7 @@
 """Prints comparisons: a table with a row for each module, and what a row cannot tell."""
 
 import argparse
+import functools
 
 from rich import box
 from rich.console import Console
@@ -17,8 +18,9 @@ COUNTS = ["tests", "same", "listed", "differing"]
 def parser(prog, description):
     """An argument parser with the options that every report has."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--inject", type=float, default=0.0, metavar="RATE",
-                        help="how likely an abort is at each barrier of a first attempt (default 0)")
+    parser.add_argument("--inject", type=float, action="append", metavar="RATE",
+                        help="how likely an abort is at each barrier of a first attempt (default 0); may be given again, for "
+                             "another round")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of these aborts")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds for a module (default %(default)s)")
     parser.add_argument("--reasons", type=int, default=0, metavar="N", help="show the N commonest reasons for running alone")
@@ -26,19 +28,29 @@ def parser(prog, description):
     return parser
 
 
-def report(comparisons, options, figures, ways, caption, title=None):
-    """Explain and tabulate comparisons as they come; True if all are good.
+def reports(modules, compare, options, figures, ways, caption):
+    """Explain and tabulate comparisons of modules as they come, in a round for each rate of aborts; True if all are good.
 
     Args:
-        comparisons: pairs of a module's name and a function that makes its `Comparison`.
+        modules: names.
+        compare: called with a name and a rate of aborts, makes the `Comparison`.
         options: what the `parser` has made.
         figures: heading → function of a Comparison, for columns beside the `COUNTS`.
         ways: how the tests run, plainly and in our way, in two phrases such as "as a transaction".
         caption: explains the columns.
-        title: of the table.
     """
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)  # a pipe says 80, which cuts the figures off
+    good = True
+    for inject in options.inject or [0.0]:
+        comparisons = ((module, functools.partial(compare, module, inject)) for module in modules)
+        title = f"aborts injected at {inject:g} of the barriers" if inject else None
+        good &= report(console, comparisons, options, figures, ways, caption, title)
+    return good
+
+
+def report(console, comparisons, options, figures, ways, caption, title):
+    """One round of that; the comparisons are pairs of a module's name and a function that makes its `Comparison`."""
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     table.add_column("module", no_wrap=True)

@@ -1,6 +1,5 @@
 """The command line: ``python -m tests.suites``."""
 
-import functools
 import sys
 
 from tests.outcomes import report
@@ -19,11 +18,9 @@ def main(arguments=None):
         "python -m tests.suites", "Run modules of CPython's tests with each test as a transaction, and compare with a plain run.")
     parser.add_argument("modules", metavar="MODULE", nargs="*", default=MODULES, help="such as test_list; default: all of ours")
     options = parser.parse_args(arguments)
-    comparisons = [
-        (module, functools.partial(compare, module, options.inject, options.seed, options.timeout)) for module in options.modules
-    ]
-    good = report.report(
-        comparisons, options, FIGURES, ("plainly", "as a transaction"),
+    good = report.reports(
+        options.modules, lambda module, inject: compare(module, inject, options.seed, options.timeout), options, FIGURES,
+        ("plainly", "as a transaction"),
         "exclusive: tests that had to run alone, at least at their end.  aborts: attempts that were rolled back.")
     return 0 if good else 1
 

@@ -10,7 +10,7 @@ import sys
 import types
 from importlib.machinery import SourceFileLoader
 
-from . import install
+from . import install, restart
 
 
 def main(arguments):
@@ -45,6 +45,7 @@ def main(arguments):
     elif os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
         parser.error(f"{program}: there is no __main__.py in this folder")
     install(threads)
+    restart.install()
     sys.argv = options.program
     try:
         if options.module:

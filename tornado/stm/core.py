@@ -4,7 +4,9 @@ Everything above the engine imports it from here.  `PARALLEL` tells whether tran
 false the same API runs them one at a time.
 """
 
+import functools
 import sys
+import threading
 
 
 def gil_is_enabled():
@@ -14,10 +16,11 @@ def gil_is_enabled():
 
 try:
     from ._engine import (
-        Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
-        fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
-        log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
-        rehearse, serve_main, settle, share, stats, suspended_call, switch_barriers, unstarted_function,
+        Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
+        ensure_instrumented, exclusive, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
+        is_exclusive, is_fresh, is_unwinding, log_close, log_open, never_was, on_abort, open_all, open_items, own, receive,
+        record_history, recorded_history, rehearse, serve_main, set_allowance, settle, share, stats, suspended_call,
+        switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -26,7 +29,7 @@ except ImportError:
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
         fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
         log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
-        rehearse, serve_main, settle, share, stats, switch_barriers,
+        rehearse, serve_main, set_allowance, settle, share, stats, switch_barriers,
     )
 
     COMPILED = False
@@ -34,7 +37,7 @@ except ImportError:
 PARALLEL = COMPILED and not gil_is_enabled()
 
 if COMPILED:
-    from .instrument import has_barriers, instrument, trusted
+    from .instrument import has_barriers, trusted
 else:
 
     def trusted(function):
@@ -42,19 +45,30 @@ else:
         return function
 
 
-_activated = False
+def once(prepare):
+    """The function, of which only the first call does anything; those of other threads wait until it is done (decorator)."""
+    lock, done = threading.Lock(), False
+
+    @functools.wraps(prepare)
+    def unless_done():
+        nonlocal done
+        if not done:
+            with lock:
+                if not done:
+                    prepare()
+                    done = True
+
+    return unless_done
 
 
+@once
 def activate():
     """Make the engine ready: fill its tables and let it see Python code that starts.  Called before transactions run."""
-    global _activated
-    if _activated:
-        return
-    _activated = True
     if COMPILED:
-        from . import effects, finalizers, instrument, sockets, twins
+        from . import effects, finalizers, instrument, sockets, threads, twins
 
         finalizers.install()
         sockets.install()
+        threads.install()
         effects.register(twins.TWINS, twins.INSTANCE_TWINS)
         instrument.activate()

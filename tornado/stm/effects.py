@@ -60,6 +60,7 @@ import functools
 import importlib
 import io
 import random
+import sys
 import types
 import zlib
 from collections import OrderedDict, deque
@@ -89,6 +90,7 @@ TYPES = """
     types.MappingProxyType PROXY
     types.GenericAlias INERT
     types.UnionType INERT
+    typing.Generic INERT
     typing.TypeVar INERT
     typing.ParamSpec INERT
     typing.TypeVarTuple INERT
@@ -186,6 +188,10 @@ TYPES = """
     select.epoll INERT
     json.encoder.c_make_encoder INERT
     json.decoder.scanner.c_make_scanner INERT
+    _io._IOBase INSTANCE
+    _io._RawIOBase INSTANCE
+    _io._BufferedIOBase INSTANCE
+    _io._TextIOBase INSTANCE
     _io.TextIOWrapper INERT
     _io.BufferedWriter INERT
     _random.Random STRUCT
@@ -259,6 +265,12 @@ HIDDEN_TYPES = [
     (functools.cmp_to_key(len), "INERT"),
     (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
     (decimal.localcontext(), "INERT"),
+    (sys.version_info, "TUPLE"),
+    (sys.flags, "TUPLE"),
+    (sys.float_info, "TUPLE"),
+    (sys.int_info, "TUPLE"),
+    (sys.hash_info, "TUPLE"),
+    (sys.thread_info, "TUPLE"),
     (io.BytesIO().getbuffer().obj, "PROXY"),
     (zlib.compressobj(), "COPIED"),
     (zlib.decompressobj(), "COPIED"),

@@ -1,5 +1,9 @@
-"""Finalizers of objects that an aborted attempt has made: in no serial run did these exist, so nothing is said of them."""
+"""Finalizers of objects that an aborted attempt has made: in no serial run did these exist, so nothing is said of them.
 
+And one that has nothing to do as a rule.
+"""
+
+import gzip
 import sys
 import warnings
 
@@ -49,8 +53,21 @@ def quiet_future(finalizer):
     return quiet_finalizer
 
 
+def quiet_gzip_file(finalizer):
+    """``GzipFile.__del__``, but for one that is closed: nothing is left to do, and the finalizer would do that alone."""
+
+    @trusted
+    def quiet_finalizer(dying):
+        if getattr(dying, "fileobj", dying) is not None:
+            finalizer(dying)
+
+    return quiet_finalizer
+
+
 def install():
     """Keep quiet about coroutines never awaited and finalizers stopped at a barrier, if an abort is the reason."""
+    if "__del__" in vars(gzip.GzipFile):
+        gzip.GzipFile.__del__ = quiet_gzip_file(gzip.GzipFile.__del__)
     warnings._warn_unawaited_coroutine = quiet_unawaited(warnings._warn_unawaited_coroutine)
     previous, abort = sys.unraisablehook, core.Abort  # found now: the hook may outlive this module
 

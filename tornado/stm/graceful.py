@@ -1,16 +1,29 @@
-"""A graceful end on SIGTERM: accept nothing new, answer what has begun, then cancel all tasks."""
+"""A graceful end on SIGTERM: accept nothing new, answer what has begun, then cancel all tasks; in any case, an end."""
 
+import _signal  # the functions of `signal` make enum members each time
+import _thread
 import asyncio
 import contextlib
+import faulthandler
 import os
 import signal
 import socket
 import threading
+import time
 
+from . import core, signals
 from .core import trusted
 
 #: seconds that a program has, after SIGTERM, to finish what it has begun
 GRACE = 0.6
+
+#: seconds that a callback may take longer than that, before it is taken to run for ever
+PATIENCE = 2.0
+
+#: exit status of a program that had to be killed
+KILLED = 1
+
+STDERR = 2
 
 #: seconds between two looks whether nothing is left to do
 STEP = 0.02
@@ -21,6 +34,8 @@ class EndsGracefully:
 
     #: has SIGTERM come?
     terminated = False
+    #: and have all tasks been cancelled?
+    _cancelled = False
     _awaited = False
 
     @trusted
@@ -43,17 +58,17 @@ class EndsGracefully:
     @contextlib.contextmanager
     def _sigterm_drains(self):
         """While the loop runs: SIGTERM drains it, unless the program has a handler of its own."""
-        ours = (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        )
-        if ours:
-            self.add_signal_handler(signal.SIGTERM, self._drain_once)
+        if (
+            threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        ):
+            yield
+            return
+        guard.begin(self)
         try:
             yield
         finally:
-            if ours and not self.is_closed():
-                self.remove_signal_handler(signal.SIGTERM)
+            guard.end()
 
     def _drain_once(self):
         if not self.terminated:
@@ -68,8 +83,86 @@ class EndsGracefully:
     def _cancel_all(self):
         for task in asyncio.all_tasks(self):
             task.cancel()
+        self._cancelled = True
         if not self._awaited:
             self.stop()
+
+
+class Guard:
+    """While a loop runs on the main thread: SIGTERM ends the program, also one whose callbacks do not return.
+
+    A thread of its own takes the signal while the main thread has it blocked, in a transaction, and tells the loop to drain.
+    After `GRACE`, what runs and runs is rolled back for others.  If `PATIENCE` later callbacks still keep tasks from being
+    cancelled, the program is killed, as SIGTERM would have done without this handler.  How long it cleans up after that is
+    its own affair.
+
+    There is one, whose thread waits for the next loop when one has ended: `_loop` is None then.
+    """
+
+    def __init__(self):
+        self._loop = None
+        self._thread = None  # its number, in the process `_process`
+        self._process = None
+        self._told = False  # by the main thread, which has taken the signal itself
+        self._handler = self._on_main
+
+    @trusted
+    def begin(self, loop):
+        """This loop runs from here on."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._thread = _thread.start_new_thread(self._watch, ())
+        self._loop = loop
+        loop.add_signal_handler(signal.SIGTERM, loop._drain_once)
+        signal.signal(signal.SIGTERM, self._handler)  # in the place of asyncio's, which does nothing
+
+    @trusted
+    def end(self):
+        """It runs no more: what comes now is the program's own affair."""
+        if self._is_in_force() and not self._loop.is_closed():
+            self._loop.remove_signal_handler(signal.SIGTERM)
+        self._loop = None
+
+    @trusted
+    def _is_in_force(self):
+        return _signal.getsignal(signal.SIGTERM) == self._handler
+
+    @trusted
+    def _on_main(self, number, frame):
+        self._told = True
+        signal.pthread_kill(self._thread, signal.SIGTERM)
+
+    @trusted
+    def _watch(self):
+        signals.block_all()
+        while True:
+            _signal.sigwait({signal.SIGTERM})
+            loop = self._loop
+            if loop is not None and self._is_in_force():
+                self._see_to_it(loop)
+                while _signal.sigtimedwait({signal.SIGTERM}, 0):
+                    pass  # it has come once more meanwhile
+            elif not self._told:
+                # The program has a handler of its own by now.
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+            self._told = False
+
+    @trusted
+    def _see_to_it(self, loop):
+        time.sleep(STEP)
+        if self._loop is loop and not loop.terminated:
+            loop.call_soon_threadsafe(loop._drain_once)
+        end = time.monotonic() + GRACE
+        # Its thread needs no interpreter, which C code that does not return may have brought to a halt.
+        faulthandler.dump_traceback_later(GRACE + PATIENCE, exit=True, file=STDERR)
+        while self._loop is loop and not loop._cancelled:
+            time.sleep(STEP)
+            if time.monotonic() > end:
+                core.set_allowance(STEP)
+        faulthandler.cancel_dump_traceback_later()
+
+
+guard = Guard()
 
 
 @trusted

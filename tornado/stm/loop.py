@@ -6,6 +6,7 @@ instrumented like a user's code; what is replaced here is where work is queued a
 undone like any other, and what leaves the process's memory is deferred to the commit.
 """
 
+import _thread
 import asyncio
 import inspect
 import itertools
@@ -15,11 +16,61 @@ import threading
 import types
 import weakref
 from asyncio import events, futures, tasks
+from concurrent.futures import ThreadPoolExecutor
 
-from . import core, finalizers
+from . import core, finalizers, overrides
 from .core import trusted
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
+
+
+class ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
+    """What `call_soon_threadsafe` returns.  A thread that runs no transactions may cancel it as well.
+
+    `_running` is held from the callback's first attempt to its commit, and by such threads while they look at the handle;
+    `_begun` belongs to whoever holds it.  So those threads wait while the callback runs, and not for any other one.
+    """
+
+    __slots__ = ("_running", "_begun")
+
+    def __init__(self, callback, args, loop, context=None):
+        events.Handle.__init__(self, callback, args, loop, context)
+        if self._source_traceback:
+            del self._source_traceback[-1]
+        self._running = threading.Lock()
+        self._begun = False
+
+    def cancel(self):
+        """Do not call back; has no effect once that has begun."""
+        self._exclude_callback(events.Handle.cancel)
+
+    def cancelled(self):
+        """Has it been cancelled?"""
+        return self._exclude_callback(events.Handle.cancelled)
+
+    @trusted
+    def _exclude_callback(self, method):
+        if core.in_transaction():
+            return method(self)
+        with self._running:
+            # It may have been cancelled by another transaction, but not by this thread any more.
+            return method(self) if not self._begun or method is events.Handle.cancelled else None
+
+    def _run(self):
+        if self._begin():
+            events.Handle._run(self)
+
+    @trusted
+    def _begin(self):
+        if not self._begun:
+            self._running.acquire()
+            self._begun = True
+        core.defer(self._end)
+        return not self._cancelled
+
+    @trusted
+    def _end(self):
+        self._running.release()
 
 
 class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
@@ -33,15 +84,21 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def __init__(self, threads, selector=None):
         core.activate()
         use_python_futures()
+        overrides.apply()
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
+        self._here = threading.local()
         super().__init__(selector)
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
     def _call_soon(self, callback, args, context):
-        handle = events.Handle(callback, args, self, context)
+        return self._submit(events.Handle(callback, args, self, context))
+
+    def _submit(self, handle):
         core.defer(self._scheduler.submit, handle)
+        if handle._source_traceback:
+            del handle._source_traceback[-1]
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -49,7 +106,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
-        return self._call_soon(callback, args, context)
+        return self._submit(ThreadSafeHandle(callback, args, self, context))
 
     def call_at(self, when, callback, *args, context=None):
         """Like `call_later`, with an absolute time of the loop's clock in seconds."""
@@ -59,6 +116,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_at")
         timer = events.TimerHandle(when, callback, args, self, context)
+        if timer._source_traceback:
+            del timer._source_traceback[-1]
         timer._scheduled = True
         core.defer(self._scheduler.arm, timer)
         return timer
@@ -75,6 +134,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def create_task(self, coro, **kwargs):
         """Schedule a coroutine as a task, each of whose steps is a transaction."""
+        self._check_closed()
         return super().create_task(_instrumented(coro), **kwargs)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
@@ -82,7 +142,13 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # what an attempt had written: so it is looked at again after an abort.
 
     def _watch(self, fd):
-        fd = fd if isinstance(fd, int) else int(fd.fileno())
+        if not isinstance(fd, int):
+            try:
+                fd = int(fd.fileno())
+            except (AttributeError, TypeError, ValueError):
+                raise ValueError(f"Invalid file object: {fd!r}") from None
+        if fd < 0:
+            raise ValueError(f"Invalid file descriptor: {fd}")
         watch = self._watches.get(fd)
         if watch is None:
             watch = self._watches[fd] = Watch(fd)
@@ -164,17 +230,18 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     @trusted
     def add_signal_handler(self, sig, callback, *args):
         """Call back when the signal arrives.  Raises ValueError or RuntimeError for a signal that cannot be handled."""
-        self._on_main(super().add_signal_handler, sig, callback, *args)
+        self.on_main(super().add_signal_handler, sig, callback, *args)
 
     @trusted
     def remove_signal_handler(self, sig):
         """Forget the handler; True if there was one."""
-        return self._on_main(super().remove_signal_handler, sig)
+        return self.on_main(super().remove_signal_handler, sig)
 
     @trusted
-    def _on_main(self, function, *args):
+    def on_main(self, function, *args):
+        """Call this on the main thread, which is between two transactions; return or raise what it does."""
         core.exclusive("a change of signal handlers")
-        if not core.in_transaction() or threading.current_thread() is threading.main_thread():
+        if not core.in_transaction() or _thread.get_ident() == threading.main_thread().ident:
             return function(*args)
         return self._scheduler.on_main(function, args)
 
@@ -187,9 +254,23 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(func, "run_in_executor")
+        if executor is None:
+            executor = self._get_default_executor()
         future = self.create_future()
-        core.defer(self._submit_to_executor, executor, func, args, future)
+        if type(executor) is ThreadPoolExecutor:
+            work = Work(self, func, args, future)
+            future.add_done_callback(work.cancel)
+            core.defer(work.start, executor)
+        else:
+            core.defer(self._submit_to_executor, executor, func, args, future)
         return future
+
+    def _get_default_executor(self):
+        executor = self._default_executor
+        self._check_default_executor()
+        if executor is None:
+            executor = self._default_executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        return executor
 
     @trusted
     def _submit_to_executor(self, executor, func, args, future):
@@ -221,8 +302,50 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._scheduler.close()
 
 
+class Work:
+    """A function on its way to a pool of threads, and its result on the way back to the future of a transaction.
+
+    The pool's threads are no transactions, so no transaction touches what they do: it hands over, or cancels, when it commits.
+    """
+
+    def __init__(self, loop, func, args, future):
+        self.loop, self.func, self.args, self.future = loop, func, args, future
+        self.submitted = None
+
+    @trusted
+    def start(self, executor):
+        """At commit: hand it over."""
+        try:
+            self.submitted = executor.submit(self.func, *self.args)
+        except BaseException as e:
+            self.loop._scheduler.submit(events.Handle(_fail, (self.future, e), self.loop, None))
+            return
+        self.submitted.add_done_callback(self.done)
+
+    @trusted
+    def done(self, submitted):
+        """Mostly on a thread of the pool: what has come of it is for the transaction's future."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(futures._copy_future_state, submitted, self.future)
+
+    def cancel(self, future):
+        """The future is done: was it cancelled?"""
+        if future.cancelled():
+            core.defer(self._cancel)
+
+    @trusted
+    def _cancel(self):
+        if self.submitted is not None:
+            self.submitted.cancel()
+
+
+def _fail(future, exception):
+    if not future.cancelled():
+        future.set_exception(exception)
+
+
 def _hand_over(loop, executor, func, args, future):
-    """A transaction of its own, exclusive: thread pools are full of locks of other threads."""
+    """A transaction of its own, exclusive: nobody knows what this executor does."""
     core.exclusive("handing a function to an executor")
     if future.cancelled():
         return
@@ -256,9 +379,9 @@ def _instrumented(coro):
         rest += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
         named.update(values[names[rest]])
-    core.instrument(function)
+    core.ensure_instrumented(function)
     again = function(*arguments, **named)
-    coro.close()
+    core.defer(coro.close)
     return again
 
 
@@ -318,20 +441,20 @@ class TaskRegistry:
         return sum(1 for _ in self)
 
 
-_python_futures = False
-
-
+@core.once
 def use_python_futures():
     """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
 
     Modules that have imported the names before get them too.  The current task stays with asyncio's C code, which keeps
     it per thread.
     """
-    global _python_futures
-    if _python_futures or not core.COMPILED:
+    if not core.COMPILED:
         return
-    _python_futures = True
-    replaced = {id(futures.Future): futures._PyFuture, id(tasks.Task): tasks._PyTask, id(asyncio.all_tasks): tasks._py_all_tasks}
+    replaced = {
+        id(futures.Future): futures._PyFuture, id(tasks.Task): tasks._PyTask, id(asyncio.all_tasks): tasks._py_all_tasks,
+    }
+    if hasattr(tasks, "eager_task_factory"):
+        replaced[id(tasks.eager_task_factory)] = tasks.create_eager_task_factory(tasks._PyTask)
     for module in list(sys.modules.values()):
         namespace = getattr(module, "__dict__", None)
         if namespace is None or module is sys.modules["_asyncio"]:

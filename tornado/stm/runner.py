@@ -9,7 +9,7 @@ import sysconfig
 
 from . import core, transaction
 from .graceful import GRACE, STEP, EndsGracefully, is_listening
-from .loop import TransactionalEventLoop
+from .loop import TransactionalEventLoop, use_python_futures
 
 
 def usable_threads(threads):
@@ -188,20 +188,28 @@ def run(main, threads, debug):
         main.close()
 
 
+#: Libraries whose C parts, of which the engine knows nothing, have a twin in Python, which an environment variable asks for.
+WITH_PYTHON_PARTS = ("AIOHTTP", "FROZENLIST", "MULTIDICT", "PROPCACHE", "YARL")
+
+
 def install(threads):
     """See `tornado.stm.install`."""
     usable_threads(threads)
     open_log()
+    if core.PARALLEL:
+        for library in WITH_PYTHON_PARTS:
+            os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
 
     def loop_factory():
         return new_loop(threads)
 
-    asyncio.events.new_event_loop = asyncio.new_event_loop = loop_factory
+    if core.PARALLEL:
+        # Before the program derives classes of its own from them.
+        use_python_futures()
+    # Where the program has not chosen another policy, all that make loops ask the default one.
+    asyncio.unix_events._UnixDefaultEventLoopPolicy._loop_factory = staticmethod(loop_factory)
     named = selector_event_loop(threads)
     for module in asyncio, asyncio.unix_events:
         module.SelectorEventLoop = named
         if sys.version_info >= (3, 13):
             module.EventLoop = named
-    if sys.version_info < (3, 14):
-        # There asyncio.get_event_loop, and with it IOLoop.current, makes a loop where there is none.
-        asyncio.get_event_loop_policy().new_event_loop = loop_factory

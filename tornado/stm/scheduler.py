@@ -9,7 +9,8 @@ transaction that is expected to take long (see ``dispatch.py``).
 All of it is trusted code, called between transactions or as deferred actions of one that commits.
 """
 
-import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import _asyncio
+import _signal
 import _thread
 import asyncio
 import errno
@@ -21,11 +22,12 @@ import signal
 import sys
 import threading
 import time
+from asyncio import base_events
 
-from . import core, sockets
+from . import core, signals, sockets
 from .core import trusted
 from .dispatch import ReadyQueue, clock, site_of
-from .graceful import STEP, is_listening
+from .graceful import GRACE, STEP, is_listening
 
 READ_EVENTS = ~select.EPOLLOUT
 WRITE_EVENTS = ~select.EPOLLIN
@@ -68,6 +70,7 @@ class Scheduler:
     """The ready queue, the timers, the poller and the worker threads of one event loop."""
 
     def __init__(self, loop, threads):
+        signals.install()
         self.loop = loop
         self.threads = threads
         # Re-entrant: whatever is allocated under it may set off a finalizer that schedules something.
@@ -90,6 +93,7 @@ class Scheduler:
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
         self._collecting = False
+        self._asked = False  # has the main thread something to do?
         self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
@@ -148,8 +152,10 @@ class Scheduler:
 
         core.ask_main(request)
         with self._lock:
+            self._asked = True
             self._wake_for(self.threads)
         answered.acquire()
+        self._asked = False
         result, exception = outcome.pop()
         if exception is not None:
             raise exception
@@ -204,14 +210,17 @@ class Scheduler:
             self._arm(watch)
 
     def flush_later(self, outbox):
-        """Send the rest of the outbox when the kernel takes more."""
+        """Send the rest of the outbox when the kernel takes more; False if the loop is closed."""
         with self._lock:
+            if self._epoll.closed:
+                return False
             watch = self._watches.get(outbox.fd)
             if watch is None:
                 watch = self._watches[outbox.fd] = Watch(outbox.fd)
             watch.flushing = outbox
             if not watch.busy:
                 self._arm(watch)
+            return True
 
     def _arm(self, watch):
         """Under the lock: ask the kernel for the next event."""
@@ -333,9 +342,14 @@ class Scheduler:
         collecting = gc.isenabled()
         gc.disable()
         self._collecting = collecting
+        _asyncio._set_running_loop(self.loop)
+        main = threading.current_thread() is threading.main_thread()
+        if main:
+            signals.learn_mask()
         try:
-            self._work(threading.current_thread() is threading.main_thread())
+            self._work(main)
         finally:
+            _asyncio._set_running_loop(None)
             if collecting:
                 gc.enable()
             with self._lock:
@@ -352,13 +366,14 @@ class Scheduler:
 
     def _helper(self):
         loop = self.loop
-        # Signals are the main thread's business.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        signals.block_all()  # they are the main thread's business
         asyncio._set_running_loop(loop)
+        _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
         try:
             self._work(False)
         finally:
+            _asyncio._set_running_loop(None)
             asyncio._set_running_loop(None)
 
     def _work(self, main):
@@ -383,7 +398,7 @@ class Scheduler:
                         return
                     else:
                         self._polling += 1
-                        timeout = self._timeout()
+                        timeout = 0.0 if main and self._asked else self._timeout()
                 else:
                     self._round = len(ready)
             if entry is None:
@@ -436,7 +451,7 @@ class Scheduler:
     def _run_one(self, entry, main):
         if main:
             # A Python signal handler must not run inside a transaction that may be rolled back.
-            blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, MASKED_SIGNALS)
+            blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
         began = clock()
         try:
             entry.transaction.run()
@@ -465,7 +480,8 @@ class Scheduler:
                 core.atomic_exit()
 
     def close(self):
-        """Forget everything; the loop is closed."""
+        """Forget everything; the loop is closed.  The kernel takes first what has been sent, unless that takes longer than GRACE."""
+        self._flush()
         self._ready.clear()
         self._timers.clear()
         self._scheduling = threading.local()
@@ -473,18 +489,21 @@ class Scheduler:
         self._epoll.close()
         os.close(self._wake_fd)
 
+    def _flush(self):
+        until = time.monotonic() + GRACE
+        waiting = [watch.flushing for watch in self._watches.values() if watch.flushing]
+        while (waiting := [box for box in waiting if not box.flush()]) and (left := until - time.monotonic()) > 0:
+            poller = select.poll()
+            for box in waiting:
+                poller.register(box.sock, select.POLLOUT)
+            poller.poll(1000 * left)
+
 
 #: objects that have come, and not gone by themselves, since the last collection of cycles
 GARBAGE = 20000
 
 #: at most so many events are taken from the kernel at once
 EVENTS_AT_ONCE = 256
-
-#: signals that a program may handle in Python; faults are left alone
-MASKED_SIGNALS = signal.valid_signals() - {
-    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGKILL,
-    signal.SIGSTOP,
-}
 
 for _name, _member in (*vars(Scheduler).items(), *vars(Watch).items(), *vars(Order).items()):
     if hasattr(_member, "__code__"):
@@ -499,17 +518,34 @@ def stop_marker():
 # ---- What the transactions run: ordinary code, with barriers --------------------------------------------------------
 
 
+def run(handle):
+    """Call back; in debug mode, tell if that takes long.  What is measured is the attempt that commits."""
+    loop = handle._loop
+    if not loop._debug:
+        handle._run()
+        return
+    loop._current_handle = handle
+    try:
+        start = loop.time()
+        handle._run()
+        took = loop.time() - start
+        if took >= loop.slow_callback_duration:
+            base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
+    finally:
+        loop._current_handle = None
+
+
 def run_handle(handle):
     """A callback."""
     if not handle._cancelled:
-        handle._run()
+        run(handle)
 
 
 def run_timer(timer):
     """A timer that is due."""
     timer._scheduled = False
     if not timer._cancelled:
-        timer._run()
+        run(timer)
 
 
 def look_whether_drained(scheduler, busy):
@@ -522,11 +558,12 @@ def handle_event(scheduler, watch, events):
     try:
         reader = watch.reader
         if reader is not None and events & READ_EVENTS and not reader._cancelled:
-            reader._run()
+            run(reader)
         writer = watch.writer
         if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
-            writer._run()
+            run(writer)
     finally:
-        # In the end: what is deferred takes place at once where the transaction goes exclusive, and the kernel would
-        # report what has not been read yet a second time.
+        # The last of its effects: the next event comes after whatever this one has scheduled, and after a stop.  And in the
+        # end: what is deferred takes place at once where the transaction goes exclusive, and the kernel would report what
+        # has not been read yet a second time.
         core.defer(scheduler.rearm, watch)

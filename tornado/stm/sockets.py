@@ -37,6 +37,7 @@ _fileno = _methods.fileno
 _getsockopt = _methods.getsockopt
 _setsockopt = _methods.setsockopt
 _gettimeout = _methods.gettimeout
+_sendfile = os.sendfile
 
 #: file descriptor -> deque of what aborted attempts have received: bytes, exceptions, accepted connections.  An entry
 #: is only touched by the transaction that owns the socket.
@@ -251,6 +252,7 @@ class Outbox:
     def __init__(self, sock, fd):
         self.sock = sock
         self.fd = fd
+        self.scheduler = getattr(asyncio._get_running_loop(), "_scheduler", None)
         self.lock = threading.Lock()
         self.chunks = deque()
         self.size = 0
@@ -325,11 +327,7 @@ for _name, _member in list(vars(Outbox).items()):
 
 @trusted
 def _flush_later(outbox):
-    loop = asyncio._get_running_loop()
-    scheduler = getattr(loop, "_scheduler", None)
-    if scheduler is not None:
-        scheduler.flush_later(outbox)
-    else:
+    if outbox.scheduler is None or not outbox.scheduler.flush_later(outbox):
         while not outbox.flush():
             select.select([], [outbox.sock], [])
 
@@ -427,9 +425,25 @@ def sendmsg(sock, buffers, *rest):
 
 
 @trusted
+def sendfile(out_fd, in_fd, offset, count):
+    """Twin of ``os.sendfile``: at once, but never before what has been sent and not yet taken."""
+    core.exclusive("sending a file")
+    box = _outboxes.get(out_fd)
+    if box is not None and box.chunks and not box.flush():
+        raise _would_block()
+    return _sendfile(out_fd, in_fd, offset, count)
+
+
+@trusted
 def close(sock):
     """Twin of ``socket.close``."""
     core.defer(_close_now, sock)
+
+
+@trusted
+def real_close(self, _ss=None):
+    """In the place of ``socket.socket._real_close``: outside of transactions too, what has been sent goes first."""
+    core.defer(_close_now, self)
 
 
 @trusted
@@ -487,9 +501,26 @@ TWINS = {
     _send: send,
     _methods.sendall: sendall,
     _methods.sendmsg: sendmsg,
+    _sendfile: sendfile,
     _close: close,
     _shutdown: shutdown,
 }
+
+
+def _connecting(connect):
+    """The twin of ``socket.connect`` or ``connect_ex``: the peer sees it at once, but nobody here does."""
+
+    @trusted
+    def begin_to_connect(sock, address):
+        core.open_all(address)
+        core.own(sock)
+        if _gettimeout(sock) == 0.0:
+            core.irrevocable("connecting a socket")
+        else:
+            core.exclusive("a blocking socket")
+        return connect(sock, address)
+
+    return begin_to_connect
 
 
 _make_socket = socket.socket.__init__
@@ -524,10 +555,12 @@ def new_socket(*args, **keywords):
 
 
 TWINS |= {_methods.detach: detach, _methods: new_socket}
+TWINS |= {connect: _connecting(connect) for connect in (_methods.connect, _methods.connect_ex)}
 
 
 def install():
-    """Let ``socket.socket.accept`` keep what it accepted for the next attempt, and descriptors have one owner."""
+    """Let ``socket.socket.accept`` keep what it accepted for the next attempt, ``close`` what has yet to be sent, and
+    descriptors have one owner."""
     for function in (_make_socket, socket._intenum_converter, socket.getdefaulttimeout):
         if hasattr(function, "__code__"):
             trusted(function)
@@ -535,3 +568,4 @@ def install():
         trusted(vars(socket.socket)[attribute].fget)
     socket.socket.accept = accept
     socket.socket.__init__ = make_socket
+    socket.socket._real_close = real_close

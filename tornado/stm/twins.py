@@ -23,9 +23,10 @@ import pickle
 import struct
 import sys
 import threading
+import types
 from collections import OrderedDict, defaultdict
 
-from . import _engine, core, sockets
+from . import _engine, core, files, sockets
 from .core import trusted
 
 try:
@@ -67,10 +68,15 @@ def _is_outside(file):
 
 @trusted
 def _writes_at_once(file):
-    """Must this stream be written to now, since what comes of it can be seen?  (Alone: it cannot be put back.)"""
+    """Must this stream be written to now, since what comes of it can be seen?
+
+    It does so alone, for a stream's state cannot be put back, unless it was made in this transaction around an object with
+    a `write` in Python, which has barriers (what ``gzip`` does).
+    """
     if _is_outside(file):
         return False
-    core.exclusive("writing to a stream that can be read before the commit")
+    if not (core.is_fresh(file) and isinstance(getattr(type(file.raw), "write", None), types.FunctionType)):
+        core.exclusive("writing to a stream that can be read before the commit")
     return True
 
 
@@ -81,6 +87,7 @@ def text_write(file, text):
         return _text_write(file, text)  # which raises what it has to
     if not isinstance(text, str):
         raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    files.note_writing()
     core.defer(_text_write, file, text)
     return len(text)
 
@@ -90,7 +97,14 @@ def text_flush(file):
     """Twin of ``TextIOWrapper.flush``."""
     if file.closed or _writes_at_once(file):
         return _text_flush(file)
+    files.note_writing()
     core.defer(_text_flush, file)
+
+
+@trusted
+def buffered_writer(*args, **kwds):
+    """Twin of ``BufferedWriter``."""
+    return core.fresh(_io.BufferedWriter(*args, **kwds))
 
 
 @trusted
@@ -100,6 +114,7 @@ def buffered_write(file, data):
     if file.closed or _writes_at_once(file):
         return _buffered_write(file, data)
     data = bytes(data)
+    files.note_writing()
     core.defer(_buffered_write, file, data)
     return len(data)
 
@@ -109,6 +124,7 @@ def buffered_flush(file):
     """Twin of ``BufferedWriter.flush``."""
     if file.closed or _writes_at_once(file):
         return _buffered_flush(file)
+    files.note_writing()
     core.defer(_buffered_flush, file)
 
 
@@ -608,9 +624,6 @@ def _setlocale(category, locale):
 _locale_setlocale = _locale.setlocale
 
 
-# ---- Code made at run time -----------------------------------------------------------------------------------------
-
-
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
 # is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
@@ -759,6 +772,7 @@ TWINS = {
     list.sort: list_sort,
     _text_write: text_write,
     _text_flush: text_flush,
+    _io.BufferedWriter: buffered_writer,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,
     **_lock_twins(_thread.lock),
@@ -766,6 +780,7 @@ TWINS = {
     **{function: _engine.c_twin(function) for function in (
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
         builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+    **files.TWINS,
     **sockets.TWINS,
     **(tls.TWINS if tls is not None else {}),
 }

@@ -30,11 +30,17 @@
  *      exclusive one can come: each of them runs once in between.
  *  order         a transaction reaches its commit before its predecessor.
  *      It waits.  Predecessors are older, so this closes no cycle either.
+ *  overdue       one runs and runs, perhaps for ever, and others wait for it.
+ *      Those who have waited for it as long as its allowance have it rolled back,
+ *      older or not.  It stands back for STAND_BACK times as long, and its next
+ *      attempt has twice the allowance: whatever ends comes to its end, and others go
+ *      on most of the time beside what never does.
  *
  * What follows for an attempt: without inevitable ones, the oldest active
- * transaction is never aborted.  Waiting for the token is bounded by those that asked
- * before (one a thread at most), each with one transaction of each thread in between.
- * A transaction that was aborted MAX_ATTEMPTS times asks for it (transaction.c).
+ * transaction is never aborted before it is overdue.  Waiting for the token is bounded
+ * by those that asked before (one a thread at most), each with one transaction of each
+ * thread in between.  A transaction that was aborted MAX_ATTEMPTS times, but for being
+ * overdue, asks for it (transaction.c).
  *
  * A doomed transaction learns of it at its next barrier, while it waits, or,
  * if it has run into neither for a while, by an asynchronous exception.
@@ -45,6 +51,7 @@
  */
 #include "stm.h"
 
+#include "internal/pycore_ceval.h"
 #include "internal/pycore_pystate.h"
 
 #include <linux/futex.h>
@@ -74,6 +81,18 @@ static PyMutex async_lock;
 /* A doomed transaction without a barrier for that many naps is in a loop, not in
  * engine or trusted code, where an exception out of nowhere would do harm. */
 #define PATIENCE 25
+
+#define ALLOWANCE_NS 2000000000ull      /* of a first attempt */
+#define STAND_BACK 3
+static _Atomic uint64_t allowance_limit = UINT64_MAX;
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
 
 /* ---- Sleeping and waking ------------------------------------------------------ */
 
@@ -226,21 +245,42 @@ stm_attention(Tx *tx)
 }
 
 static bool
-doom(Tx *tx, Tx *o, uint64_t serial)
+doom(Tx *tx, Tx *o, uint64_t serial, int right)
 {
     uint64_t age = atomic_load(&o->age);
     if (!change_state(o, serial, TX_ACTIVE, TX_DOOMED))
         return false;
     atomic_store(&o->attention, 1);
-    history(tx, DID_DOOM, age, tx->grade);
+    history(tx, DID_DOOM, age, right);
     unpark(o);
     return true;
+}
+
+/* Does the thread of a doomed transaction look at its eval breaker, as loops do, or is
+ * it in C code, and the world could not be stopped until it comes out of that? The first to ask
+ * sets a bit that makes it merge reference counts, which is done soon and does no harm. */
+static bool
+is_reachable(Tx *o, uint64_t serial)
+{
+    bool reachable = false;
+    PyMutex_Lock(&async_lock);
+    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED)) {
+        if (o->called == serial)
+            reachable = !_Py_eval_breaker_bit_is_set(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
+        else
+            _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
+        o->called = serial;
+    }
+    PyMutex_Unlock(&async_lock);
+    return reachable;
 }
 
 /* Reach a doomed transaction that runs a loop without barriers. */
 static void
 doom_asynchronously(Tx *o, uint64_t serial)
 {
+    if (!is_reachable(o, serial))
+        return;
     /* Only while it is in instrumented code. Trusted code may hold a lock or an
      * effect that nobody knows of yet; when the other enters it now, the exception
      * comes before its first instruction. */
@@ -270,6 +310,65 @@ contention_clear_async(Tx *tx)
         PyThreadState_SetAsyncExc(tx->thread_id, NULL);
     }
     PyMutex_Unlock(&async_lock);
+}
+
+/* ---- Overdue transactions ----------------------------------------------------- */
+
+static uint64_t
+limited(uint64_t allowance)
+{
+    uint64_t limit = atomic_load(&allowance_limit);
+    return allowance < limit ? allowance : limit;
+}
+
+void
+limit_allowance(double seconds)
+{
+    atomic_store(&allowance_limit, (uint64_t)(seconds * 1e9));
+}
+
+/* This one has waited so long for the other, which can be rolled back, unless it
+ * has gone meanwhile. One that waits itself holds nobody up: somebody else does. */
+static void
+hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
+{
+    if (waited < limited(atomic_load(&o->allowance)) || atomic_load(&o->parked) != 0)
+        return;
+    uint64_t status = atomic_load(&o->status);
+    if (status == (serial << STATE_BITS | TX_DOOMED)) {
+        doom_asynchronously(o, serial);
+    }
+    else if (status == (serial << STATE_BITS | TX_ACTIVE)) {
+        atomic_store(&o->overdue, serial);
+        doom(tx, o, serial, OVERDUE);
+    }
+}
+
+static void
+hurry_older(Tx *tx, uint64_t age, uint64_t waited)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        uint64_t serial = o != NULL ? serial_of(o) : 0;
+        if (o != NULL && o != tx && atomic_load(&o->age) < age)
+            hurry(tx, o, serial, waited);
+    }
+}
+
+/* A transaction begins its first attempt. */
+void
+allow(Tx *tx)
+{
+    atomic_store_explicit(&tx->allowance, ALLOWANCE_NS, memory_order_relaxed);
+    atomic_store_explicit(&tx->overdue, 0, memory_order_relaxed);
+}
+
+/* Is that why this attempt is doomed? */
+bool
+is_overdue(Tx *tx)
+{
+    return atomic_load(&tx->overdue) == serial_of(tx) && tx->cause == CAUSE_DOOMED;
 }
 
 /* ---- Waiting for one other transaction ---------------------------------------- */
@@ -335,6 +434,7 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
     for (int i = 0; i < SPINS && !atomic_load(&o->parked) && !conflict_over(tx, (void *)c); i++)
         __builtin_ia32_pause();
     int result = 0;
+    uint64_t since = now_ns();
     for (int naps = 1; in_the_way(tx, c); naps++) {
         if (is_doomed(tx)) {
             raise_abort();
@@ -346,14 +446,16 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
             break;
         }
         /* Each time: what was in the way may have gone and come back in one attempt. */
-        if (first && doom(tx, o, c->serial)) {
+        if (first && doom(tx, o, c->serial, tx->grade)) {
             /* Let it not run into the same again before this one has woken up. */
             atomic_store(&tx->patience, 0);
             if (stm_log_on)
                 log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
         }
         park(tx, (uint32_t)c->slot << 8, first ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c);
-        if (first && naps % PATIENCE == 0 && is_doomed(o))
+        if (!first)
+            hurry(tx, o, c->serial, now_ns() - since);
+        else if (naps % PATIENCE == 0 && is_doomed(o))
             doom_asynchronously(o, c->serial);
     }
     tx->lost += __builtin_ia32_rdtsc() - start;
@@ -492,9 +594,31 @@ await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
         await(tx, reason | PARK_IDLE, holds_or_asked, &idle);
         if (holds(tx, arg))
             return;
+        /* Not as part of what waits here: a finalizer that begins counts as live already. */
+        tx_pause(tx);
         if (serve_main() < 0)
             PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
+        tx_resume(tx);
     }
+}
+
+typedef struct { uint64_t since, allowance; } Retreat;
+
+static bool
+has_stood_back(Tx *tx, void *arg)
+{
+    (void)tx;
+    const Retreat *r = arg;
+    return now_ns() - r->since >= STAND_BACK * limited(r->allowance);
+}
+
+/* Between two attempts: it was overdue. */
+void
+stand_back(Tx *tx)
+{
+    Retreat r = {now_ns(), atomic_load(&tx->allowance)};
+    atomic_store(&tx->allowance, 2 * r.allowance);
+    await_idle(tx, 0, has_stood_back, &r);
 }
 
 /* ---- The gate --------------------------------------------------------------------- */
@@ -581,6 +705,18 @@ older_over_or_abort(Tx *tx, void *arg)
 {
     (void)arg;
     return older_over(tx) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+}
+
+/* Wait, since then, until others are over, and hurry those of a lower age. */
+static void
+await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
+{
+    for (int i = 0; i < SPINS && !over(tx, NULL); i++)
+        __builtin_ia32_pause();
+    while (!over(tx, NULL)) {
+        park(tx, PARK_OTHERS, LONG_NAP_NS, over, NULL);
+        hurry_older(tx, age, now_ns() - since);
+    }
 }
 
 /* ---- The token ------------------------------------------------------------------ */
@@ -701,15 +837,15 @@ take_token(Tx *tx, int grade)
     return -1;
 }
 
-/* Let nobody begin, and wait until the active ones have ended. */
+/* Let nobody begin, and wait until the active ones have ended, for which it has waited since then. */
 static void
-exclude_others(Tx *tx)
+exclude_others(Tx *tx, uint64_t since)
 {
     atomic_store(&stm_exclusive_slot, tx->slot);
     atomic_thread_fence(memory_order_seq_cst);
     wake_all(false);
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
-    await(tx, PARK_OTHERS, others_over, NULL);
+    await_others(tx, others_over, UINT64_MAX, since);
     log_if(tx, LOG_WAIT_DONE);
     count_one(&tx->exclusives);
 }
@@ -738,7 +874,7 @@ begin_inevitable(Tx *tx, int grade)
     set_state(tx, TX_INEVITABLE);
     tx->grade = grade;
     if (grade == GRADE_EXCLUSIVE)
-        exclude_others(tx);
+        exclude_others(tx, now_ns());
     history(tx, DID_GET, 0, grade);
 }
 
@@ -764,6 +900,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
         begin_inevitable(tx, grade);
     }
     else {
+        uint64_t since = now_ns();
         history(tx, DID_WANT, 0, grade);
         if (grade == GRADE_EXCLUSIVE)
             tx->want_grade = grade;
@@ -772,7 +909,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
                 return -1;
             log_if(tx, LOG_WAIT_SYNC_PAUSE);
             if (grade == GRADE_EXCLUSIVE)
-                await(tx, PARK_OTHERS, older_over_or_abort, NULL);
+                await_others(tx, older_over_or_abort, atomic_load(&tx->age), since);
             int got = take_token(tx, grade);
             log_if(tx, LOG_WAIT_DONE);
             if (got < 0)
@@ -780,7 +917,7 @@ become_inevitable(Tx *tx, int grade, const char *why)
         }
         tx->grade = grade;
         if (grade == GRADE_EXCLUSIVE)
-            exclude_others(tx);
+            exclude_others(tx, since);
         history(tx, DID_GET, 0, grade);
     }
     if (tx->paused == 0)

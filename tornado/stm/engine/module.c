@@ -299,6 +299,21 @@ suspended_call(PyObject *self, PyObject *coroutine)
     return call;
 }
 
+/* Not by a call of the instrumenter itself: in a transaction that is none of its business. */
+static PyObject *
+engine_ensure_instrumented(PyObject *self, PyObject *function)
+{
+    (void)self;
+    if (!PyFunction_Check(function))
+        return PyErr_Format(PyExc_TypeError, "a function is needed, not %R", function);
+    Tx *tx = live_tx();
+    if (tx == NULL)
+        return PyObject_CallOneArg(stm_instrument, function);
+    if (ensure_instrumented(tx, function) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 in_transaction(PyObject *self, PyObject *unused)
 {
@@ -523,6 +538,17 @@ atomic_exit(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+set_allowance(PyObject *self, PyObject *seconds)
+{
+    (void)self;
+    double value = PyFloat_AsDouble(seconds);
+    if (value == -1.0 && PyErr_Occurred())
+        return NULL;
+    limit_allowance(value);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 settle(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -684,6 +710,8 @@ static PyMethodDef methods[] = {
      DOC("the function that made a coroutine which has not begun, else None")},
     {"suspended_call", suspended_call, METH_O,
      DOC("(code, has it begun?, *arguments) of a suspended coroutine, an argument that is not plain by its type; else None")},
+    {"ensure_instrumented", engine_ensure_instrumented, METH_O,
+     DOC("ensure_instrumented(f): from here on this Python function has barriers, or its call is exclusive")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
     {"never_was", engine_never_was, METH_O,
      DOC("was this coroutine, which has not begun, made by an attempt that was rolled back?")},
@@ -715,6 +743,8 @@ static PyMethodDef methods[] = {
     {"atomic_enter", atomic_enter, METH_NOARGS,
      DOC("exclude all transactions; False if this thread is in one already")},
     {"atomic_exit", atomic_exit, METH_NOARGS, DOC("let transactions run again")},
+    {"set_allowance", set_allowance, METH_O,
+     DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
     {"settle", settle, METH_NOARGS,
      DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,

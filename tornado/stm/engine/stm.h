@@ -158,6 +158,7 @@ enum {
 #define STATE_MASK ((1u << STATE_BITS) - 1)
 
 enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
+#define OVERDUE 3       /* in the history, in the place of the grade of one that dooms another for that */
 
 /* Why an attempt is aborted, for the history. */
 enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_RAISED };
@@ -226,6 +227,8 @@ typedef struct Tx {
     _Atomic uint64_t reserved;      /* the cell that it waits for, or 0 */
     _Atomic uint32_t reserved_mode;
     _Atomic int patience;           /* so many younger ones may still have that cell before it */
+    _Atomic uint64_t allowance;     /* nanoseconds that others wait for it before it is overdue */
+    _Atomic uint64_t overdue;       /* the number of the attempt that somebody has found to be; written by others, too */
     _Atomic uint32_t *marks;
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
@@ -246,6 +249,7 @@ typedef struct Tx {
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool async_sent;                /* an asynchronous exception is on its way */
+    uint64_t called;                /* the number of the attempt whose eval breaker somebody has set */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     int want_grade;                 /* the next attempt begins in this grade */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
@@ -507,6 +511,10 @@ has_reserved(Tx *tx)
 {
     return atomic_load_explicit(&tx->reserved, memory_order_relaxed) != 0;
 }
+void allow(Tx *tx);
+void limit_allowance(double seconds);
+bool is_overdue(Tx *tx);
+void stand_back(Tx *tx);
 int become_inevitable(Tx *tx, int grade, const char *why);
 void begin_inevitable(Tx *tx, int grade);
 void inevitable_end(Tx *tx);
@@ -927,7 +935,7 @@ enum {
     DID_ABORT,      /* detail: CAUSE_... */
     DID_WAIT,       /* other: the age of the one that it waits for; detail: what for */
     DID_GO,         /* it waits no more */
-    DID_DOOM,       /* other: the age of the one that it dooms; detail: its own grade */
+    DID_DOOM,       /* other: the age of the one that it dooms; detail: its own grade, or OVERDUE */
     DID_WANT,       /* detail: the grade of inevitability that it wants */
     DID_ASK,        /* other: its turn in the queue for the token */
     DID_LEAVE,      /* it is about to leave that queue; other: its turn */

@@ -116,6 +116,7 @@ stm_thread_tx(void)
     PyMutex_Unlock(&slots_lock);
     tx->thread_id = PyThread_get_thread_ident();
     tx->tid = _Py_ThreadId();
+    allow(tx);
     tx->inject_state = (stm_inject_seed + slot) * 0x9E3779B97F4A7C15ull | 1;
     pthread_setspecific(exit_key, tx);
     stm_self = tx;
@@ -490,6 +491,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
     tx->txn = t;
     tx->want_grade = GRADE_NONE;
     uint64_t lost = tx->lost, start = __builtin_ia32_rdtsc();
+    allow(tx);
     for (;;) {
         tx_begin(tx, t->age, tx->want_grade);
         log_if(tx, LOG_START);
@@ -512,9 +514,12 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
             tx->cause = CAUSE_RAISED;
         Py_CLEAR(value);
         Py_CLEAR(exception);
+        bool overdue = is_overdue(tx);
         tx_abort(tx);
         tx->lost = lost + (__builtin_ia32_rdtsc() - start);     /* what it waited in these attempts among it */
-        if (++t->attempts >= MAX_ATTEMPTS)
+        if (overdue)
+            stand_back(tx);
+        else if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_grade = GRADE_EXCLUSIVE;
     }
     tx->txn = NULL;

@@ -1,0 +1,45 @@
+"""An application of the apps benchmark in a process of its own.
+
+python -m stm_bench.app_server APP [--threads N] [--certificate FILE] --port PORT --stats FILE
+
+APP is a module of stm_bench.apps.  On tornado.stm with so many threads, or on upstream's loop.  SIGTERM ends it; it then
+writes what the engine has counted.
+"""
+
+import argparse
+import asyncio
+import importlib
+import json
+import signal
+import sys
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("app")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--certificate")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--stats", required=True)
+    options = parser.parse_args(arguments)
+    stats = dict
+    if options.threads:
+        import tornado.stm
+        import tornado.stm.transaction
+
+        tornado.stm.install(options.threads)
+        stats = tornado.stm.transaction.stats
+    else:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
+    app = importlib.import_module("stm_bench.apps." + options.app)
+    try:
+        asyncio.run(app.serve(options.port, options.certificate))
+    except SystemExit as end:
+        if end.code:
+            raise
+    with open(options.stats, "w") as file:
+        json.dump(stats(), file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Files that transactions read: an aborted attempt leaves neither another position nor an open file."""
+
+import os
+import pathlib
+
+import pytest
+
+from tornado.stm import core
+from tornado.stm.core import trusted
+
+if not core.PARALLEL:
+    pytest.skip("transactions run one at a time, and are never rolled back", allow_module_level=True)
+
+core.activate()
+
+DATA = bytes(range(256)) * 1000
+
+
+def run(function):
+    return core.Transaction(function, ()).run()
+
+
+@trusted
+def ran_alone():
+    return core.stats()["exclusives"]
+
+
+def check(first, second, alone=False):
+    """What `second` returns in an attempt that comes after one in which `first` has been called and rolled back."""
+    seen = []
+
+    @trusted
+    def is_first():
+        seen.append(None)
+        return len(seen) == 1
+
+    def attempt():
+        if is_first():
+            first()
+            raise core.Abort
+        return second()
+
+    run(lambda: None)
+    before = ran_alone()
+    result = run(attempt)
+    assert len(seen) == 2
+    assert alone or ran_alone() == before
+    return result
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def called_before(path):
+    """What is called for the first time may have to run alone."""
+
+    def everything():
+        with open(path, "rb") as file:
+            file.seek(3)
+            return file.read(4), file.tell()
+
+    for _ in range(3):
+        assert run(everything) == (DATA[3:7], 7)
+
+
+def test_what_was_read_is_read_again(path):
+    with open(path, "rb") as file:
+        file.read(10)
+        assert check(lambda: file.read(100), lambda: file.read(20)) == DATA[10:30]
+        assert check(lambda: file.seek(5000), lambda: file.read(10)) == DATA[30:40]
+        assert check(lambda: (file.read(), file.read()), lambda: (file.tell(), file.read(2))) == (40, DATA[40:42])
+        assert file.tell() == 42
+
+
+def test_an_aborted_attempt_leaves_no_file_open(path):
+    before = os.listdir("/proc/self/fd")
+    kept = []
+
+    @trusted
+    def keep(file):
+        kept.append(file)
+
+    def read():
+        file = open(path, "rb")
+        keep(file)
+        return file.read(5)
+
+    assert check(read, read) == DATA[:5]
+    assert [file.closed for file in kept] == [True, False]
+    kept[1].close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_goes_from_one_transaction_to_the_next(path):
+    files = []
+    pieces = []
+
+    def begin():
+        files.append(open(path, "rb"))
+        return files[0].read(1000)
+
+    def go_on():
+        return files[0].read(100_000)
+
+    def end():
+        with files[0] as file:
+            return file.read()
+
+    pieces.append(check(begin, begin))
+    pieces += [check(go_on, go_on), check(go_on, go_on)]
+    assert not files[0].closed
+    pieces.append(check(lambda: files[0].close(), end, alone=True))
+    assert files[0].closed and b"".join(pieces) == DATA
+
+
+def test_closing_waits_for_the_commit(path):
+    file = open(path, "rb")
+    check(file.close, lambda: None)
+    assert file.read(3) == DATA[:3]
+    check(file.close, file.close)
+    assert file.closed
+
+
+def test_a_file_that_the_transaction_has_closed_cannot_be_read(path):
+    file = open(path, "rb")
+
+    def read():
+        file.close()
+        with pytest.raises(ValueError):
+            file.read()
+
+    run(read)
+
+
+def test_what_the_transaction_has_written_is_read(path):
+    with open(path, "ab") as log:
+
+        def write_and_read():
+            log.write(b"more")
+            log.flush()
+            with open(path, "rb") as file:
+                return file.read()
+
+        assert run(write_and_read) == DATA + b"more"
+
+
+@pytest.mark.parametrize("kind", [str, os.fsencode, pathlib.Path])
+def test_kinds_of_paths(path, kind):
+    file = kind(path)
+    for _ in range(2):
+        assert run(lambda: open(file, "rb").read()) == DATA
+
+
+def test_what_cannot_be_opened(path, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for file, mode, error in (
+        (tmp_path, "rb", IsADirectoryError), (tmp_path / "missing", "rb", FileNotFoundError), ("\0", "rb", ValueError),
+        (path, "nonsense", ValueError), (3.5, "rb", TypeError), (987654, "rb", OSError),
+    ):
+        with pytest.raises(error):
+            run(lambda: open(file, mode))
+    descriptor = os.open(path, os.O_RDONLY)
+    assert run(lambda: open(descriptor, "rb").read(3)) == DATA[:3]
+
+
+def test_other_ways_to_open(path):
+    def read_text():
+        with open(path, encoding="latin-1", newline="") as file:
+            return file.read()
+
+    def write():
+        with open(path, "wb") as file:
+            file.write(b"new")
+
+    def read_unbuffered():
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    for _ in range(2):
+        assert run(read_text).encode("latin-1") == run(read_unbuffered)
+    run(write)
+    assert run(read_unbuffered) == b"new"

@@ -1,0 +1,168 @@
+"""A transaction that never ends is rolled back for those who wait for it, and they go on."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tornado.stm import core
+from tornado.stm.core import trusted
+
+if not core.PARALLEL:
+    pytest.skip("transactions run one at a time", allow_module_level=True)
+
+core.activate()
+
+
+class World:
+    def __init__(self):
+        self.count = 0
+        self.attempts = 0
+        self.begun = threading.Lock()
+        self.begun.acquire()
+
+    @trusted
+    def has_begun(self):
+        self.attempts += 1
+        if self.attempts == 1:
+            self.begun.release()
+
+
+def without_barriers(world):
+    world.count += 1
+    world.has_begun()
+    while True:
+        pass
+
+
+def with_barriers(world):
+    world.count += 1
+    world.has_begun()
+    while True:
+        world.count += 1
+
+
+def swallowing(world):
+    world.count += 1
+    world.has_begun()
+    while True:
+        try:
+            while True:
+                world.count -= 1
+        except BaseException:
+            pass
+
+
+def look(world):
+    return world.count
+
+
+def look_alone(world):
+    core.exclusive("a test")
+    return world.count
+
+
+@trusted
+def alone_from_the_beginning(world):
+    assert core.atomic_enter()
+    try:
+        return world.count
+    finally:
+        core.atomic_exit()
+
+
+@trusted
+def beside(endless, world):
+    """Run it on a thread that the test leaves behind; wait until it is in its loop."""
+    thread = threading.Thread(target=core.Transaction(endless, (world,)).run, daemon=True)
+    thread.start()
+    assert world.begun.acquire(timeout=30)
+    return thread
+
+
+@trusted
+def commit(function, world):
+    return core.Transaction(function, (world,)).run()
+
+
+def in_a_process(call):
+    """What this prints: the endless one stays to the end of its process."""
+    program = f"import test_overdue\nprint({call})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@trusted
+def seen_beside(endless):
+    """By one that wants the same, by a block that runs alone, and by one that becomes exclusive."""
+    world = World()
+    beside(endless, world)
+    return commit(look, world), alone_from_the_beginning(world), commit(look_alone, world)
+
+
+@pytest.mark.parametrize("endless", [without_barriers, with_barriers, swallowing])
+def test_others_go_on(endless):
+    assert in_a_process(f"test_overdue.seen_beside(test_overdue.{endless.__name__})") == "(0, 0, 0)"
+
+
+def twice_too_long(world):
+    world.count += 1
+    world.has_begun()
+    if world.attempts < 3:
+        with_barriers(world)
+
+
+@trusted
+def ends_after_all():
+    world = World()
+    thread = beside(twice_too_long, world)
+    while thread.is_alive():
+        assert commit(look, world) in (0, 1)
+    return commit(look, world), world.attempts
+
+
+@pytest.mark.long
+def test_what_ends_comes_to_its_end():
+    assert in_a_process("test_overdue.ends_after_all()") == "(1, 3)"
+
+
+def busy(world, n, alone):
+    """Changes both counts, in one order or the other, and computes in between."""
+    first, second = ("count", "other") if n % 2 else ("other", "count")
+    setattr(world, first, getattr(world, first) + 1)
+    for i in range(n * 1_000_000):
+        pass
+    if alone:
+        core.exclusive("a test")
+    setattr(world, second, getattr(world, second) + 1)
+
+
+@trusted
+def busy_beside_each_other():
+    """What is left in the end, and how many were rolled back."""
+    world = World()
+    world.other = 0
+    core.set_allowance(0.05)
+
+    @trusted
+    def work(thread):
+        for n in range(12):
+            core.Transaction(busy, (world, (n + thread) % 15, n % 7 == thread)).run()
+            alone_from_the_beginning(world)
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return world.count, world.other, core.stats()["aborts"] > 0
+
+
+@pytest.mark.long
+def test_what_is_rolled_back_is_done_once():
+    assert in_a_process("test_overdue.busy_beside_each_other()") == "(48, 48, True)"

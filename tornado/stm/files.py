@@ -1,0 +1,140 @@
+"""Files that transactions read.
+
+To open a regular file for reading changes nothing that anybody sees, and what an attempt has opened is closed when it aborts.
+While the file belongs to its transaction only, it is used as it is; later ones own it, and put its position back if they
+abort.  Closing it waits for the commit then.  Everything else about files is exclusive.
+"""
+
+import _io
+import builtins
+import os
+import stat
+import threading
+
+from . import core
+from .core import trusted
+
+_open = builtins.open
+_read, _seek, _tell, _close = (getattr(_io.BufferedReader, name) for name in ("read", "seek", "tell", "close"))
+
+
+class _Pending(threading.local):
+    """What this thread's transaction has put off: has it written to a file, and which does it close?"""
+
+    @trusted  # C code calls it, in each thread anew
+    def __init__(self):
+        self.written = False
+        self.closing = []
+
+
+_pending = _Pending()
+
+
+@trusted
+def _settled():
+    _pending.written = False
+    _pending.closing.clear()
+
+
+@trusted
+def note_writing():
+    """Something has been written to a file, or flushed, and will be there from the commit on."""
+    if not _pending.written:
+        _pending.written = True
+        core.on_abort(_settled)
+        core.defer(_settled)
+
+
+def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None):
+    """Twin of ``open``."""
+    if not isinstance(file, int):
+        file = os.fspath(file)
+    return _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+
+@trusted
+def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener):
+    plain = (buffering, encoding, errors, newline, closefd, opener) == (-1, None, None, None, True, None)
+    if mode != "rb" or not plain or _pending.written or not _is_regular(file):
+        core.exclusive("opening a file")
+        return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+    opened = core.fresh(_open(file, "rb"))
+    core.on_abort(_close, opened)
+    return opened
+
+
+@trusted
+def _is_regular(file):
+    try:
+        return not isinstance(file, int) and stat.S_ISREG(os.stat(file).st_mode)
+    except (OSError, ValueError):
+        return False  # the original complains
+
+
+@trusted
+def _keep_position(file):
+    """Before it moves: it is our own, or can be put back; else the transaction becomes exclusive."""
+    if core.is_exclusive() or core.is_fresh(file):
+        return
+    core.own(file)
+    if type(file) is not _io.BufferedReader or any(each is file for each in _pending.closing):
+        core.exclusive("reading from a file")
+        return
+    try:
+        regular = type(file.raw) is _io.FileIO and stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, ValueError):
+        regular = False
+    if not regular:
+        core.exclusive("reading from a file")
+        return
+    core.on_abort(_seek, file, _tell(file))
+
+
+@trusted
+def read(file, size=-1, /):
+    """Twin of ``BufferedReader.read``."""
+    _keep_position(file)
+    return _read(file, size)
+
+
+@trusted
+def seek(file, target, whence=0, /):
+    """Twin of ``BufferedReader.seek``."""
+    _keep_position(file)
+    return _seek(file, target, whence)
+
+
+@trusted
+def tell(file, /):
+    """Twin of ``BufferedReader.tell``."""
+    _keep_position(file)
+    return _tell(file)
+
+
+@trusted
+def close(file, /):
+    """Twin of ``BufferedReader.close``."""
+    if core.is_exclusive() or core.is_fresh(file):
+        _close(file)
+        return
+    core.own(file)
+    if not _pending.closing:
+        core.on_abort(_settled)
+        core.defer(_settled)
+    _pending.closing.append(file)
+    core.defer(_close, file)
+
+
+def leave(file, /, *exception):
+    """Twin of the end of ``with file:``, which calls this method of whatever class in C."""
+    file.close()
+
+
+TWINS = {
+    _open: open_,
+    _read: read,
+    _seek: seek,
+    _tell: tell,
+    _close: close,
+    _io._IOBase.__exit__: leave,
+}

@@ -1,0 +1,105 @@
+"""Signals wait for the end of a transaction, and what a program starts does not inherit that.
+
+The interpreter runs signal handlers written in Python on the main thread, between any two instructions.  That must not be
+in a transaction, which may be rolled back.  So the main thread blocks the signals that have such a handler while it runs a
+transaction, and the other threads that run transactions block all the time whatever a program may handle.  Signals that no
+Python code handles go their way at once: they end the program, or make `faulthandler` print where its threads are.
+
+A child process inherits the mask of the thread that starts it, and so does the program that takes the place of this one.
+They begin with the mask that this program has outside of transactions.
+"""
+
+import _posixsubprocess
+import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import asyncio
+import functools
+import os
+import posix
+import signal
+import subprocess
+
+from . import core
+from .core import once, trusted
+
+#: faults are those of the very thread, and of whatever it runs
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
+
+#: the signals that a program may handle
+MASKABLE = signal.valid_signals() - FAULTS - {signal.SIGKILL, signal.SIGSTOP}
+
+#: the signals that Python code handles; replaced whenever that changes
+handled = frozenset()
+
+_programs_mask = frozenset()
+
+
+@trusted
+def learn_mask():
+    """The main thread, outside of transactions, begins to run them: this is the mask that the program has."""
+    global _programs_mask
+    _programs_mask = frozenset(_signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+@trusted
+def block_all():
+    """This thread runs transactions and nothing else."""
+    _signal.pthread_sigmask(signal.SIG_BLOCK, MASKABLE)
+
+
+@trusted
+def _note(signum):
+    global handled
+    if callable(_signal.getsignal(signum)):
+        handled |= {signum}
+    else:
+        handled -= {signum}
+
+
+@trusted
+@once
+def install():
+    """From here on see which signals Python code handles, and how processes are started."""
+    for signum in MASKABLE:
+        _note(signum)
+    _signal.signal = _noting(_signal.signal)
+    _posixsubprocess.fork_exec = subprocess._fork_exec = _starting(_posixsubprocess.fork_exec)
+    for name in ("execv", "execve", "fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
+        function = getattr(posix, name)
+        replacement = _starting(function)
+        setattr(posix, name, replacement)
+        setattr(os, name, replacement)
+        if function in os.supports_fd:
+            os.supports_fd.add(replacement)
+
+
+def _noting(set_handler):
+    @trusted
+    @functools.wraps(set_handler)
+    def noting(signum, handler):
+        core.exclusive("a change of signal handlers")
+        loop = asyncio._get_running_loop()
+        if hasattr(loop, "on_main"):
+            # All of a loop is on the main thread, if the loop is: also what another thread runs of it.
+            previous = loop.on_main(set_handler, signum, handler)
+        else:
+            previous = set_handler(signum, handler)
+        _note(signum)
+        return previous
+
+    return noting
+
+
+def _starting(function):
+    @trusted
+    @functools.wraps(function)
+    def starting(*args, **kwargs):
+        core.exclusive("starting a process")
+        process = os.getpid()
+        mask = _signal.pthread_sigmask(signal.SIG_UNBLOCK, MASKABLE - _programs_mask)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if os.getpid() == process:  # and not the child of a fork
+                _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return starting
