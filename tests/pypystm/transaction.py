@@ -6,7 +6,7 @@ a time, either all on the thread that calls `run`, or on new threads, which the 
 
     PYPYSTM_TEST_SEED=n       the seed
     PYPYSTM_TEST_THREADS=n    on up to n new threads; 0, the default: on the calling thread
-    PYPYSTM_TEST_OLD=1        only the module-level `add` and `run`, without `TransactionQueue` and what came with it
+    PYPYSTM_TEST_OLD=1        the module-level `add` and `run`, in the place of `TransactionQueue` and what came with it
 
 `watch`, which the interpreter's module does not have, calls a function around every transaction.
 """
@@ -143,22 +143,6 @@ class TransactionQueue(object):
                 watcher.end()
 
 
-_default = TransactionQueue()
-add = _default.add
-
-
-def run():
-    _default.run(_number)
-
-
-_number = 4
-
-
-def set_num_threads(number):
-    global _number
-    _number = number
-
-
 def watch(watcher):
     """`watcher.begin()` and `watcher.end()` are called on the thread of every transaction, in it."""
     _watchers.append(watcher)
@@ -193,4 +177,15 @@ queue = Queue.Queue
 Empty = Queue.Empty
 
 if os.environ.get("PYPYSTM_TEST_OLD") == "1":
+    _default = TransactionQueue()
+    _number = 4
+    add = _default.add
+
+    def run():
+        _default.run(_number)
+
+    def set_num_threads(number):
+        global _number
+        _number = number
+
     del TransactionQueue, exclusive_atomic, stmdict, stmset, local, queue, Empty, time, clock, count, getsegmentlimit

@@ -50,8 +50,8 @@ from tornado.util import errno_from_exception
 
 try:
     import transaction
-    transaction.add, transaction.is_atomic
-except (ImportError, AttributeError):
+    transaction.is_atomic
+except (ImportError, AttributeError):  # the latter with another module of that name
     raise ImportError("tornado.platform.pypystm needs the module 'transaction' of PyPy-STM")
 
 __all__ = ["STMIOLoop"]
@@ -355,7 +355,8 @@ def _run_in_parallel(strands, threads):
         run = functools.partial(queue.run, min(threads, len(strands)))  # it starts threads anew: no more than needed
     else:
         add, run = transaction.add, transaction.run
-        transaction.set_num_threads(threads)
+        if hasattr(transaction, "set_num_threads"):
+            transaction.set_num_threads(threads)
     for strand in strands:
         add(_run_strand, strand, 0, add)
     run()
