@@ -83,7 +83,7 @@ def test_tornados_own_tests_come_out_as_on_upstreams_loop(tmp_path, upstreams_ou
     {"PYPYSTM_TEST_WITHOUT": "ssl _ssl bz2 pyexpat"},
 ], ids=lambda variables: " ".join(variables))
 def test_the_loop(variables):
-    assert "\nOK" in run("loop_test.py", **variables)
+    assert "\nOK" in run("check_loop.py", **variables)
 
 
 def test_without_the_module_transaction_an_error_says_so():
