@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,33 @@ def ends_after_all():
 @pytest.mark.long
 def test_what_ends_comes_to_its_end():
     assert in_a_process("test_overdue.ends_after_all()") == "(1, 3)"
+
+
+def in_the_way(world):
+    world.count += 1
+    world.has_begun()
+    if world.attempts == 1:
+        until_doomed()
+
+
+@trusted
+def until_doomed():
+    while not core.is_unwinding():
+        time.sleep(0.001)
+
+
+@trusted
+def rolled_back_for_an_older_one():
+    world = World()
+    older = core.Transaction(look, (world,))
+    thread = beside(in_the_way, world)
+    seen = older.run()
+    thread.join(3)  # half of what an overdue one stands back for
+    return seen, thread.is_alive(), world.attempts
+
+
+def test_the_first_attempt_of_a_thread_is_not_overdue_because_it_was_rolled_back():
+    assert in_a_process("test_overdue.rolled_back_for_an_older_one()") == "(0, False, 2)"
 
 
 def busy(world, n, alone):

@@ -308,3 +308,12 @@ queue.add(step, 0)
 queue.run()
 result.append(colour.get())
 """) == ["outside", "none", "inside", "none"]
+
+
+def test_what_is_expected_of_the_parallel_engine(python, environment):
+    files = [f"tests/test_{part}.py" for part in ("transaction", "containers", "queues", "threadlocal")]
+    finished = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        capture_output=True, text=True, timeout=100, cwd=ROOT, env={**os.environ, **environment},
+    )
+    assert finished.returncode == 0, finished.stdout

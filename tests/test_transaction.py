@@ -10,6 +10,8 @@ from tornado.stm import core, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
 
+core.activate()
+
 TIMEOUT = 10
 
 
@@ -243,6 +245,26 @@ def test_what_a_failed_transaction_added_is_dropped():
     assert done == []
 
 
+def test_what_others_add_after_a_failure_is_dropped():
+    """Else a chain of transactions would go on for ever."""
+    queue = TransactionQueue()
+
+    def endless():
+        queue.add(endless)
+
+    def last(n):
+        if n == 0:
+            raise Failure
+        queue.add(last, n - 1)
+
+    for _ in range(5):
+        queue.add(endless)
+    queue.add(last, 20)
+    with pytest.raises(Failure):
+        queue.run()
+    queue.run()
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
 def test_any_exception_comes_out(kind):
     def stop():
@@ -397,6 +419,427 @@ def test_atomic_blocks_of_threads_exclude_one_another():
     for worker in workers:
         worker.join(60)
     assert state == [300]
+
+
+# ---- Generators ----------------------------------------------------------------------------------------------------------
+
+
+def counting(table, key, n):
+    for _ in range(n):
+        count_in(table, key)
+        yield
+
+
+def test_each_yield_of_a_generator_ends_a_transaction():
+    log = []
+    queue = TransactionQueue()
+
+    def steps(name):
+        for i in range(3):
+            log.append((name, i, "begins"))
+            log.append((name, i, "ends"))
+            yield "ignored"
+        log.append((name, "last"))
+
+    for name in range(10):
+        queue.add_generator(steps(name))
+    queue.run()
+    begins = [entry for entry in log if "begins" in entry]
+    assert len(begins) == 30
+    for entry in begins:
+        i = log.index(entry)
+        assert log[i + 1] == (*entry[:2], "ends")
+    for name in range(10):
+        assert [entry[1] for entry in log if entry[0] == name] == [0, 0, 1, 1, 2, 2, "last"]
+    assert queue.number_of_transactions_executed() == 40
+
+
+def test_transactions_come_between_the_steps_of_a_generator():
+    order = []
+    queue = TransactionQueue()
+
+    def steps():
+        for i in range(3):
+            order.append(i)
+            yield
+
+    queue.add_generator(steps())
+    queue.add(order.append, "between")
+    queue.run(nb_segments=1)
+    assert order == [0, "between", 1, 2]
+
+
+@pytest.mark.parametrize("inject", [0, 0.02])
+def test_generators_count_together(inject):
+    table = {}
+    queue = TransactionQueue()
+    for i in range(20):
+        queue.add_generator(counting(table, i % 3, 10))
+        queue.add_generator(count_in(table, i) or None for i in range(3, 6))
+    core.inject_aborts(inject, 7)
+    try:
+        queue.run()
+    finally:
+        core.inject_aborts(0, 0)
+    assert table == {0: 70, 1: 70, 2: 60, 3: 20, 4: 20, 5: 20}
+
+
+def test_generators_with_any_arguments():
+    seen = []
+    queue = TransactionQueue()
+
+    def steps(a, /, b, c=3, *rest, d, e=5, **more):
+        nonlocal seen
+        seen += [(a, b, c, rest, d, e, more)]
+        yield
+        seen += [a]
+
+    queue.add_generator(steps(1, 2, d=4))
+    queue.run()
+    queue.add_generator(steps(1, 2, 30, 31, 32, d=40, e=50, f=60))
+    queue.run()
+    assert seen == [(1, 2, 3, (), 4, 5, {}), 1, (1, 2, 30, (31, 32), 40, 50, {"f": 60}), 1]
+
+
+def test_generators_that_have_begun_and_other_iterators():
+    table = {}
+    queue = TransactionQueue()
+    begun = counting(table, "begun", 5)
+    next(begun)
+    queue.add_generator(begun)
+    queue.add_generator(iter([count_in, 2, 3]))
+    queue.add_generator(map(lambda key: count_in(table, key), "ab"))
+    queue.run()
+    assert table == {"begun": 5, "a": 1, "b": 1}
+    assert list(begun) == []
+    assert queue.number_of_transactions_executed() == 5 + 4 + 3
+
+
+def test_generators_added_by_transactions_and_generators():
+    table = {}
+    queue = TransactionQueue()
+
+    def parent(n):
+        count_in(table, n)
+        yield
+        if n:
+            queue.add_generator(parent(n - 1))
+            queue.add_generator(counting(table, "child", 3))
+        yield
+
+    queue.add(lambda: queue.add_generator(parent(5)))
+    queue.run()
+    assert table == {**{n: 1 for n in range(6)}, "child": 15}
+
+
+def test_a_generator_that_raises():
+    table = {}
+    queue = TransactionQueue()
+
+    def steps():
+        count_in(table, "first")
+        yield
+        count_in(table, "second")
+        raise Failure("in a step")
+        yield
+
+    queue.add_generator(steps())
+    with pytest.raises(Failure, match="in a step"):
+        queue.run()
+    queue.run()
+    assert table == {"first": 1, "second": 1}
+
+
+def test_generators_made_outside_run_in_parallel(threads):
+    if not core.PARALLEL:
+        pytest.skip("nothing runs in parallel")
+    table = {}
+
+    def made_outside(key):
+        count_in(table, key)
+        yield
+        count_in(table, key)
+
+    generators = [made_outside(i) for i in range(20)]
+    queue = TransactionQueue()
+    queue.add(count_in, table, "warm")
+    queue.add_generator(counting(table, "warm", 2))
+    queue.run()
+    before = core.stats()["exclusives"]
+    for generator in generators:
+        queue.add_generator(generator)
+    queue.run()
+    # What starts a thread may have to run alone, their 40 steps do not.
+    assert core.stats()["exclusives"] - before < threads
+    assert table == {"warm": 3, **{i: 2 for i in range(20)}}
+
+
+# ---- How many have run -----------------------------------------------------------------------------------------------------
+
+
+def test_number_of_transactions_executed():
+    queue = TransactionQueue()
+    refused = []
+
+    def grow(depth):
+        if depth:
+            for _ in range(10):
+                queue.add(grow, depth - 1)
+
+    def ask():
+        try:
+            queue.number_of_transactions_executed()
+        except TransactionError:
+            refused.append(True)
+
+    assert queue.number_of_transactions_executed() == 0
+    queue.add(grow, 3)
+    assert queue.number_of_transactions_executed() == 0
+    queue.run()
+    assert queue.number_of_transactions_executed() == 1111
+    queue.add(ask)
+    queue.run()
+    assert refused == [True] and queue.number_of_transactions_executed() == 1112
+    queue.add(fail, {}, 1)
+    with pytest.raises(Failure):
+        queue.run()
+    assert queue.number_of_transactions_executed() == 1113
+
+
+# ---- Several queues --------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_filled_by_the_transactions_of_another():
+    outer, inner = TransactionQueue(), TransactionQueue()
+    table = {}
+
+    def fill(i):
+        inner.add(count_in, table, i)
+        inner.add_generator(counting(table, i, 2))
+        count_in(table, "outer")
+
+    for i in range(30):
+        outer.add(fill, i)
+    outer.run()
+    assert table == {"outer": 30}
+    inner.run()
+    assert table == {"outer": 30, **{i: 3 for i in range(30)}}
+
+
+def test_what_a_failed_transaction_added_to_another_queue_stays():
+    outer, inner = TransactionQueue(), TransactionQueue()
+    done = []
+
+    def work():
+        inner.add(done.append, 1)
+        raise Failure
+
+    outer.add(work)
+    with pytest.raises(Failure):
+        outer.run()
+    inner.run()
+    assert done == [1]
+
+
+def test_a_queue_made_in_a_transaction():
+    outer, made, done = TransactionQueue(), [], []
+
+    def work(i):
+        inner = TransactionQueue()
+        inner.add(done.append, i)
+        made.append(inner)
+
+    for i in range(10):
+        outer.add(work, i)
+    outer.run()
+    for inner in made:
+        inner.run()
+    assert sorted(done) == list(range(10))
+
+
+def test_queues_run_at_the_same_time():
+    table, queues = {}, [TransactionQueue() for _ in range(3)]
+    for queue in queues:
+        for i in range(100):
+            queue.add(count_in, table, i % 7)
+    threads = [threading.Thread(target=queue.run) for queue in queues]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert table == {i: 45 if i < 2 else 42 for i in range(7)}
+
+
+def test_run_again_after_an_exception_and_more_add():
+    table = {}
+    queue = TransactionQueue()
+    for n in range(5):
+        queue.add(count_in, table, "begun")
+        queue.add(fail, table, n)
+        queue.add_generator(counting(table, "dropped", 3))
+        with pytest.raises(Failure) as info:
+            queue.run(nb_segments=1)
+        assert info.value.args == (n,)
+        queue.add(count_in, table, "again")
+        queue.run()
+    assert table == {"begun": 5, "again": 5, **{n: "written" for n in range(5)}}
+
+
+# ---- Blocks that must not be nested ------------------------------------------------------------------------------------------
+
+
+def test_exclusive_atomic():
+    assert not transaction.is_atomic()
+    for _ in range(2):
+        with pytest.raises(Failure):
+            with transaction.exclusive_atomic:
+                assert transaction.is_atomic()
+                with atomic:
+                    assert transaction.is_atomic()
+                raise Failure
+        assert not transaction.is_atomic()
+
+
+@pytest.mark.parametrize("outer", ["atomic", "exclusive_atomic"])
+def test_exclusive_atomic_complains_when_nested(outer):
+    with getattr(transaction, outer):
+        with pytest.raises(TransactionError):
+            with transaction.exclusive_atomic:
+                raise Failure
+        assert transaction.is_atomic()
+        with atomic:
+            pass
+        assert transaction.is_atomic()
+    assert not transaction.is_atomic()
+
+
+def test_exclusive_atomic_complains_in_a_transaction():
+    refused = []
+
+    def work():
+        try:
+            with transaction.exclusive_atomic:
+                raise Failure
+        except TransactionError as e:
+            refused.append(isinstance(e, threading.ThreadError))
+
+    queue = TransactionQueue()
+    queue.add(work)
+    queue.run()
+    assert refused == [True]
+
+
+def test_exclusive_atomic_excludes_transactions():
+    table = {"a": 0, "b": 0}
+    torn = []
+
+    def both():
+        table["a"] += 1
+        table["b"] += 1
+
+    def plain():
+        for _ in range(50):
+            with transaction.exclusive_atomic:
+                if table["a"] != table["b"]:
+                    torn.append(dict(table))
+                table["a"] += 1
+                time.sleep(0)
+                table["b"] += 1
+
+    queue = TransactionQueue()
+    for _ in range(200):
+        queue.add(both)
+    threads = [threading.Thread(target=plain) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    queue.run()
+    for thread in threads:
+        thread.join(60)
+    assert torn == [] and table == {"a": 300, "b": 300}
+
+
+# ---- Clocks, numbers, hints --------------------------------------------------------------------------------------------------
+
+
+def test_clocks():
+    def ask():
+        return transaction.time(), time.time(), transaction.clock(), time.process_time()
+
+    for answer in (ask(), core.Transaction(ask, ()).run()):
+        assert all(isinstance(each, float) for each in answer)
+        assert answer[0] <= answer[1] <= answer[0] + 60 and answer[2] <= answer[3]
+
+
+def test_count_gives_different_positive_integers():
+    numbers = [transaction.count() for _ in range(10)]
+    assert numbers == sorted(set(numbers)) and numbers[0] > 0
+    table = {}
+
+    def draw():
+        for _ in range(10):
+            table[transaction.count()] = True
+
+    queue = TransactionQueue()
+    for _ in range(200):
+        queue.add(draw)
+    core.inject_aborts(0.02, 6)
+    try:
+        queue.run()
+    finally:
+        core.inject_aborts(0, 0)
+    assert len(table) == 2000 and min(table) > numbers[-1]
+
+
+def test_they_do_not_conflict_nor_run_alone():
+    if not core.PARALLEL:
+        pytest.skip("nothing runs in parallel")
+    from meeting import APART, meet
+
+    def ask():
+        transaction.time()
+        transaction.clock()
+        transaction.count()
+        transaction.hint_commit_soon()
+        transaction.getsegmentlimit()
+        with transaction.signals_enabled:
+            return transaction.is_atomic()
+
+    assert meet(lambda: (), ask, ask) == APART
+
+
+def test_a_hint_changes_nothing():
+    done = []
+
+    def work(i):
+        done.append(i)
+        assert transaction.hint_commit_soon() is None
+        done.append(i)
+
+    queue = TransactionQueue()
+    for i in range(20):
+        queue.add(work, i)
+    queue.run()
+    assert done[::2] == done[1::2] and sorted(done[::2]) == list(range(20))
+    with atomic:
+        transaction.hint_commit_soon()
+        assert transaction.is_atomic()
+
+
+def test_signals_enabled_lets_exceptions_through():
+    with pytest.raises(Failure):
+        with transaction.signals_enabled:
+            raise Failure
+
+
+def test_every_name():
+    assert set(transaction.__all__) >= {
+        "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "exclusive_atomic",
+        "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "signals_enabled",
+        "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
+    }  # fmt: skip
+    for name in transaction.__all__:
+        assert getattr(transaction, name) is not None
+    assert issubclass(TransactionError, Exception)
 
 
 # ---- Transactions as objects ---------------------------------------------------------------------------------------------

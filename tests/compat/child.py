@@ -28,8 +28,8 @@ class UpstreamRunner(Runner):
         setup = asyncio.SelectorEventLoop._run_forever_setup
 
         def counted(loop):
-            self.loops += type(loop) is asyncio.SelectorEventLoop
             setup(loop)
+            self.loops += type(loop) is asyncio.SelectorEventLoop
 
         asyncio.SelectorEventLoop._run_forever_setup = counted
 

@@ -141,6 +141,23 @@ async def timers_fire_in_order_between_those_of_others():
     assert orders == [list(range(60))] * 2, orders
 
 
+async def timers_that_are_due_while_others_are_set_fire_in_order():
+    loop = asyncio.get_running_loop()
+
+    def set_timers(seen):
+        start = loop.time() + 0.004
+        for i in range(2000):
+            loop.call_at(start + i * 7919 % 2000 * 1e-6, seen.append, i * 7919 % 2000)
+            loop.call_later(0.01, seen.append, "cancelled").cancel()
+
+    for _ in range(12):
+        seen = []
+        loop.call_soon(set_timers, seen)
+        while len(seen) < 2000:
+            await asyncio.sleep(0.002)
+        assert seen == list(range(2000)), seen[:20]
+
+
 async def timers_far_apart_fire_in_order():
     loop = asyncio.get_running_loop()
     seen, done = [], loop.create_future()

@@ -17,10 +17,10 @@ def gil_is_enabled():
 try:
     from ._engine import (
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
-        ensure_instrumented, exclusive, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
-        is_exclusive, is_fresh, is_unwinding, log_close, log_open, never_was, on_abort, open_all, open_items, own, receive,
-        record_history, recorded_history, rehearse, serve_main, set_allowance, settle, share, stats, suspended_call,
-        switch_barriers, unstarted_function,
+        ensure_instrumented, exclusive, fresh, guarded, hide_frames, in_transaction, inject_aborts, inject_delays,
+        irrevocable, is_exclusive, is_fresh, is_hidden, is_unwinding, log_close, log_open, on_abort, open_all, open_items,
+        own, quiet_unawaited, receive, record_history, recorded_history, rehearse, serve_main, set_allowance, settle,
+        share, stats, suspended_call, switch_barriers, unstarted_function,
     )
 
     COMPILED = True
@@ -28,7 +28,7 @@ except ImportError:
     from .serial import (
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
         fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
-        log_close, log_open, never_was, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
+        log_close, log_open, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
         rehearse, serve_main, set_allowance, settle, share, stats, switch_barriers,
     )
 
@@ -37,12 +37,24 @@ except ImportError:
 PARALLEL = COMPILED and not gil_is_enabled()
 
 if COMPILED:
-    from .instrument import has_barriers, trusted
+    from .instrument import is_instrumented, trusted, with_barriers
 else:
 
     def trusted(function):
         """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
         return function
+
+    def is_instrumented(code):
+        """There are no barriers."""
+        return False
+
+    def with_barriers(suspended):
+        """There are no barriers; return the coroutine or generator."""
+        return suspended
+
+
+class TransactionError(RuntimeError):
+    """Misuse of transactions, such as running a queue inside a transaction."""
 
 
 def once(prepare):

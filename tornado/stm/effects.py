@@ -10,6 +10,7 @@ Kinds of types
     MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
+    LOCAL      attributes of which each thread has its own
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)
@@ -181,6 +182,7 @@ TYPES = """
     array.array ARRAY
     _thread.lock INERT
     _thread.RLock INERT
+    _thread._local LOCAL
     _socket.socket INERT
     _ssl._SSLContext INERT
     _ssl._SSLSocket OPAQUE
@@ -890,6 +892,7 @@ CALLS = """
     _thread.lock PURE
     _thread.allocate_lock PURE
     _thread.RLock PURE
+    _thread._local PURE
     _thread.lock.locked READS
     _thread.RLock.locked READS
     _thread.RLock._is_owned EXCLUSIVE

@@ -26,18 +26,6 @@ def quiet(finalizer):
     return quiet_finalizer
 
 
-def quiet_unawaited(warn):
-    """``warnings._warn_unawaited_coroutine``, but for coroutines of an aborted attempt, also those that a cycle keeps alive."""
-    warn = quiet(warn)
-
-    @trusted
-    def quiet_warn(coroutine):
-        if not core.never_was(coroutine):
-            warn(coroutine)
-
-    return quiet_warn
-
-
 def quiet_future(finalizer):
     """The same for asyncio's futures and tasks, also for one that a cycle kept alive after its attempt was rolled back.
 
@@ -68,7 +56,7 @@ def install():
     """Keep quiet about coroutines never awaited and finalizers stopped at a barrier, if an abort is the reason."""
     if "__del__" in vars(gzip.GzipFile):
         gzip.GzipFile.__del__ = quiet_gzip_file(gzip.GzipFile.__del__)
-    warnings._warn_unawaited_coroutine = quiet_unawaited(warnings._warn_unawaited_coroutine)
+    warnings._warn_unawaited_coroutine = core.quiet_unawaited(trusted(warnings._warn_unawaited_coroutine))
     previous, abort = sys.unraisablehook, core.Abort  # found now: the hook may outlive this module
 
     @trusted

@@ -17,6 +17,7 @@ import dataclasses
 import dis
 import inspect
 import opcode
+import os
 import sys
 import threading
 import types
@@ -272,6 +273,11 @@ def has_barriers(code):
     return bool(code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED))
 
 
+def is_instrumented(code):
+    """Has this code barriers?"""
+    return code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED) == _engine.CO_INSTRUMENTED
+
+
 def instrument(function):
     """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function.
 
@@ -287,6 +293,40 @@ def instrument(function):
     with _lock:
         _engine.replace_code(function, _instrumented(code, namespace))
     return True
+
+
+def with_barriers(suspended):
+    """The same call once more, by the function's instrumented code, if a coroutine or generator was made without and has not begun.
+
+    Uninstrumented ones would run exclusively as long as they live; such are made by code outside transactions.  What is
+    given is closed then.
+
+    Returns:
+        The new coroutine or generator; anything else as it is.
+    """
+    function = _engine.unstarted_function(suspended)
+    if function is None:
+        return suspended
+    kind = "cr" if isinstance(suspended, types.CoroutineType) else "gi"
+    code = getattr(suspended, f"{kind}_code")
+    if has_barriers(code):
+        return suspended
+    values = getattr(suspended, f"{kind}_frame").f_locals
+    names = code.co_varnames
+    positional = code.co_argcount
+    keywords = names[positional : positional + code.co_kwonlyargcount]
+    rest = positional + code.co_kwonlyargcount
+    arguments = [values[name] for name in names[:positional]]
+    named = {name: values[name] for name in keywords}
+    if code.co_flags & inspect.CO_VARARGS:
+        arguments += values[names[rest]]
+        rest += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        named.update(values[names[rest]])
+    _engine.ensure_instrumented(function)
+    again = function(*arguments, **named)
+    _engine.defer(suspended.close)
+    return again
 
 
 def instrument_module_code(code, namespace):
@@ -729,7 +769,7 @@ class _Rewriter:
             back_edges = self.back_edges
             other, copies = self.body_given(start, given)
             light = Label()
-            location = self.bytecode[start - 1].location
+            location = self.first_line()
             for place, certain in back_edges:
                 if given <= certain:  # as they are from the second time round on
                     body[place] = Instr("JUMP_FORWARD", copies[body[place].arg], location=body[place].location)
@@ -763,8 +803,7 @@ class _Rewriter:
         """The items of the code with instructions in the place of barriers."""
         table = barrier_table(tuple(barriers)) if barriers else None
         if table is not None and not any(isinstance(item, _Barrier) and item.begins for item in beginning + body):
-            location = beginning[-1].location
-            beginning = [*beginning, *_negation(table, location)]
+            beginning = [*beginning, *_negation(table, self.first_line())]
             table = None
         written = []
         for item in beginning + body:
@@ -776,6 +815,13 @@ class _Rewriter:
                 written += _negation(item.barrier(table if item.begins else None), item.location, item.light)
                 table = None if item.begins else table
         return written
+
+    def first_line(self):
+        """Where the function begins to do something: debuggers stop at what comes right after RESUME."""
+        instructions = [item for item in self.bytecode if isinstance(item, Instr)]
+        resume = next(i for i, item in enumerate(instructions) if item.name == "RESUME")
+        located = [item.location for item in instructions[resume + 1 :] if item.location and item.location.lineno]
+        return located[0] if located else instructions[resume].location
 
     def worth_giving(self):
         """The facts about arguments that are worth a second body of the function, which takes them for granted.
@@ -868,9 +914,9 @@ class _Rewriter:
             elif item.name in DISPLAYS:
                 self.out.append(_Barrier("made", None, item.location))
             elif item.name == "RESUME" and i + 1 == end and self.has_self("__init__"):
-                self.out.append(_Barrier("constructed", None, item.location, begins=True))
+                self.out.append(_Barrier("constructed", None, self.first_line(), begins=True))
             elif item.name == "RESUME" and i + 1 == end and self.has_self("__del__"):
-                self.out.append(_Barrier("finalizing", None, item.location, begins=True))
+                self.out.append(_Barrier("finalizing", None, self.first_line(), begins=True))
         return self.out
 
     def nested(self, code):
@@ -980,6 +1026,7 @@ def activate():
         _active = True
         main_thread = threading.main_thread().ident
         _engine.configure(instrument, see_globals, sys.monitoring.DISABLE, _PythonClass, main_thread)
+        _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
         for name, module in list(sys.modules.items()):
             if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
                 _trust_module(module)

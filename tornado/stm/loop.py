@@ -8,14 +8,14 @@ undone like any other, and what leaves the process's memory is deferred to the c
 
 import _thread
 import asyncio
-import inspect
 import itertools
 import socket
 import sys
 import threading
+import traceback
 import types
 import weakref
-from asyncio import events, futures, tasks
+from asyncio import constants, events, format_helpers, futures, tasks
 from concurrent.futures import ThreadPoolExecutor
 
 from . import core, finalizers, overrides
@@ -24,7 +24,7 @@ from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
 
 
-class ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
+class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
     """What `call_soon_threadsafe` returns.  A thread that runs no transactions may cancel it as well.
 
     `_running` is held from the callback's first attempt to its commit, and by such threads while they look at the handle;
@@ -93,12 +93,10 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
     def _call_soon(self, callback, args, context):
-        return self._submit(events.Handle(callback, args, self, context))
-
-    def _submit(self, handle):
-        core.defer(self._scheduler.submit, handle)
+        handle = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
+        core.defer(self._scheduler.submit, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -106,7 +104,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
-        return self._submit(ThreadSafeHandle(callback, args, self, context))
+        handle = _ThreadSafeHandle(callback, args, self, context)
+        core.defer(self._scheduler.submit, handle)
+        return handle
 
     def call_at(self, when, callback, *args, context=None):
         """Like `call_later`, with an absolute time of the loop's clock in seconds."""
@@ -116,8 +116,6 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_at")
         timer = events.TimerHandle(when, callback, args, self, context)
-        if timer._source_traceback:
-            del timer._source_traceback[-1]
         timer._scheduled = True
         core.defer(self._scheduler.arm, timer)
         return timer
@@ -135,7 +133,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def create_task(self, coro, **kwargs):
         """Schedule a coroutine as a task, each of whose steps is a transaction."""
         self._check_closed()
-        return super().create_task(_instrumented(coro), **kwargs)
+        return super().create_task(core.with_barriers(coro), **kwargs)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
     # What the kernel is asked for follows the readers and writers at commit.  An event may meanwhile have been told by
@@ -357,34 +355,6 @@ def _hand_over(loop, executor, func, args, future):
     futures._chain_future(submitted, future)
 
 
-@trusted
-def _instrumented(coro):
-    """The same call once more, by the function's instrumented code, if the coroutine was made without and has not begun.
-
-    Uninstrumented ones would run exclusively as long as they live; such are made by code outside transactions.
-    """
-    function = core.unstarted_function(coro)
-    if function is None or core.has_barriers(coro.cr_code):
-        return coro
-    code = coro.cr_code
-    values = coro.cr_frame.f_locals
-    names = code.co_varnames
-    positional = code.co_argcount
-    keywords = names[positional : positional + code.co_kwonlyargcount]
-    rest = positional + code.co_kwonlyargcount
-    arguments = [values[name] for name in names[:positional]]
-    named = {name: values[name] for name in keywords}
-    if code.co_flags & inspect.CO_VARARGS:
-        arguments += values[names[rest]]
-        rest += 1
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        named.update(values[names[rest]])
-    core.ensure_instrumented(function)
-    again = function(*arguments, **named)
-    core.defer(coro.close)
-    return again
-
-
 for _method in ("run_forever", "stop", "close", "_make_self_pipe", "_close_self_pipe"):
     trusted(getattr(TransactionalEventLoop, _method))
 for _method in (
@@ -441,6 +411,21 @@ class TaskRegistry:
         return sum(1 for _ in self)
 
 
+@trusted
+def extract_stack(frame=None, limit=None):
+    """In the place of asyncio's: where something was made, `limit` lines of it, and none that `core.hide_frames` names.
+
+    The frame itself is there in any case: the callers count on it.
+    """
+    frame = frame or sys._getframe(1)
+    shown = (
+        (each, line) for each, line in traceback.walk_stack(frame) if each is frame or not core.is_hidden(each.f_code)
+    )
+    stack = traceback.StackSummary.extract(shown, limit=limit or constants.DEBUG_STACK_DEPTH, lookup_lines=False)
+    stack.reverse()
+    return stack
+
+
 @core.once
 def use_python_futures():
     """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
@@ -474,6 +459,10 @@ def use_python_futures():
     tasks._task_name_counter = _next_task_number
     tasks._GatheringFuture = _rebased(tasks._GatheringFuture, futures._PyFuture)
     tasks._scheduled_tasks = TaskRegistry()
+    # The C ones have no frames.
+    format_helpers.extract_stack = extract_stack
+    core.hide_frames(futures.__file__, "Future.")
+    core.hide_frames(tasks.__file__, "Task.")
     futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
     tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 

@@ -22,7 +22,7 @@ import signal
 import sys
 import threading
 import time
-from asyncio import base_events
+from asyncio import base_events, constants
 
 from . import core, signals, sockets
 from .core import trusted
@@ -53,17 +53,29 @@ class Watch:
         self.draining = False
 
 
+class Early:
+    """The timers that are due before the transaction that sets them is over: it may set others that come before them."""
+
+    __slots__ = ("timers", "over")
+
+    def __init__(self):
+        self.timers = []
+        self.over = False
+
+
 class Order:
     """What one transaction has scheduled, in the order in which it commits: `last` is the last that has become ready.
 
     `parent` is that transaction, or None for what a thread schedules outside of transactions.  Under the scheduler's lock.
+    `early` is None for what does not run on the scheduler's threads.
     """
 
-    __slots__ = ("parent", "last")
+    __slots__ = ("parent", "last", "early")
 
-    def __init__(self, parent):
+    def __init__(self, parent, early):
         self.parent = parent
         self.last = None
+        self.early = early
 
 
 class Scheduler:
@@ -94,7 +106,7 @@ class Scheduler:
         self._failure = None
         self._collecting = False
         self._asked = False  # has the main thread something to do?
-        self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules
+        self._scheduling = threading.local()  # per thread: the `Order` of whoever schedules, `Early` of what runs
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
 
@@ -113,7 +125,8 @@ class Scheduler:
         """Under the lock: that of this very transaction (or thread, outside transactions)."""
         order = getattr(self._scheduling, "order", None)
         if order is None or order.parent is not core.current():
-            order = self._scheduling.order = Order(core.current())
+            early = getattr(self._scheduling, "early", None) if core.current() is not None else None
+            order = self._scheduling.order = Order(core.current(), early)
         return order
 
     def _push(self, transaction, site, before):
@@ -186,8 +199,10 @@ class Scheduler:
         if timers:
             now = self.loop.time() + self.loop._clock_resolution
             while timers and timers[0][0] < now:
-                _, _, timer, order = heapq.heappop(timers)
-                if timer is None:
+                _, _, timer, order = entry = heapq.heappop(timers)
+                if order is not None and order.early is not None and not order.early.over:
+                    order.early.timers.append(entry)
+                elif timer is None:
                     self._ready.put(core.Transaction(look_whether_drained, (self, self._draining[1])))
                 elif not timer._cancelled:
                     # Those of one transaction in the order of their deadlines.
@@ -452,6 +467,7 @@ class Scheduler:
         if main:
             # A Python signal handler must not run inside a transaction that may be rolled back.
             blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
+        early = self._scheduling.early = Early()
         began = clock()
         try:
             entry.transaction.run()
@@ -461,9 +477,13 @@ class Scheduler:
                 self._stop_at = 0
                 self._wake_for(self.threads)
         finally:
+            self._scheduling.early = None
             with self._lock:
                 self._running -= 1
                 self._ready.ran(entry, clock() - began)
+                early.over = True
+                while early.timers:
+                    heapq.heappush(self._timers, early.timers.pop())
             if main:
                 _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if self._collecting and gc.get_count()[0] > GARBAGE:
@@ -505,7 +525,7 @@ GARBAGE = 20000
 #: at most so many events are taken from the kernel at once
 EVENTS_AT_ONCE = 256
 
-for _name, _member in (*vars(Scheduler).items(), *vars(Watch).items(), *vars(Order).items()):
+for _name, _member in (*vars(Scheduler).items(), *vars(Watch).items(), *vars(Order).items(), *vars(Early).items()):
     if hasattr(_member, "__code__"):
         trusted(_member)
 
@@ -518,12 +538,20 @@ def stop_marker():
 # ---- What the transactions run: ordinary code, with barriers --------------------------------------------------------
 
 
+@trusted
+def track_origins():
+    """Let coroutines that this thread makes know where; `BaseEventLoop.set_debug` does that for one thread only."""
+    if not sys.get_coroutine_origin_tracking_depth():
+        sys.set_coroutine_origin_tracking_depth(constants.DEBUG_STACK_DEPTH)
+
+
 def run(handle):
     """Call back; in debug mode, tell if that takes long.  What is measured is the attempt that commits."""
     loop = handle._loop
     if not loop._debug:
         handle._run()
         return
+    track_origins()
     loop._current_handle = handle
     try:
         start = loop.time()

@@ -58,6 +58,8 @@ class Queue:
     def __init__(self):
         self._ready = collections.deque()
         self._raised = None
+        self._workers = 0
+        self._executed = 0
 
     def add(self, f, /, *args, **kwds):
         """Add ``f(*args, **kwds)`` as one transaction.  From inside a transaction it counts from that one's commit."""
@@ -74,14 +76,15 @@ class Queue:
     def _begin(self, limit):
         """Forget the last failure."""
         self._raised = None
+        self._workers += 1
 
-    def _work(self, start):
+    def _work(self, start, waiting):
         """Run transactions until none is left."""
         while self._ready:
             try:
                 item = self._ready.popleft()
             except IndexError:
-                return  # another thread works, too
+                break  # another thread works, too
             try:
                 item.run()
             except BaseException as e:
@@ -90,6 +93,8 @@ class Queue:
             else:
                 for call in item.added:
                     self._put(call)
+            self._executed += 1
+        self._workers -= 1
 
     def _failure(self):
         """Take the first exception of a transaction, or None."""
@@ -179,11 +184,6 @@ def is_fresh(obj):
 def is_exclusive():
     """Does this thread run alone?"""
     return in_transaction()
-
-
-def never_was(coroutine):
-    """Nothing is ever rolled back."""
-    return False
 
 
 def is_unwinding():

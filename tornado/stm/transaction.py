@@ -10,17 +10,22 @@
 
 import os
 import threading
+from time import process_time as clock
+from time import time
 
 from . import core
-from .core import stats, trusted
+from .containers import hashtable, stmdict, stmiddict, stmidset, stmset
+from .core import TransactionError, stats, trusted
+from .counting import count
+from .interrupts import guarded_signals
+from .queues import Empty, queue
+from .threadlocal import local, threadlocalproperty
 
 __all__ = [
-    "TransactionError", "TransactionQueue", "add", "atomic", "getsegmentlimit", "is_atomic", "run", "set_threads", "stats",
+    "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "exclusive_atomic",
+    "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "set_threads",
+    "signals_enabled", "stats", "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
 ]
-
-
-class TransactionError(Exception):
-    """Misuse of transactions, such as running a queue inside a transaction."""
 
 
 _threads = None
@@ -62,10 +67,32 @@ class TransactionQueue(core.Queue):
         super().__init__()
         self._helpers = []
 
+    def add_generator(self, generator):
+        """Add what a generator does until each ``yield``, and after the last, as transactions one after the other.
+
+        What it yields is ignored.  Nobody else may use it from here on.
+        """
+        self.add(self._go_on, core.with_barriers(generator))
+
+    def _go_on(self, generator):
+        for _ in generator:
+            self.add(self._go_on, generator)
+            return
+
+    def number_of_transactions_executed(self):
+        """How many have run so far, those that raised an exception among them.
+
+        Raises:
+            TransactionError: the queue is running.
+        """
+        if self._workers:
+            raise TransactionError("the queue is running")
+        return self._executed
+
     @trusted
     def _hire(self):
         """Start one more thread; called by any of those that work."""
-        helper = threading.Thread(target=self._work, args=(self._hire,), daemon=True, name="transactions")
+        helper = threading.Thread(target=self._work, args=(self._hire, None), daemon=True, name="transactions")
         helper.start()
         self._helpers.append(helper)
 
@@ -86,10 +113,11 @@ class TransactionQueue(core.Queue):
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
         self._begin(min(nb_segments or limit, limit))
-        self._work(self._hire)
-        # A helper may have hired others, until the last transaction was over.
-        while self._helpers:
-            self._helpers.pop().join()
+        with guarded_signals() as waiting:
+            self._work(self._hire, waiting)
+            # A helper may have hired others, until the last transaction was over.
+            while self._helpers:
+                self._helpers.pop().join()
         failure = self._failure()
         if failure is not None:
             raise failure
@@ -115,26 +143,70 @@ def run():
 class _Atomic:
     """``with atomic:`` nothing else runs in between: in a transaction nothing does, elsewhere transactions wait."""
 
-    def __init__(self):
-        self._local = threading.local()
-
     @trusted
     def __enter__(self):
         core.activate()
-        entered = getattr(self._local, "entered", None)
-        if entered is None:
-            entered = self._local.entered = []
-        entered.append(core.atomic_enter())
+        if core.atomic_enter():
+            _blocks.depth = 1
+        elif _blocks.depth:
+            _blocks.depth += 1
 
     @trusted
     def __exit__(self, *exc):
-        if self._local.entered.pop():
-            core.atomic_exit()
+        if _blocks.depth:
+            _blocks.depth -= 1
+            if not _blocks.depth:
+                core.atomic_exit()
 
 
+class _ExclusiveAtomic(_Atomic):
+    """``with exclusive_atomic:`` the same, but not inside another such block, `atomic` or a transaction.
+
+    Raises:
+        TransactionError: there.
+    """
+
+    @trusted
+    def __enter__(self):
+        if core.in_transaction():
+            raise TransactionError("exclusive_atomic cannot be entered inside a transaction or an atomic block")
+        super().__enter__()
+
+
+class _Blocks(threading.local):
+    """How many blocks deep this thread is in `atomic`; 0 in transactions, which cannot run in one."""
+
+    depth = 0
+
+
+_blocks = _Blocks()
 atomic = _Atomic()
+exclusive_atomic = _ExclusiveAtomic()
 
 
 def is_atomic():
     """Does nothing else run in between here?"""
     return core.in_transaction()
+
+
+def hint_commit_soon():
+    """Do nothing: a transaction here is what was added as one, and threads outside of transactions are in none.
+
+    (On PyPy-STM all code is in some transaction, which goes on into the next block that has to be atomic.)
+    """
+
+
+class _SignalsEnabled:
+    """``with signals_enabled:`` signals reach this thread: in CPython the main one whatever it does, others never.
+
+    So there is nothing to do.  The main thread is among those that run transactions where it calls ``run()``: see `interrupts`.
+    """
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *exc):
+        pass
+
+
+signals_enabled = _SignalsEnabled()

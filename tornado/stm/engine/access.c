@@ -362,6 +362,10 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
         if (UNLIKELY(is_name(name, "__dict__")))
             return see_globals(tx, PyModule_GetDict(obj));
         return open_global_read(tx, PyModule_GetDict(obj), name);
+    case KIND_LOCAL: {
+        int r = open_local_read(tx, obj, name);
+        return r > 0 ? attr_read_slow(tx, obj, name, KIND_UNKNOWN) : r;
+    }
     default:
         return attr_read_slow(tx, obj, name, kind);
     }
@@ -419,6 +423,11 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
 {
     Kind kind = kind_of(tx, obj);
     PyTypeObject *type = Py_TYPE(obj);
+    if (kind == KIND_LOCAL && !raw_write) {
+        int r = open_local_write(tx, obj, name, false);
+        if (r <= 0)
+            return r;
+    }
     if (kind == KIND_MODULE)
         return open_global_write(tx, PyModule_GetDict(obj), name);
     if (kind == KIND_CLASS)
@@ -492,6 +501,11 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
 {
     Kind kind = kind_of(tx, obj);
     PyTypeObject *type = Py_TYPE(obj);
+    if (kind == KIND_LOCAL && !raw) {
+        int r = open_local_write(tx, obj, name, true);
+        if (r <= 0)
+            return r;
+    }
     if (kind == KIND_MODULE)
         return open_key_write(tx, PyModule_GetDict(obj), name, true);
     if (kind == KIND_CLASS)
@@ -729,6 +743,12 @@ open_whole_read(Tx *tx, PyObject *obj)
         return open_whole_read(tx, proxied(obj));
     case KIND_BUFFER:
         return open_view_read(tx, obj);
+    case KIND_LOCAL: {
+        PyObject *dict = thread_dict(tx, obj);
+        int r = dict == NULL ? -1 : open_whole_read(tx, dict);
+        Py_XDECREF(dict);
+        return r;
+    }
     case KIND_STRUCT:
     case KIND_COPIED:
     case KIND_STATED:

@@ -326,7 +326,15 @@ BARRIER(name_delete)
 }
 
 BARRIER(unknown) { UNUSED_SITE; return exclusive_for(tx, "the instruction", name_operand); }
-BARRIER(handler) { UNUSED_SITE; UNUSED_NAME; return check_doomed(tx); }
+
+static PyObject *
+handler(Barrier *Py_UNUSED(b), Tx *tx, SITE)
+{
+    if (tx->open && check_doomed(tx) < 0)
+        return failed(tx);
+    traceback_clean(operand(THE_SITE, 1));
+    return Py_None;
+}
 
 BARRIER(item_write)
 {

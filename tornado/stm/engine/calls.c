@@ -197,7 +197,9 @@ ensure_instrumented(Tx *tx, PyObject *func)
     if (open_as_globals(tx, PyFunction_GET_GLOBALS(func)) < 0)
         return -1;
     tx_pause(tx);
+    PyThreadState_EnterTracing(tx->tstate);     /* it is not what a debugger steps into */
     PyObject *r = PyObject_CallOneArg(stm_instrument, func);
+    PyThreadState_LeaveTracing(tx->tstate);
     tx_resume(tx);
     if (r == NULL) {
         PyErr_FormatUnraisable("tornado.stm: cannot instrument %R", func);

@@ -84,6 +84,7 @@ static PyMutex async_lock;
 
 #define ALLOWANCE_NS 2000000000ull      /* of a first attempt */
 #define STAND_BACK 3
+#define NO_ATTEMPT UINT64_MAX           /* they are counted from 0 */
 static _Atomic uint64_t allowance_limit = UINT64_MAX;
 
 static uint64_t
@@ -361,7 +362,7 @@ void
 allow(Tx *tx)
 {
     atomic_store_explicit(&tx->allowance, ALLOWANCE_NS, memory_order_relaxed);
-    atomic_store_explicit(&tx->overdue, 0, memory_order_relaxed);
+    atomic_store_explicit(&tx->overdue, NO_ATTEMPT, memory_order_relaxed);
 }
 
 /* Is that why this attempt is doomed? */

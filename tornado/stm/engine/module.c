@@ -51,6 +51,25 @@ register_unordered(PyObject *self, PyObject *generator)
 }
 
 static PyObject *
+hide_frames(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *file, *name;
+    if (!PyArg_ParseTuple(args, "UU", &file, &name) || tracebacks_hide(args) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+is_hidden(PyObject *self, PyObject *code)
+{
+    (void)self;
+    if (!PyCode_Check(code))
+        return PyErr_Format(PyExc_TypeError, "a code object is needed, not %R", code);
+    return PyBool_FromLong(is_hidden_code((PyCodeObject *)code));
+}
+
+static PyObject *
 register_module(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -322,11 +341,27 @@ in_transaction(PyObject *self, PyObject *unused)
     return PyBool_FromLong(live_tx() != NULL);
 }
 
+static bool
+unwinding(Tx *tx)
+{
+    return tx != NULL && (tx->releasing == AFTER_ABORT || state_of(tx) == TX_DOOMED || tx->aborting);
+}
+
+/* As C code, so that the warning names the line of whoever has dropped the coroutine. */
 static PyObject *
-engine_never_was(PyObject *self, PyObject *coroutine)
+warn_unless_rolled_back(PyObject *warn, PyObject *coroutine)
+{
+    if (unwinding(stm_self) || never_was(coroutine))
+        Py_RETURN_NONE;
+    return PyObject_CallOneArg(warn, coroutine);
+}
+
+static PyObject *
+quiet_unawaited(PyObject *self, PyObject *warn)
 {
     (void)self;
-    return PyBool_FromLong(never_was(coroutine));
+    static PyMethodDef method = {"_warn_unawaited_coroutine", warn_unless_rolled_back, METH_O, NULL};
+    return PyCFunction_New(&method, warn);
 }
 
 static PyObject *
@@ -334,9 +369,7 @@ is_unwinding(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    Tx *tx = stm_self;
-    return PyBool_FromLong(tx != NULL && (tx->releasing == AFTER_ABORT
-                                          || state_of(tx) == TX_DOOMED || tx->aborting));
+    return PyBool_FromLong(unwinding(stm_self));
 }
 
 static PyObject *
@@ -690,6 +723,9 @@ static PyMethodDef methods[] = {
     {"register_module", register_module, METH_VARARGS,
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
+    {"hide_frames", hide_frames, METH_VARARGS,
+     DOC("hide_frames(file, name): tracebacks leave out functions whose file and qualified name begin so")},
+    {"is_hidden", is_hidden, METH_O, DOC("is_hidden(code): do tracebacks leave it out?")},
     {"configure", configure, METH_VARARGS,
      DOC("configure(instrument, register_globals, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
     {"replace_code", replace_code, METH_VARARGS,
@@ -713,8 +749,8 @@ static PyMethodDef methods[] = {
     {"ensure_instrumented", engine_ensure_instrumented, METH_O,
      DOC("ensure_instrumented(f): from here on this Python function has barriers, or its call is exclusive")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
-    {"never_was", engine_never_was, METH_O,
-     DOC("was this coroutine, which has not begun, made by an attempt that was rolled back?")},
+    {"quiet_unawaited", quiet_unawaited, METH_O,
+     DOC("quiet_unawaited(f): f(coroutine), but for coroutines of an attempt that was rolled back")},
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
@@ -799,7 +835,7 @@ engine_exec(PyObject *module)
     static const char *const kinds[] = {
         NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
         "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "PROXY", "BUFFER",
-        "ARRAY", "STRUCT", "COPIED", "STATED", "OPAQUE", "UNKNOWN",
+        "ARRAY", "STRUCT", "COPIED", "STATED", "LOCAL", "OPAQUE", "UNKNOWN",
     };
     static const char *const effects[] = {
         NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",

@@ -12,7 +12,8 @@
  *              what that works on in its caches, and owns the reference counts of what it
  *              has made: it takes the next one, too, if that is among the first ready
  *              (affinity scheduling: Squillante & Lazowska, 1993).
- *      failure the first exception is kept, and those that have not begun are dropped.
+ *      failure the first exception is kept, and those that have not begun are dropped, with what
+ *              the others that run now are going to add.
  *      width   so many of the threads run transactions at the same time.  Where they would
  *              lose most of their time to each other, waiting or aborted, fewer do (adaptive
  *              transaction scheduling: Yoo & Lee, 2008); from time to time one more tries.
@@ -48,7 +49,7 @@ struct Queue {
     PyObject_HEAD
     PyMutex lock;
     Transaction *first, *last;      /* ready: owned, chained by `next` */
-    Py_ssize_t n_ready;
+    Py_ssize_t n_ready, n_executed;
     int n_running, n_workers, n_asleep;
     int limit;                      /* of n_workers */
     int width;                      /* of n_running: 1..limit */
@@ -66,11 +67,16 @@ signal_sleepers(Queue *q, int n)
         syscall(SYS_futex, &q->signal, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-/* Put a chain of n transactions at the end, with ages in their order. */
-static void
+/* Put a chain of n transactions at the end, with ages in their order. Not if it comes from a
+ * worker, and a transaction has failed meanwhile: then the rest is to be dropped. */
+static bool
 put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_worker)
 {
     PyMutex_Lock(&q->lock);
+    if (UNLIKELY(from_worker && q->failure != NULL)) {
+        PyMutex_Unlock(&q->lock);
+        return false;
+    }
     uint64_t age = atomic_fetch_add(&stm_next_age, (uint64_t)n);
     for (Transaction *t = first; t != NULL; t = t->next)
         t->age = age++;
@@ -87,6 +93,7 @@ put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_wor
     PyMutex_Unlock(&q->lock);
     if (takers > 0)
         signal_sleepers(q, (int)takers);
+    return true;
 }
 
 /* The transaction has committed: what it has added counts from here. Returns what does
@@ -115,7 +122,11 @@ queue_added(Tx *tx, bool failed)
         }
         for (Transaction *t = first; t != NULL; t = t->next)
             t->holds_queue = false;
-        put(q, first, last, n, q == own);
+        if (!put(q, first, last, n, q == own)) {
+            last->next = dropped;
+            dropped = first;
+            continue;
+        }
         for (; q != own && n > 0; n--)
             Py_DECREF(q);
     }
@@ -282,12 +293,34 @@ adapt_locked(Queue *q, bool crowded, uint64_t now)
     return 1;
 }
 
-/* work(start): run transactions until none is left. `start` starts another thread that
- * does the same. */
+/* Make the calls in the list, (function, arguments) each, as long as none raises an exception:
+ * which it returns, or NULL. */
 static PyObject *
-queue_work(PyObject *self, PyObject *start)
+make_calls(PyObject *waiting)
 {
+    while (PyList_GET_SIZE(waiting) > 0) {
+        PyObject *call = PyList_GetItemRef(waiting, 0);
+        PyObject *r = call == NULL || PyList_SetSlice(waiting, 0, 1, NULL) < 0 ? NULL
+            : PyObject_CallObject(PyTuple_GET_ITEM(call, 0), PyTuple_GET_ITEM(call, 1));
+        Py_XDECREF(call);
+        if (r == NULL)
+            return PyErr_GetRaisedException();
+        Py_DECREF(r);
+    }
+    return NULL;
+}
+
+/* work(start, waiting): run transactions until none is left. `start` starts another thread that
+ * does the same. `waiting` is None or a list of calls, to be made between transactions. */
+static PyObject *
+queue_work(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    if (n != 2 || !(args[1] == Py_None || PyList_CheckExact(args[1]))) {
+        PyErr_SetString(PyExc_TypeError, "_work() needs a function, and a list or None");
+        return NULL;
+    }
     Queue *q = (Queue *)self;
+    PyObject *start = args[0], *waiting = args[1];
     Tx *tx = stm_thread_tx();
     if (tx == NULL || check_can_run(tx) < 0)
         return NULL;
@@ -295,11 +328,14 @@ queue_work(PyObject *self, PyObject *start)
     bool ran = false;
     uint64_t window = __builtin_ia32_rdtsc();
     for (;;) {
+        if (waiting != Py_None && UNLIKELY(PyList_GET_SIZE(waiting) > 0) && exception == NULL)
+            exception = make_calls(waiting);
         Transaction *dropped = NULL;
         int widened = 0;
         uint64_t now = ran ? __builtin_ia32_rdtsc() : window;
         PyMutex_Lock(&q->lock);
         q->n_running -= ran;
+        q->n_executed += ran;
         if (now - window > WINDOW) {
             widened = adapt_locked(q, tx->lost > (now - window) / 2, now);
             window = now;
@@ -422,12 +458,16 @@ static PyMethodDef queue_methods[] = {
      PyDoc_STR("add($self, f, /, *args, **kwds)\n--\n\nAdd ``f(*args, **kwds)`` as one transaction. "
                "From inside a transaction it counts from that one's commit.")},
     {"_begin", queue_begin, METH_O, PyDoc_STR("forget the last failure; so many threads may work, the caller is one")},
-    {"_work", queue_work, METH_O, PyDoc_STR("run transactions until none is left; the argument starts another thread that does")},
+    {"_work", _PyCFunction_CAST(queue_work), METH_FASTCALL,
+     PyDoc_STR("_work(start, waiting): run transactions until none is left; start() starts another thread that does; "
+               "the calls that wait are made in between")},
     {"_failure", queue_failure, METH_NOARGS, PyDoc_STR("take the first exception of a transaction, or None")},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef queue_members[] = {
+    {"_workers", Py_T_INT, offsetof(Queue, n_workers), Py_READONLY, PyDoc_STR("so many threads work")},
+    {"_executed", Py_T_PYSSIZET, offsetof(Queue, n_executed), Py_READONLY, PyDoc_STR("so many transactions have run")},
     {"_width", Py_T_INT, offsetof(Queue, width), Py_READONLY, PyDoc_STR("so many threads may run transactions now")},
     {0},
 };

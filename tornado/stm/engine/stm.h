@@ -14,6 +14,7 @@
  *   namespaces.c   dicts whose keys are names: globals, attributes
  *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
+ *   threadlocal.c  the same for those of threading.local
  *   deep.c         the same for all that C code may read from an object on
  *   views.c        memoryview
  *   structures.c   iterators and other objects that are C structures
@@ -21,6 +22,7 @@
  *   callbacks.c    calls that C code makes
  *   lru.c          functools.lru_cache
  *   twins.c        stand-ins for C functions, in C
+ *   tracebacks.c   what a program sees of all that when an exception passes
  *   transaction.c  begin, retry, commit, publish
  *   contexts.c     the variables (contextvars) of those in a queue
  *   queue.c        transactions that wait, and the loop of a thread that runs them
@@ -630,6 +632,7 @@ typedef enum {
     KIND_STRUCT,      /* another C object whose state is its struct */
     KIND_COPIED,      /* copy() of it has all of its state, and may change places with it */
     KIND_STATED,      /* __getstate__ and __setstate__ have all of its state */
+    KIND_LOCAL,       /* threading.local: attributes of which each thread has its own */
     KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
     KIND_UNKNOWN,
 } Kind;
@@ -661,6 +664,11 @@ kind_of(Tx *tx, PyObject *obj)
 PyObject *contents_of(PyObject *obj, Kind kind);    /* in undo.c */
 
 #define MAX_DEPTH 100   /* of objects inside objects */
+
+/* threadlocal.c */
+PyObject *thread_dict(Tx *tx, PyObject *local);
+int open_local_read(Tx *tx, PyObject *local, PyObject *name);
+int open_local_write(Tx *tx, PyObject *local, PyObject *name, bool del);
 
 /* functions.c */
 int functions_init(void);
@@ -848,6 +856,11 @@ PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
 /* twins.c */
 PyObject *c_twin(PyObject *original);
 PyObject *short_way(PyObject *args);
+
+/* tracebacks.c */
+int tracebacks_hide(PyObject *pair);
+bool is_hidden_code(PyCodeObject *code);
+void traceback_clean(PyObject *exception);
 
 /* barriers.c */
 PyObject *barrier_make(const char *name, PyObject *operand, PyObject *table);

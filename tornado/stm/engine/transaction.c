@@ -215,6 +215,16 @@ run_prepared(Tx *tx)
     return result;
 }
 
+/* A debugger follows this thread: what it has shown must not be rolled back, and its own code is
+ * no part of the program's transactions. (Coverage measures in C.) */
+static int
+usual_grade(void)
+{
+    PyObject *tracer = PyThreadState_Get()->c_traceobj;
+    bool debugged = tracer != NULL && (PyFunction_Check(tracer) || PyMethod_Check(tracer));
+    return UNLIKELY(debugged) ? GRADE_EXCLUSIVE : GRADE_NONE;
+}
+
 /* Drop the references that the ended transaction held, in a transaction of
  * their own.  After a commit, a finalizer in Python makes it exclusive.  After an
  * abort the objects that die never existed in any serial run, and their finalizers
@@ -228,7 +238,7 @@ release(Tx *tx, int after, Transaction *dropped)
     Transaction *txn = tx->txn;
     tx->txn = NULL;
     tx->releasing = after;
-    tx_begin(tx, UINT64_MAX, GRADE_NONE);
+    tx_begin(tx, UINT64_MAX, after == AFTER_COMMIT ? usual_grade() : GRADE_NONE);
     undo_forget(tx, 0);
     Py_XDECREF(actions);
     Py_XDECREF(fresh);
@@ -489,7 +499,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
 {
     PyObject *value = NULL, *exception = NULL;
     tx->txn = t;
-    tx->want_grade = GRADE_NONE;
+    tx->want_grade = usual_grade();
     uint64_t lost = tx->lost, start = __builtin_ia32_rdtsc();
     allow(tx);
     for (;;) {

@@ -1,0 +1,459 @@
+"""`transaction.queue`: between threads, between transactions, and between both; what is lost, what is undone, who conflicts."""
+
+import itertools
+import random
+import threading
+
+import pytest
+
+from tornado.stm import core, testing, transaction
+from tornado.stm.core import trusted
+from tornado.stm.transaction import Empty, TransactionError, TransactionQueue, atomic, queue
+
+core.activate()
+
+TIMEOUT = 60
+
+
+@pytest.fixture(params=[0, 0.02], ids=["undisturbed", "aborts"])
+def inject(request):
+    transaction.set_threads(4)
+    core.inject_aborts(request.param, 3)
+    yield request.param
+    core.inject_aborts(0, 0)
+    transaction.set_threads(None)
+
+
+def run(function, *args):
+    return core.Transaction(function, args).run()
+
+
+@trusted
+def in_threads(*functions):
+    """Call each in a thread of its own; returns when all have."""
+    failures = []
+
+    def work(function):
+        try:
+            function()
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=work, args=(function,), daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
+    assert failures == []
+
+
+def left_in(q):
+    """What is in the queue, in order; it is empty then."""
+    items = []
+    try:
+        while True:
+            items.append(q.get(block=False))
+    except Empty:
+        return items
+
+
+# ---- Outside of transactions -----------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_comes_first():
+    q = queue()
+    for i in range(5):
+        q.put(i)
+    assert [q.get() for _ in range(3)] == [0, 1, 2]
+    q.put(5)
+    assert left_in(q) == [3, 4, 5]
+
+
+def test_any_object_is_an_item():
+    q = queue()
+    for item in (None, [], False, Empty):
+        q.put(item)
+    assert left_in(q) == [None, [], False, Empty]
+
+
+def test_empty():
+    q = queue()
+    for arguments in ({"block": False}, {"block": False, "timeout": 5}, {"block": False, "timeout": -5}, {"timeout": 0}):
+        with pytest.raises(Empty):
+            q.get(**arguments)
+    with pytest.raises(Empty):
+        q.get(True, 0.001)
+    with pytest.raises(ValueError):
+        q.get(timeout=-1)
+    q.put(1)
+    assert q.get(True, 0.001) == 1
+
+
+def test_get_waits_for_a_put():
+    q, answers = queue(), queue()
+
+    def serve():
+        while (item := q.get()) is not None:
+            answers.put(item + 1)
+
+    def ask():
+        for i in range(20):
+            q.put(i)
+            assert answers.get(timeout=TIMEOUT) == i + 1
+        q.put(None)
+
+    in_threads(serve, ask)
+
+
+def test_get_waits_for_a_commit():
+    q, got = queue(), []
+    transactions = TransactionQueue()
+    for i in range(50):
+        transactions.add(q.put, i)
+    in_threads(lambda: got.extend(q.get() for _ in range(50)), transactions.run)
+    assert sorted(got) == list(range(50))
+
+
+# ---- Tasks -----------------------------------------------------------------------------------------------------------------
+
+
+def test_join_of_nothing_returns():
+    queue().join()
+
+
+def test_join_waits_for_all_tasks():
+    q, log = queue(), []
+    for i in range(20):
+        q.put(i)
+
+    def work():
+        while True:
+            item = q.get()
+            if item is None:
+                return
+            log.append(item)
+            q.task_done()
+
+    def wait():
+        q.join()
+        log.append("joined")
+        q.put(None)
+        q.put(None)
+
+    in_threads(work, work, wait)
+    assert log[-1] == "joined" and sorted(log[:-1]) == list(range(20))
+
+
+def test_join_waits_for_the_tasks_of_tasks():
+    """What a task puts before it is done counts, however the two follow one another in a transaction."""
+    q, done = queue(), []
+
+    def work(depth):
+        q.task_done()
+        done.append(depth)
+        if depth:
+            q.put(depth - 1)
+            q.put(depth - 1)
+
+    def worker():
+        while (depth := q.get()) is not None:
+            run(work, depth)
+
+    def wait():
+        q.join()
+        assert len(done) == 2**7 - 1
+        for _ in range(3):
+            q.put(None)
+
+    q.put(6)
+    in_threads(worker, worker, worker, wait)
+
+
+def test_too_many_tasks_done():
+    q = queue()
+    q.put(1)
+    q.task_done()
+    q.join()
+    q.task_done()
+    with pytest.raises(ValueError):
+        q.join()
+    q.put(1)
+    q.join()
+
+
+# ---- In transactions -------------------------------------------------------------------------------------------------------
+
+
+def test_it_never_waits_in_a_transaction():
+    q = queue()
+    q.put(1)
+
+    def refused(f, *args):
+        try:
+            f(*args)
+        except TransactionError:
+            return True
+        return False
+
+    def attempt():
+        return refused(q.get), refused(q.get, True, 1), refused(q.join), q.get(True, 0), refused(q.get)
+
+    assert run(attempt) == (True, True, True, 1, True)
+    with atomic:
+        assert refused(q.get) and refused(q.join)
+        q.put(2)
+        assert q.get(False) == 2
+    assert left_in(q) == []
+    # As PyPy-STM, where it is the error of the thread module.
+    assert issubclass(TransactionError, threading.ThreadError)
+
+
+def test_a_transaction_gets_what_it_has_put():
+    q = queue()
+
+    def both():
+        q.put("own")
+        return left_in(q)
+
+    assert run(both) == ["own"]
+    q.put("another")
+    assert run(both) == ["another", "own"]
+    assert left_in(q) == []
+
+
+def test_an_exception_leaves_what_was_done():
+    q = queue()
+    q.put(1)
+
+    def work():
+        q.get(False)
+        q.put(2)
+        q.put(3)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        run(work)
+    assert left_in(q) == [2, 3]
+
+
+def test_pipeline_of_transactions(inject):
+    """Producers, transactions that take from one queue and put into the next, a sum at the end."""
+    raw, squared, sums = queue(), queue(), []
+    transactions = TransactionQueue()
+
+    def produce(i):
+        raw.put(i)
+        transactions.add(square)
+
+    def square():
+        n = raw.get(block=False)
+        squared.put(n * n)
+        raw.task_done()
+        transactions.add(collect)
+
+    def collect():
+        sums.append(squared.get(False))
+        squared.task_done()
+
+    for i in range(200):
+        transactions.add(produce, i)
+    transactions.run()
+    assert sorted(sums) == [i * i for i in range(200)]
+    raw.join()
+    squared.join()
+    assert left_in(raw) == left_in(squared) == []
+
+
+@pytest.mark.parametrize("producers, consumers", [(1, 3), (3, 1), (3, 3)])
+def test_nothing_is_lost_between_threads_and_transactions(inject, producers, consumers):
+    q, got = queue(), [[] for _ in range(consumers)]
+    each = 60
+    transactions = TransactionQueue()
+
+    def produce_as_transactions(name):
+        for i in range(each):
+            transactions.add(put_some, name, i)
+        transactions.run()
+
+    def put_some(name, i):
+        q.put((name, i))
+        if i % 7 == 0:  # once more, taken back at once: perhaps another one
+            q.put("extra")
+            q.put(q.get(False))
+
+    def produce(name):
+        for i in range(each):
+            q.put((name, i))
+
+    def consume(items):
+        while (item := q.get()) is not None:
+            items.append(item)
+            q.task_done()
+
+    def end():
+        in_threads(*(lambda name=name: (produce_as_transactions if name == 0 else produce)(name) for name in range(producers)))
+        for _ in itertools.repeat(None, (each + 6) // 7):
+            q.task_done()  # for the transactions that took one
+        q.join()
+        for _ in range(consumers):
+            q.put(None)
+
+    in_threads(end, *(lambda items=items: consume(items) for items in got))
+    everything = [item for items in got for item in items if item != "extra"]
+    assert sorted(everything) == [(name, i) for name in range(producers) for i in range(each)]
+    assert left_in(q) == []
+
+
+def test_consumers_that_are_transactions(inject):
+    """They look whether something is there, and come again if not, until the last item has been taken."""
+    q, taken = queue(), {}
+    transactions = TransactionQueue()
+
+    def produce(i):
+        q.put(i)
+
+    def consume():
+        try:
+            item = q.get(block=False)
+        except Empty:
+            if len(taken) < 100:
+                transactions.add(consume)
+            return
+        taken[item] = taken.get(item, 0) + 1
+        transactions.add(consume)
+
+    for _ in range(3):
+        transactions.add(consume)
+    for i in range(100):
+        transactions.add(produce, i)
+    transactions.run()
+    assert taken == {i: 1 for i in range(100)}
+
+
+def test_subclass():
+    class Doubling(queue):
+        def put(self, item):
+            super().put(item)
+            super().put(item)
+
+    q = Doubling()
+    q.put(1)
+    run(q.put, 2)
+    assert left_in(q) == [1, 1, 2, 2]
+
+
+# ---- Who conflicts with whom -------------------------------------------------------------------------------------------------
+
+if core.PARALLEL:
+    from meeting import ALONE, APART, CONFLICT, meet
+
+    def filled(n):
+        def make():
+            q = queue()
+            for i in range(n):
+                q.put(i)
+            return (q,)
+
+        return make
+
+    def put(q):
+        q.put("new")
+
+    def get(q):
+        try:
+            return q.get(False)
+        except Empty:
+            return None
+
+    def done(q):
+        q.task_done()
+
+    @pytest.mark.parametrize("other", [put, get, done])
+    @pytest.mark.parametrize("one", [put, get, done])
+    def test_as_long_as_there_are_items_nobody_conflicts(one, other):
+        assert meet(filled(4), one, other) == APART
+
+    def test_whether_it_is_empty_depends_on_the_others():
+        assert meet(filled(0), get, put) == CONFLICT
+        assert meet(filled(1), get, get) == CONFLICT
+        assert meet(filled(0), get, get) == APART
+
+    def test_an_aborted_transaction_gives_back_what_it_took():
+        q = queue()
+        for i in range(5):
+            q.put(i)
+        attempts = []
+
+        def take_three():
+            taken = [q.get(False) for _ in range(3)]
+            q.put("of the attempt")
+            if first():
+                abort()
+            return taken
+
+        @trusted
+        def first():
+            attempts.append(True)
+            return len(attempts) == 1
+
+        @trusted
+        def abort():
+            from tornado.stm._engine import Abort
+
+            raise Abort
+
+        run(take_three)
+        attempts.clear()
+        q = queue()
+        for i in range(5):
+            q.put(i)
+        assert run(take_three) == [0, 1, 2]
+        assert left_in(q) == [3, 4, "of the attempt"]
+
+    def operate(heap, *operations):
+        """Returns what the operations saw."""
+        q, table = heap
+        seen = []
+        for operation in operations:
+            if operation == "put":
+                q.put("item")
+            elif operation == "get":
+                seen.append(get(q))
+            elif operation < 3:
+                seen.append(table[operation])
+            else:
+                table[operation - 3] += 1
+        return seen
+
+    @pytest.mark.parametrize("n", [0, 2])
+    def test_whether_there_is_an_item_is_what_a_serial_run_says(n):
+        """The items are all the same, so that it does not matter which one somebody gets."""
+        choose = random.Random(n)
+
+        def make():
+            q = queue()
+            for _ in range(n):
+                q.put("item")
+            return q, {0: 0, 1: 0, 2: 0}
+
+        for seed in range(40):
+            calls = [(operate, *choose.choices(["put", "get", "get", 0, 1, 2, 3, 4, 5], k=5)) for _ in range(12)]
+            testing.check_serializable(
+                make, calls, seed=seed, observe=lambda heap: (len(heap[0]._items), heap[1])
+            )
+
+    def test_nothing_of_it_runs_alone():
+        q = queue()
+
+        def use():
+            q.put(1)
+            q.put(2)
+            q.task_done()
+            return get(q), get(q), get(q)
+
+        for _ in range(3):
+            run(use)
+        before = core.stats()["exclusives"]
+        assert run(use) == (1, 2, None)
+        assert core.stats()["exclusives"] == before

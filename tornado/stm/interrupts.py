@@ -1,0 +1,73 @@
+"""Signals that arrive while the main thread runs a queue of transactions.
+
+The interpreter runs signal handlers written in Python on the main thread, between any two instructions: also where an attempt
+may be rolled back, or where the engine commits one and has nobody to give an exception to.  So while a queue runs, each
+handler is called by a *guard*:
+
+* in a transaction's own code it makes the transaction exclusive, and calls the handler then: what that does, and the
+  exception that it may raise, are the transaction's;
+* everywhere else the call waits until the main thread is between two transactions.  An exception ends the run.
+"""
+
+import _signal  # signal.signal makes an enum member of every handler and number
+import contextlib
+import signal
+import threading
+
+from . import core
+from .core import is_instrumented, trusted
+
+_SIGNALS = tuple(map(int, signal.valid_signals()))
+
+
+@contextlib.contextmanager
+@trusted
+def guarded_signals():
+    """Guard the handlers that there are.
+
+    Gives the list of the calls that wait, as (function, arguments); None on other threads than the main one, which no signal
+    reaches.
+    """
+    if not core.PARALLEL or threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+    waiting, guards = [], {}
+    try:
+        for signum in _SIGNALS:
+            handler = _signal.getsignal(signum)
+            if callable(handler):
+                guards[signum] = guard = _guard(handler, waiting)
+                _signal.signal(signum, guard)
+        yield waiting
+    finally:
+        for signum, guard in guards.items():
+            if _signal.getsignal(signum) is guard:  # else the program has set another one meanwhile
+                _signal.signal(signum, guard.handler)
+    for handler, args in waiting:
+        handler(*args)
+
+
+@trusted
+def _guard(handler, waiting):
+    @trusted
+    def guard(signum, frame):
+        if not _is_in_own_code(frame):
+            waiting.append((handler, (signum, None)))
+            return
+        try:
+            core.exclusive("a signal handler")
+        except core.Abort:
+            waiting.append((handler, (signum, None)))
+            raise
+        handler(signum, frame)
+
+    guard.handler = handler
+    return guard
+
+
+@trusted
+def _is_in_own_code(frame):
+    """Has the signal interrupted code of the transaction itself, and not the project's, which may hold locks?"""
+    if core.current() is None or not core.in_transaction():
+        return False
+    return core.is_exclusive() or (frame is not None and is_instrumented(frame.f_code))

@@ -1,0 +1,162 @@
+"""PyPy-STM's queue between transactions and threads.
+
+The items lie in a dict, each under a number of its own.  Transactions lock it key by key, as any dict: that decides who
+gets what, and is undone with them.  Which number to try is no part of that: those of committed items are in a deque that
+transactions take them from without a lock, and give them back when they are rolled back.  So two of them meet only
+
+* where nothing is left there.  Then the dict as a whole says whether the queue is empty, which waits for all who have put
+  something in or taken it out and not committed yet;
+* when the dict makes room.
+
+A thread that is no transaction has one for each item that it puts or gets, and waits between them.
+"""
+
+import collections
+import threading
+from queue import Empty
+from time import monotonic
+
+from . import core
+from .core import TransactionError, trusted
+from .counting import count
+
+__all__ = ["Empty", "queue"]
+
+_nothing = object()
+
+
+class queue:
+    """Items on their way from some transactions or threads to others, oldest first where nobody else is about to take them.
+
+    What a transaction puts is there from its commit on, for the others.
+    """
+
+    def __init__(self):
+        core.activate()
+        self._items = {}
+        self._known = collections.deque()  # numbers of committed items that nobody is taking; some may be gone
+        self._unfinished = 0
+        self._changed = threading.Condition()  # of the last two; no transaction that may still abort waits for its lock
+
+    def put(self, item):
+        """Put an item into the queue, which has room for any number of them."""
+        if core.in_transaction():
+            self._put(item)
+        else:
+            core.Transaction(self._put, (item,)).run()
+
+    def get(self, block=True, timeout=None):
+        """Remove an item from the queue and return it.
+
+        Args:
+            block: wait until there is one.
+            timeout: seconds to wait at most; None for ever.
+
+        Raises:
+            Empty: there is none, and it does not wait, or not any longer.
+            ValueError: a negative timeout.
+            TransactionError: it would wait, in a transaction or an atomic block.
+        """
+        if not block:
+            timeout = 0
+        elif timeout is not None and timeout < 0:
+            raise ValueError("'timeout' must be a non-negative number")
+        if not core.in_transaction():
+            return self._wait_for_one(timeout)
+        if timeout != 0:
+            raise TransactionError("queue.get() cannot wait inside a transaction or an atomic block: use block=False")
+        return self._get()
+
+    def task_done(self):
+        """Say that what had to be done about one item, got earlier, has been done."""
+        core.defer(self._done)
+
+    @trusted
+    def join(self):
+        """Wait until `task_done` has been called for every item that has been put.
+
+        Raises:
+            ValueError: it has been called more often than that.
+            TransactionError: inside a transaction or an atomic block.
+        """
+        if core.in_transaction():
+            raise TransactionError("queue.join() cannot wait inside a transaction or an atomic block")
+        unfinished = 1
+        while unfinished > 0:
+            with self._changed:
+                self._changed.wait_for(lambda: self._unfinished <= 0)
+            # A transaction that is about to commit may have counted only some of what it did.
+            core.atomic_enter()
+            unfinished = self._unfinished
+            core.atomic_exit()
+        if unfinished < 0:
+            raise ValueError(f"task_done() has been called {-unfinished} times more often than items were put")
+
+    # -- In a transaction ------------------------------------------------------------------------------------------------
+
+    def _put(self, item):
+        number = count()
+        self._items[number] = item
+        core.defer(self._arrived, number)
+
+    def _get(self):
+        item = self._get_known()
+        if item is not _nothing:
+            return item
+        for number in self._items:
+            return self._items.pop(number)
+        raise Empty
+
+    def _get_known(self):
+        while (number := self._take_number()) is not None:
+            item = self._items.pop(number, _nothing)
+            if item is not _nothing:
+                return item
+        return _nothing
+
+    @trusted
+    def _take_number(self):
+        try:
+            return core.receive(queue._put_back, self, self._known.popleft)
+        except IndexError:
+            return None
+
+    # -- At its commit, or when it is rolled back ------------------------------------------------------------------------
+
+    @trusted
+    def _arrived(self, number):
+        with self._changed:
+            self._known.append(number)
+            self._unfinished += 1
+            self._changed.notify_all()
+
+    @trusted
+    def _put_back(self, number):
+        with self._changed:
+            self._known.appendleft(number)
+            self._changed.notify_all()
+
+    @trusted
+    def _done(self):
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()
+
+    # -- Outside of transactions -----------------------------------------------------------------------------------------
+
+    @trusted
+    def _wait_for_one(self, timeout):
+        deadline = None if timeout is None else monotonic() + timeout
+        while self._wait_until(deadline):
+            item = core.Transaction(self._get_known, ()).run()
+            if item is not _nothing:
+                return item
+        return core.Transaction(self._get, ()).run()
+
+    @trusted
+    def _wait_until(self, deadline):
+        """Is there anything to try?"""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: bool(self._known), timeout=None if deadline is None else max(0, deadline - monotonic())
+            )
