@@ -3,14 +3,14 @@
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:                ## get the interpreters, .venv, .venv-gil and siege (PGO=1: a profile-guided interpreter)
+setup:                ## get the interpreters, the virtual environments and siege (PGO=1: a profile-guided interpreter)
 	@scripts/setup.sh
 
 build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)
 	@scripts/setup.sh engine
 
 test: setup           ## run the tests, but for the long ones
-	@.venv/bin/python -m pytest -q
+	@.venv/bin/python -m pytest -q -rs
 
 sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
 	@scripts/sanitize.sh
@@ -32,4 +32,4 @@ bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, aio
 	@.venv/bin/python -m stm_bench apps
 
 clean:                ## remove what was made here; the cached interpreter stays
-	@rm -rf .venv .venv-gil .venv-pypy build dist *.egg-info tornado/stm/*.so
+	@rm -rf .venv .venv-gil .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so

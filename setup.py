@@ -4,10 +4,12 @@ The distribution is an overlay.  It owns `tornado/stm` and nothing else below `t
 The package is therefore mapped by its full name; with a mapping of the root, an editable install would put the
 repository itself on the path, where upstream's package never looks for a subpackage.
 
-`tornado/platform/pypystm.py` is for Python 2.7 and travels only in the source distribution.
+`tornado/platform/pypystm.py` is for PyPy-STM, that is, Python 2.7 and Tornado 4.  There, nothing else is installed; on
+Python 3 it travels only in the source distribution.  So this file must run on both.
 """
 
 import os
+import re
 import sys
 import sysconfig
 from glob import glob
@@ -16,8 +18,8 @@ from setuptools import Distribution, Extension, find_packages, setup
 from setuptools.command.sdist import sdist
 
 PACKAGE = "tornado/stm"
-SOURCES = sorted(glob(f"{PACKAGE}/engine/*.c"))
-HEADERS = sorted(glob(f"{PACKAGE}/engine/*.h"))
+SOURCES = sorted(glob(PACKAGE + "/engine/*.c"))
+HEADERS = sorted(glob(PACKAGE + "/engine/*.h"))
 
 COMPILE = [
     "-O3",
@@ -41,14 +43,14 @@ def engine():
         return []
     sanitizer = os.environ.get("STM_SANITIZE", "")
     if sanitizer not in SANITIZERS:
-        sys.exit(f"STM_SANITIZE is {sanitizer!r}: it can be 'address' or 'thread'")
+        sys.exit("STM_SANITIZE is %r: it can be 'address' or 'thread'" % sanitizer)
     sanitize = SANITIZERS[sanitizer]
     return [
         Extension(
             "tornado.stm._engine",
             SOURCES,
             depends=HEADERS,
-            include_dirs=[f"{PACKAGE}/engine", os.path.join(sysconfig.get_path("include"), "internal")],
+            include_dirs=[PACKAGE + "/engine", os.path.join(sysconfig.get_path("include"), "internal")],
             extra_compile_args=COMPILE + sanitize,
             extra_link_args=sanitize,
         )
@@ -70,11 +72,28 @@ class SourceDistribution(sdist):
         super().make_distribution()
 
 
-setup(
-    packages=["tornado.stm"] + [f"tornado.stm.{name}" for name in find_packages(PACKAGE)],
-    package_dir={"tornado.stm": PACKAGE},
-    include_package_data=False,
-    ext_modules=engine(),
-    distclass=Overlay,
-    cmdclass={"sdist": SourceDistribution},
-)
+def project(key):
+    """A string of pyproject.toml's table [project], which the setuptools of Python 2.7 does not read."""
+    with open("pyproject.toml") as file:
+        return re.search('^%s = "(.*)"$' % key, file.read(), re.MULTILINE).group(1)
+
+
+if sys.version_info < (3,):
+    setup(
+        name=project("name"),
+        version=project("version"),
+        description=project("description"),
+        license=project("license"),
+        python_requires="==2.7.*",
+        install_requires=["tornado>=4.0,<5"],
+        py_modules=["tornado.platform.pypystm"],
+    )
+else:
+    setup(
+        packages=["tornado.stm"] + ["tornado.stm." + name for name in find_packages(PACKAGE)],
+        package_dir={"tornado.stm": PACKAGE},
+        include_package_data=False,
+        ext_modules=engine(),
+        distclass=Overlay,
+        cmdclass={"sdist": SourceDistribution},
+    )

@@ -3,7 +3,8 @@
 #
 #   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source;
 #   2. .venv        made from it, with this checkout (editable) and the test, bench and, if it can be had, compat extras;
-#   3. .venv-gil    the same checkout on the newest CPython with a GIL, and .venv-pypy with plain Tornado, if they are there;
+#   3. .venv-gil    the same checkout on the newest CPython with a GIL, .venv-pypy with plain Tornado, and .venv-27 with
+#                   Tornado 4 on CPython 2.7 (for the tests of the PyPy-STM loop), if they are there;
 #   4. siege, the load generator of the benchmarks.
 #
 # Without 1 and 2 there is nothing to run, so their failure is an error (status 2).  3 and 4 only widen what can be
@@ -183,6 +184,38 @@ setup_venv_pypy() {
     fi
 }
 
+# The last Tornado for Python 2.7.
+TORNADO_4=4.5.3
+
+setup_venv_27() {
+    local found python tools
+    if [[ -x .venv-27/bin/python ]] && is_stamped .venv-27/install.stamp "$TORNADO_4"; then
+        return
+    fi
+    found=$({ type -aP python2.7; compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/2.7*/bin/python2.7"; } || true)
+    for python in $found ""; do
+        # The shims of pyenv are there for versions that are not selected too.
+        if [[ -n $python ]] && "$python" -W ignore -c 'import pip' 2>/dev/null </dev/null; then
+            break
+        fi
+    done
+    [[ -n $python ]] || return 0
+    say "making .venv-27 from $python"
+    tools=$(mktemp -d)
+    # virtualenv comes from an index, because Python 2.7 has no module venv.
+    if (
+        export PIP_NO_PYTHON_VERSION_WARNING=1
+        "$python" -W ignore -m pip install --quiet --disable-pip-version-check --target "$tools" 'virtualenv<20.22' &&
+            PYTHONPATH=$tools "$python" -m virtualenv --quiet --clear .venv-27 &&
+            fill_venv .venv-27 "tornado==$TORNADO_4"
+    ); then
+        echo "$TORNADO_4" >.venv-27/install.stamp
+    else
+        say "the PyPy-STM loop will be missing from the tests"
+    fi
+    rm -rf "$tools"
+}
+
 setup_siege() {
     if command -v siege >/dev/null; then
         return
@@ -210,6 +243,7 @@ case ${1:-all} in
         setup_venv
         setup_venv_gil
         setup_venv_pypy
+        setup_venv_27
         setup_siege
         ;;
     engine)
