@@ -21,6 +21,7 @@ One module holds each concern:
     memory.py       what a process takes
 
     from_pypystm/   programs written for PyPy-STM
+
     apps_load.py    the benchmark of applications: their loads, which check every answer, and its table
     app_server.py   one of them, as a process
     apps/           the applications: Tornado over HTTP, HTTPS and web sockets; aiohttp; Starlette
