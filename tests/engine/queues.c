@@ -153,7 +153,8 @@ join_hired(void)
 static void
 work_for(PyObject *queue, Starter *starter)
 {
-    PyObject *r = method("_work")->ml_meth(queue, (PyObject *)starter);
+    PyObject *args[2] = {(PyObject *)starter, Py_None};
+    PyObject *r = ((PyCFunctionFast)(void *)method("_work")->ml_meth)(queue, args, 2);
     if (r == NULL || safe_point() < 0)
         fail("a worker ends with an exception");
     Py_DECREF(r);
