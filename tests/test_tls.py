@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import ssl
 
 import pytest
@@ -15,7 +16,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 import tornado.stm
-from tornado.stm import core, transaction
+from tornado.stm import core, runner, transaction
 
 CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))
 LARGE = bytes(range(256)) * 4096  # 1 MiB: more than an outbox or a kernel's buffer holds
@@ -256,3 +257,94 @@ def test_nothing_of_tls_runs_alone_for_each_connection():
         return [why for why, count in after.items() if count - before.get(why, 0) >= 10]
 
     assert [why for why in tornado.stm.run(main(), threads=2) if "ssl" in why.lower()] == []
+
+
+# ---- Outside of the loop's transactions: before it runs, and in between -------------------------------------------------
+
+#: more than the kernel takes from a socket with a small buffer, less than an outbox holds
+PENDING = LARGE[:200_000]
+
+
+class Receiver(asyncio.Protocol):
+    def __init__(self):
+        self.data = bytearray()
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data):
+        self.data += data
+
+    def connection_lost(self, error):
+        self.lost.set_result(error)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("end", ["close", "write_eof"])
+def test_what_is_written_outside_comes_after_what_was_written_inside(tls, end):
+    if tls and end == "write_eof":
+        pytest.skip("TLS has no half-closed connections")
+    receivers = []
+
+    def receiver():
+        receivers.append(Receiver())
+        return receivers[-1]
+
+    async def connect():
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(receiver, "127.0.0.1", 0, ssl=server_context() if tls else None)
+        address = server.sockets[0].getsockname()
+        transport, _ = await loop.create_connection(asyncio.Protocol, *address, ssl=client_context() if tls else None)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return server, transport
+
+    async def write(transport):
+        receivers[0].data.clear()
+        transport.write(PENDING)
+
+    async def received(server):
+        error = await asyncio.wait_for(receivers[0].lost, 20)
+        server.close()
+        return error
+
+    for _ in range(3):
+        receivers.clear()
+        with asyncio.Runner(loop_factory=lambda: runner.new_loop(2)) as running:
+            server, transport = running.run(connect())
+            running.run(write(transport))
+            transport.write(b"the end")
+            getattr(transport, end)()
+            assert running.run(received(server)) is None
+        assert len(receivers[0].data) == len(PENDING) + 7
+        assert receivers[0].data == PENDING + b"the end"
+
+
+def test_what_a_tls_stream_writes_outside_comes_after_what_it_wrote_inside():
+    async def connect():
+        server = Collecting(ssl_options=server_context())
+        port = await listening(server)
+        stream = await TCPClient().connect("127.0.0.1", port, ssl_options=client_context())
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return server, stream
+
+    async def write(stream):
+        stream.write(PENDING)
+
+    async def received(server):
+        return await asyncio.wait_for(server.received, 20)
+
+    with asyncio.Runner(loop_factory=lambda: runner.new_loop(2)) as running:
+        server, stream = running.run(connect())
+        asyncio.set_event_loop(running.get_loop())
+        running.run(write(stream))
+        stream.write(b"the end\n")
+        assert running.run(received(server)) == PENDING + b"the end\n"
+
+
+class Collecting(TCPServer):
+    """Gets one message, up to "the end"."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.received = asyncio.get_running_loop().create_future()
+
+    async def handle_stream(self, stream, address):
+        self.received.set_result(await stream.read_until(b"the end\n"))

@@ -103,6 +103,8 @@ def activate():
 
         finalizers.install()
         sockets.install()
+        if twins.tls is not None:
+            twins.tls.install()
         threads.install()
         effects.register(twins.TWINS, twins.INSTANCE_TWINS)
         instrument.activate()

@@ -383,9 +383,10 @@ def waits_to_be_sent(sock):
 def send_at_once(sock):
     """Become exclusive, and send all that waits to be sent.  Raises BlockingIOError if that cannot be done now."""
     core.exclusive("sending at once")
-    box = _outboxes.get(_fileno(sock))
-    if box is not None and box.chunks and not box.flush():
-        raise _would_block()
+    box = _outboxes.get(_fileno(sock)) if _outboxes else None
+    while box is not None and box.chunks and not box.flush():
+        if _gettimeout(sock) == 0.0 or not select.select([], [sock], [], _gettimeout(sock))[1]:
+            raise _would_block()
 
 
 @trusted
@@ -407,7 +408,7 @@ def put_off(sock, data, write=None):
 def sendall(sock, data, flags=0):
     """Twin of ``socket.sendall``: only for what there is room for."""
     if flags or not transactional(sock):
-        core.exclusive("sending at once")
+        send_at_once(sock)
         return _methods.sendall(sock, data, flags)
     view = memoryview(data).cast("B")
     while view:
@@ -418,7 +419,7 @@ def sendall(sock, data, flags=0):
 def sendmsg(sock, buffers, *rest):
     """Twin of ``socket.sendmsg``, for plain data."""
     if rest or not transactional(sock):
-        core.exclusive("sending a message with ancillary data")
+        send_at_once(sock)
         return _methods.sendmsg(sock, buffers, *rest)
     core.open_all(buffers)
     return send(sock, b"".join(buffers))
@@ -473,7 +474,8 @@ def shutdown(sock, how):
     """Twin of ``socket.shutdown``."""
     if not transactional(sock):
         core.exclusive("shutdown at once")
-        return _shutdown(sock, how)
+        if not waits_to_be_sent(sock):
+            return _shutdown(sock, how)
     sock.getpeername()  # raises if there is no connection
     core.defer(_shutdown_now, sock, how)
 
@@ -559,13 +561,16 @@ TWINS |= {connect: _connecting(connect) for connect in (_methods.connect, _metho
 
 
 def install():
-    """Let ``socket.socket.accept`` keep what it accepted for the next attempt, ``close`` what has yet to be sent, and
-    descriptors have one owner."""
+    """Let ``socket.socket`` keep what it accepted for the next attempt, and what has yet to be sent; give each descriptor one
+    owner."""
     for function in (_make_socket, socket._intenum_converter, socket.getdefaulttimeout):
         if hasattr(function, "__code__"):
             trusted(function)
     for attribute in ("family", "type"):
         trusted(vars(socket.socket)[attribute].fget)
     socket.socket.accept = accept
+    # Outside of transactions, too, nothing overtakes what transactions have sent.
+    for method in send, sendall, sendmsg, shutdown:
+        setattr(socket.socket, method.__name__, method)
     socket.socket.__init__ = make_socket
     socket.socket._real_close = real_close

@@ -9,9 +9,9 @@ beside it, but for those that want to be irrevocable themselves.
 """
 
 import _ssl
+import functools
 import gc
 import ssl
-from functools import partial
 
 from . import core, sockets
 from .core import trusted
@@ -62,7 +62,7 @@ def write(connection, data):
         return _write(connection, data)
     try:
         if sockets.transactional(sock):
-            return sockets.put_off(sock, data, partial(_encrypt, sock, connection))
+            return sockets.put_off(sock, data, functools.partial(_encrypt, sock, connection))
         sockets.send_at_once(sock)
     except BlockingIOError as e:
         raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
@@ -137,10 +137,7 @@ def shutdown(connection):
     """Twin of ``_SSLSocket.shutdown``, after what was written."""
     sock = _socket_of(connection)
     if sock is not None:
-        try:
-            sockets.send_at_once(sock)
-        except BlockingIOError as e:
-            raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
+        _send_what_waits(sock)
     return _methods.shutdown(connection)
 
 
@@ -154,6 +151,37 @@ def _owning(function):
         return function(connection, *args)
 
     return twin
+
+
+def _after_what_waits(method):
+    """``SSLSocket.send`` or ``write``: outside of transactions, too, nothing overtakes what transactions have written."""
+
+    @functools.wraps(method)
+    def send(self, *args):
+        _look_outside(self)
+        return method(self, *args)
+
+    return send
+
+
+@trusted
+def _look_outside(sock):
+    if not core.in_transaction() and sockets.waits_to_be_sent(sock):
+        _send_what_waits(sock)
+
+
+@trusted
+def _send_what_waits(sock):
+    try:
+        sockets.send_at_once(sock)
+    except BlockingIOError as e:
+        raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
+
+
+def install():
+    """Let ``ssl.SSLSocket`` know what has been written and not yet sent."""
+    for name in "send", "write":
+        setattr(ssl.SSLSocket, name, _after_what_waits(vars(ssl.SSLSocket)[name]))
 
 
 TWINS = {
