@@ -11,7 +11,12 @@ import asyncio
 import importlib
 import json
 import signal
-import sys
+
+
+async def until_terminated(serving):
+    """What tornado.stm does by itself: SIGTERM cancels."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
+    await serving
 
 
 def main(arguments=None):
@@ -29,11 +34,12 @@ def main(arguments=None):
 
         tornado.stm.install(options.threads)
         stats = tornado.stm.transaction.stats
-    else:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     app = importlib.import_module("stm_bench.apps." + options.app)
+    serving = app.serve(options.port, options.certificate)
     try:
-        asyncio.run(app.serve(options.port, options.certificate))
+        asyncio.run(serving if options.threads else until_terminated(serving))
+    except asyncio.CancelledError:
+        pass
     except SystemExit as end:
         if end.code:
             raise

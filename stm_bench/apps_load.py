@@ -33,6 +33,7 @@ SCALES = 1.7  # what two threads should answer, to one
 REQUEST_SECONDS = 0.03  # CPU time of one request
 WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be instrumented
 ANSWER_TIMEOUT = 60  # seconds until a server is taken to hang
+WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
 
 # The load
@@ -189,7 +190,7 @@ def benchmark(options):
     section = table(kinds, threads, runs, size, options)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = primes_load.WIDTH_IN_A_FILE
+        console.width = WIDTH_IN_A_FILE
     engine_report.show(section, console)
     environment = primes_load.describe_machine()
     try:
