@@ -1,5 +1,6 @@
 """Unmodified applications as processes, ``python app.py`` and ``python -m tornado.stm -j N app.py``, and clients that count."""
 
+import functools
 import http.client
 import os
 import re
@@ -10,9 +11,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
+
+from client import in_parallel as all_in_parallel
 
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "apps"
@@ -152,22 +154,7 @@ def get(server, path, status=200):
 
 def in_parallel(count, work):
     """Call work(number) on so many threads; their results in order.  Raises the first exception."""
-    results, failures = [None] * count, []
-
-    def call(number):
-        try:
-            results[number] = work(number)
-        except BaseException as e:
-            failures.append(e)
-
-    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return results
+    return all_in_parallel([functools.partial(work, number) for number in range(count)])
 
 
 def until(condition, server):

@@ -126,6 +126,16 @@ def spin(server, on, arguments=""):
         connection.close()
 
 
+def computing(server, path, on):
+    """A connection that has asked for it, whose handler computes by now."""
+    connection = server.connect()
+    used = processor_time(server, on)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    while processor_time(server, on) - used < 25:
+        pass
+    return connection
+
+
 def processor_time(server, on):
     """Ticks, a hundred a second, that its main thread has used, or all others, or all."""
     main = str(server.process.pid)
@@ -185,11 +195,7 @@ def test_sigterm_ends_a_program_all_of_whose_threads_loop(server):
 @pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")
 def test_sigterm_ends_a_program_that_cannot_be_interrupted(server):
     """In C code, for which CPython itself may wait whenever it stops all threads for a moment."""
-    matching = server.connect()
-    used = processor_time(server, "all")
-    matching.sendall(b"GET /match?length=60 HTTP/1.1\r\nHost: test\r\n\r\n")
-    while processor_time(server, "all") - used < 25:
-        pass
+    matching = computing(server, "/match?length=60", "all")
     assert server.end() == KILLED
     assert matching.recv(4096) == b""
 
@@ -197,11 +203,7 @@ def test_sigterm_ends_a_program_that_cannot_be_interrupted(server):
 @pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")
 def test_sigterm_ends_a_program_that_loops_with_a_gil():
     with Program("faulty.py", python=str(GIL)) as server:
-        endless = server.connect()
-        used = processor_time(server, "main")
-        endless.sendall(b"GET /spin HTTP/1.1\r\nHost: test\r\n\r\n")
-        while processor_time(server, "main") - used < 25:
-            pass
+        endless = computing(server, "/spin", "main")
         assert server.end() == KILLED
         assert endless.recv(4096) == b""
 

@@ -93,16 +93,15 @@ class Entry:
 class ReadyQueue:
     """The transactions that wait for a thread.  Every method is called under the scheduler's lock.
 
-    Invariants: `_waiting` has the transactions of both queues; a transaction in the prompt queue whose predecessor waits
-    comes after it in that queue; a transaction in the long queue may be dispatched unless its predecessor waits in the prompt
-    queue, or further ahead in its own.
+    Invariants: `_waiting` has the transactions of both queues, each with its queue; a transaction in the prompt queue
+    whose predecessor waits comes after it in that queue; a transaction in the long queue may be dispatched unless its
+    predecessor waits in the prompt queue, or further ahead in its own.
     """
 
     def __init__(self):
         self._prompt = deque()
         self._long = deque()
-        self._waiting = set()
-        self._long_waiting = set()
+        self._waiting = {}
         self._owed = 0.0  # seconds that the threads have given to prompt ones while long ones waited
         self._estimates = Estimates()
 
@@ -112,18 +111,14 @@ class ReadyQueue:
     def put(self, transaction, site=None, before=None):
         """Let a transaction wait.  `before` is its predecessor, a transaction or None."""
         expected = self._estimates.expected(site)
-        entry = Entry(transaction, before, site, expected)
-        self._waiting.add(transaction)
-        if expected >= LONG or before in self._long_waiting:
-            self._long_waiting.add(transaction)
-            self._long.append(entry)
-        else:
-            self._prompt.append(entry)
+        queue = self._long if expected >= LONG or self._waiting.get(before) is self._long else self._prompt
+        queue.append(Entry(transaction, before, site, expected))
+        self._waiting[transaction] = queue
 
     def put_first(self, transaction):
         """Let a transaction wait before all others."""
-        self._waiting.add(transaction)
         self._prompt.appendleft(Entry(transaction, None, None, 0.0))
+        self._waiting[transaction] = self._prompt
 
     def only_long(self):
         """Do none but long ones wait?"""
@@ -143,9 +138,8 @@ class ReadyQueue:
             if (until is not None and entry.transaction.age >= until) or entry.before in self._waiting:
                 continue
             queue.popleft()
-            self._waiting.discard(entry.transaction)
+            del self._waiting[entry.transaction]
             if queue is long:
-                self._long_waiting.discard(entry.transaction)
                 self._owed = max(0.0, self._owed - max(entry.expected, LONG)) if long else 0.0
             return entry
         return None
@@ -161,7 +155,6 @@ class ReadyQueue:
         self._prompt.clear()
         self._long.clear()
         self._waiting.clear()
-        self._long_waiting.clear()
 
 
 def site_of(handle):

@@ -147,9 +147,9 @@ class Scheduler:
         return mine.order
 
     def _push(self, transaction, site, before):
-        with self._lock:
-            self._ready.put(transaction, site, before)
-            self._wake_for(1)
+        """Under the lock."""
+        self._ready.put(transaction, site, before)
+        self._wake_for(1)
 
     def _wake_for(self, count):
         """Under the lock: so many threads that poll must look at the queue."""

@@ -60,13 +60,19 @@ def write(connection, data):
     core.open_all(data)
     if sock is None:
         return _write(connection, data)
+    if sockets.transactional(sock):
+        return _unless_full(sockets.put_off, sock, data, functools.partial(_encrypt, sock, connection))
+    _unless_full(sockets.send_at_once, sock)
+    return _write(connection, data)
+
+
+@trusted
+def _unless_full(function, *args):
+    """Call it; raise SSLWantWriteError in the place of BlockingIOError."""
     try:
-        if sockets.transactional(sock):
-            return sockets.put_off(sock, data, functools.partial(_encrypt, sock, connection))
-        sockets.send_at_once(sock)
+        return function(*args)
     except BlockingIOError as e:
         raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
-    return _write(connection, data)
 
 
 @trusted
@@ -137,7 +143,7 @@ def shutdown(connection):
     """Twin of ``_SSLSocket.shutdown``, after what was written."""
     sock = _socket_of(connection)
     if sock is not None:
-        _send_what_waits(sock)
+        _unless_full(sockets.send_at_once, sock)
     return _methods.shutdown(connection)
 
 
@@ -167,15 +173,7 @@ def _after_what_waits(method):
 @trusted
 def _look_outside(sock):
     if not core.in_transaction() and sockets.waits_to_be_sent(sock):
-        _send_what_waits(sock)
-
-
-@trusted
-def _send_what_waits(sock):
-    try:
-        sockets.send_at_once(sock)
-    except BlockingIOError as e:
-        raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, e.strerror) from None
+        _unless_full(sockets.send_at_once, sock)
 
 
 def install():
