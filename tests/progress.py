@@ -29,7 +29,7 @@ MAX_ABORTS = 30
 PATIENT = 16
 
 #: the enumeration CAUSE_... of stm.h
-DOOMED, EXCLUDED, INJECTED, DROPPED, RAISED = range(5)
+DOOMED, EXCLUDED, INJECTED, DROPPED, RAISED, WAITED = range(6)
 
 #: the enumeration FOR_... of stm.h: what a transaction waits for
 FOR_OWNER, FOR_READER, FOR_RESERVATION, FOR_ORDER, FOR_GATE = range(5)

@@ -629,7 +629,6 @@ CALLS = """
     time.strptime PURE
     time.asctime PURE
     time.ctime PURE
-    time.sleep PURE
     time.get_clock_info PURE
     time.clock_getres PURE
     time.clock_gettime PURE
@@ -893,9 +892,6 @@ CALLS = """
     _thread.allocate_lock PURE
     _thread.RLock PURE
     _thread._local PURE
-    _thread.lock.locked READS
-    _thread.RLock.locked READS
-    _thread.RLock._is_owned EXCLUSIVE
     _io.TextIOWrapper.isatty PURE
     _io.TextIOWrapper.fileno PURE
     _io.BufferedWriter.fileno PURE

@@ -311,7 +311,8 @@ class Work:
 
     @trusted
     def start(self, executor):
-        """At commit: hand it over."""
+        """At commit: hand it over.  Pools have locks, which the program may have taken as well."""
+        core.leave_mutexes()
         try:
             self.submitted = executor.submit(self.func, *self.args)
         except BaseException as e:

@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import functools
 import threading
 
 from . import core
@@ -18,6 +19,24 @@ def get_ident():
     return _thread.get_ident()
 
 
+def _for_threads_to_see(change):
+    """In the place of a method of ``threading.Event`` that changes its flag, which threads look at without a lock.
+
+    They must not see what an attempt has set that is rolled back: so it is irrevocable from there on.
+    """
+
+    @functools.wraps(change)
+    def method(self):
+        core.irrevocable("a change of an Event, which threads look at without a lock")
+        change(self)
+
+    return method
+
+
 def install():
     """From here on `threading` sees it so.  Who asks ``_thread`` means it: imports have locks by thread."""
     threading.get_ident = get_ident
+    threading.Event.set = _for_threads_to_see(threading.Event.set)
+    threading.Event.clear = _for_threads_to_see(threading.Event.clear)
+    if core.COMPILED:
+        core.set_program_thread(get_ident)

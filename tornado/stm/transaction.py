@@ -141,7 +141,10 @@ def run():
 
 
 class _Atomic:
-    """``with atomic:`` nothing else runs in between: in a transaction nothing does, elsewhere transactions wait."""
+    """``with atomic:`` no transaction and no other such block runs in between.
+
+    In a transaction none does anyway.  Other threads are kept out only of blocks like this one.
+    """
 
     @trusted
     def __enter__(self):

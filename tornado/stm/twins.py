@@ -22,7 +22,7 @@ import operator
 import pickle
 import struct
 import sys
-import threading
+import time
 import types
 from collections import OrderedDict, defaultdict
 
@@ -625,97 +625,51 @@ _locale_setlocale = _locale.setlocale
 
 
 # ---- Locks ---------------------------------------------------------------------------------------------------------
-# Transactions exclude one another by themselves, so a lock that a transaction takes and gives back is left alone: it
-# is only looked at, for threads that are no transactions may hold it.  What a transaction still holds when it commits
-# is taken in earnest then, and others that have looked at the lock wait or begin again.
+# What they mean between transactions and threads: engine/mutexes.c.
 
 
-#: the locks that a thread's transaction holds, each as often as it has been acquired
-_held = core.PerThread(list)
+@trusted
+def rlock_release_save(lock):
+    """Twin of ``RLock._release_save``, with which a condition begins to wait."""
+    return _engine.mutex_native(lock, "_release_save", ())
+
+
+@trusted
+def rlock_acquire_restore(lock, state, /):
+    """Twin of ``RLock._acquire_restore``, with which it ends."""
+    return _engine.mutex_native(lock, "_acquire_restore", (state,))
 
 
 def _lock_twins(lock_type):
-    acquire_ = lock_type.acquire
-    release_ = lock_type.release
-    is_locked = getattr(lock_type, "locked")
-
-    @trusted
-    def acquire(lock, blocking=True, timeout=-1):
-        if core.is_exclusive():
-            return acquire_(lock, blocking, timeout)
-        held = _held.mine()
-        core.share(lock)
-        if lock_type is _thread.lock and any(each is lock for each in held):
-            # Waiting for oneself: as on one thread.
-            if not blocking:
-                return False
-            core.exclusive("waiting for a lock")
-            return acquire_(lock, blocking, timeout)
-        if is_locked(lock):
-            if not blocking:
-                return False
-            core.exclusive("waiting for a lock that another thread holds")
-            return acquire_(lock, blocking, timeout)
-        if not held:
-            core.before_commit(settle)
-            core.on_abort(held.clear)
-        held.append(lock)
-        return True
-
-    @trusted
-    def release(lock):
-        held = _held.mine()
-        for i in range(len(held) - 1, -1, -1):
-            if held[i] is lock:
-                del held[i]
-                return
-        if core.is_exclusive():
-            release_(lock)
-            return
-        core.own(lock)
-        if not is_locked(lock):
-            release_(lock)  # raises what it has to
-        core.defer(release_, lock)
-
-    @trusted
-    def locked(lock):
-        if any(each is lock for each in _held.mine()):
-            return True
-        core.share(lock)
-        return is_locked(lock)
-
-    @trusted
-    def is_owned(lock):
-        return any(each is lock for each in _held.mine()) or lock._is_owned()
-
-    @trusted
-    def enter(lock):
-        return acquire(lock)
-
-    @trusted
-    def leave(lock, *exc):
-        release(lock)
-
-    twins = {is_locked: locked}
-    if hasattr(lock_type, "_is_owned"):
-        twins[lock_type._is_owned] = is_owned
-    return twins | {
-        acquire_: acquire,
-        release_: release,
-        lock_type.__enter__: enter,
-        lock_type.__exit__: leave,
+    return {
+        getattr(lock_type, name): twin
+        for name, twin in {
+            "acquire": _engine.mutex_acquire,
+            "acquire_lock": _engine.mutex_acquire,
+            "__enter__": _engine.mutex_enter,
+            "release": _engine.mutex_release,
+            "release_lock": _engine.mutex_release,
+            "__exit__": _engine.mutex_exit,
+            "locked": _engine.mutex_locked,
+            "locked_lock": _engine.mutex_locked,
+            "_is_owned": _engine.mutex_is_owned,
+            "_recursion_count": _engine.mutex_recursion_count,
+            "_release_save": rlock_release_save,
+            "_acquire_restore": rlock_acquire_restore,
+        }.items()
+        if hasattr(lock_type, name)
     }
 
 
 @trusted
-def settle():
-    """Before the commit, or when the transaction goes exclusive: take in earnest what it still holds."""
-    held = _held.mine()
-    for lock in held:
-        core.own(lock)
-        core.defer(type(lock).acquire, lock, False)
-    core.defer(held.clear)
+def sleep(seconds, /):
+    """Twin of ``time.sleep``.  Who sleeps may wait for a thread, which may wait for a lock until this transaction ends."""
+    if _engine.mutex_wanted():
+        core.exclusive("sleeping while a thread waits for a lock that the transaction has taken")
+    return _sleep(seconds)
 
+
+_sleep = time.sleep
 
 _lru_wrapper = functools._lru_cache_wrapper
 
@@ -768,6 +722,7 @@ TWINS = {
     _io.BufferedWriter: buffered_writer,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,
+    _sleep: sleep,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (

@@ -1057,7 +1057,9 @@ open_list_item(Tx *tx, PyObject *list, PyObject *key, bool del)
     bool first;
     if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
         return -1;
-    if (del || !PyLong_CheckExact(key) || PyList_GET_SIZE(list) <= SMALL_LIST)
+    /* The items may be guarded by different locks of the program's: then a thread may change another one. */
+    bool small = PyList_GET_SIZE(list) <= SMALL_LIST && tx->mutexes.n == 0;
+    if (del || !PyLong_CheckExact(key) || small)
         return log_all(tx, list, KIND_LIST);
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
         return 0;

@@ -30,6 +30,8 @@
  *      exclusive one can come: each of them runs once in between.
  *  order         a transaction reaches its commit before its predecessor.
  *      It waits.  Predecessors are older, so this closes no cycle either.
+ *  a thread      one needs a lock of the program's that a thread has, or the other way
+ *                round: mutexes.c.
  *  overdue       one runs and runs, perhaps for ever, and others wait for it.
  *      Those who have waited for it as long as its allowance have it rolled back,
  *      older or not.  It stands back for STAND_BACK times as long, and its next
@@ -87,7 +89,7 @@ static PyMutex async_lock;
 #define NO_ATTEMPT UINT64_MAX           /* they are counted from 0 */
 static _Atomic uint64_t allowance_limit = UINT64_MAX;
 
-static uint64_t
+uint64_t
 now_ns(void)
 {
     struct timespec now;
@@ -163,8 +165,12 @@ await(Tx *tx, uint32_t reason, Condition holds, void *arg)
             return;
         __builtin_ia32_pause();
     }
-    while (!holds(tx, arg))
-        park(tx, reason, LONG_NAP_NS, holds, arg);
+    uint64_t since = LIKELY(tx->mutexes.n == 0) ? 0 : now_ns();
+    while (!holds(tx, arg)) {
+        park(tx, reason, since == 0 ? LONG_NAP_NS : NAP_NS, holds, arg);
+        if (since != 0)
+            mutexes_give_way(tx, since);
+    }
 }
 
 /* ---- Doom ------------------------------------------------------------------- */
@@ -175,7 +181,7 @@ raise_abort(void)
     PyErr_SetNone(stm_Abort);
 }
 
-static int
+int
 abort_self(Tx *tx, int cause)
 {
     if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
@@ -453,7 +459,9 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
             if (stm_log_on)
                 log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
         }
-        park(tx, (uint32_t)c->slot << 8, first ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c);
+        park(tx, (uint32_t)c->slot << 8, first || tx->mutexes.n > 0 ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c);
+        if (tx->mutexes.n > 0)
+            mutexes_give_way(tx, since);
         if (!first)
             hurry(tx, o, c->serial, now_ns() - since);
         else if (naps % PATIENCE == 0 && is_doomed(o))
@@ -715,7 +723,9 @@ await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
     for (int i = 0; i < SPINS && !over(tx, NULL); i++)
         __builtin_ia32_pause();
     while (!over(tx, NULL)) {
-        park(tx, PARK_OTHERS, LONG_NAP_NS, over, NULL);
+        park(tx, PARK_OTHERS, tx->mutexes.n == 0 ? LONG_NAP_NS : NAP_NS, over, NULL);
+        if (tx->mutexes.n > 0)
+            mutexes_give_way(tx, since);
         hurry_older(tx, age, now_ns() - since);
     }
 }
@@ -932,6 +942,12 @@ become_inevitable(Tx *tx, int grade, const char *why)
         run_prepared(tx);
         run_deferred(tx);
         Py_CLEAR(tx->deferred);
+    }
+    if (tx->mutexes.n > 0) {
+        if (grade == GRADE_EXCLUSIVE)
+            mutexes_in_earnest(tx);
+        else
+            mutexes_leave(tx);
     }
     return 0;
 }

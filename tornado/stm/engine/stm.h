@@ -21,6 +21,7 @@
  *   calls.c        effects of C callables at a call
  *   callbacks.c    calls that C code makes
  *   lru.c          functools.lru_cache
+ *   mutexes.c      threading.Lock and RLock, between transactions and threads
  *   twins.c        stand-ins for C functions, in C
  *   tracebacks.c   what a program sees of all that when an exception passes
  *   transaction.c  begin, retry, commit, publish
@@ -163,10 +164,19 @@ enum { GRADE_NONE = 0, GRADE_IRREVOCABLE, GRADE_EXCLUSIVE };
 #define OVERDUE 3       /* in the history, in the place of the grade of one that dooms another for that */
 
 /* Why an attempt is aborted, for the history. */
-enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_RAISED };
+enum { CAUSE_DOOMED = 0, CAUSE_EXCLUSIVE, CAUSE_INJECTED, CAUSE_DROPPED, CAUSE_RAISED, CAUSE_MUTEX };
 
 typedef struct Transaction Transaction;
 typedef struct Queue Queue;
+
+/* A threading.Lock or RLock that this attempt has taken or changed: see mutexes.c. */
+typedef struct {
+    PyObject *mutex;                /* owned; NULL: no entry */
+    enum { NO_MEMBER = 0, MEMBER, NATIVE } role;    /* NATIVE: an RLock of an exclusive one, owned by this thread */
+    int level;                      /* so often the program has taken it, as the attempt sees it */
+    int kept;                       /* and had when the attempt changed it first */
+    unsigned long long thread;      /* the owner of an RLock, to the program */
+} Held;
 
 #define TYPE_CACHE 512
 typedef struct {
@@ -279,6 +289,14 @@ typedef struct Tx {
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
+    struct {
+        Held *held;                 /* hash table of `cap` places, `n` in use */
+        Py_ssize_t n, cap;
+        uint64_t looked;            /* when it has last looked whether a thread waits for any, in nanoseconds */
+        bool wanted;                /* and whether one did */
+        PyObject *awaited;          /* the one to wait for before the next attempt, or NULL */
+        unsigned long long awaiting;    /* and the thread that the program believes to be on */
+    } mutexes;
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
@@ -527,6 +545,8 @@ int ask_main(PyObject *request);
 int serve_main(void);
 extern unsigned long stm_main_thread;
 int wait_for_predecessor(Tx *tx);
+int abort_self(Tx *tx, int cause);
+uint64_t now_ns(void);
 void contention_clear_async(Tx *tx);
 void contention_after_fork(void);
 
@@ -853,6 +873,18 @@ extern const size_t lru_size;
 PyObject *lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *lru_info(PyObject *original, PyObject *const *args, Py_ssize_t n);
 PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
+
+/* mutexes.c */
+int mutexes_init(void);
+extern PyMethodDef mutex_functions[];
+int mutexes_settle(Tx *tx);
+void mutexes_leave(Tx *tx);
+void mutexes_in_earnest(Tx *tx);
+void mutexes_end(Tx *tx, bool committed);
+void mutexes_forget(Tx *tx);
+void mutexes_give_way(Tx *tx, uint64_t since);
+void mutex_await(Tx *tx);
+void mutexes_after_fork(void);
 
 /* twins.c */
 PyObject *c_twin(PyObject *original);

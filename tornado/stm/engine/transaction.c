@@ -65,9 +65,11 @@ in_child(void)
         tx->txn = NULL;
         tx->deferred = tx->prepared = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
         tx->births[0] = tx->births[1] = tx->context = NULL;
+        memset(&tx->mutexes, 0, sizeof tx->mutexes);
         atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
+    mutexes_after_fork();
     orec_after_fork();
     contention_after_fork();
 }
@@ -155,6 +157,8 @@ tx_begin(Tx *tx, uint64_t age, int grade)
 static void
 tx_end(Tx *tx)
 {
+    if (UNLIKELY(tx->mutexes.n > 0))
+        mutexes_end(tx, !tx->aborting);
     locks_release(tx);
     if (UNLIKELY(has_reserved(tx)))
         reservation_end(tx);
@@ -240,6 +244,8 @@ release(Tx *tx, int after, Transaction *dropped)
     tx->releasing = after;
     tx_begin(tx, UINT64_MAX, after == AFTER_COMMIT ? usual_grade() : GRADE_NONE);
     undo_forget(tx, 0);
+    if (UNLIKELY(tx->mutexes.n > 0))
+        mutexes_forget(tx);
     Py_XDECREF(actions);
     Py_XDECREF(fresh);
     Py_XDECREF(prepared);
@@ -258,6 +264,8 @@ release(Tx *tx, int after, Transaction *dropped)
     tx->txn = txn;
     /* What those finalizers wrote, exclusively, needs no undoing. */
     undo_forget(tx, 0);
+    if (UNLIKELY(tx->mutexes.n > 0))
+        mutexes_forget(tx);
     Py_CLEAR(tx->prepared);
     Py_CLEAR(tx->deferred);
     Py_CLEAR(tx->fresh);
@@ -284,6 +292,8 @@ int
 tx_commit(Tx *tx)
 {
     if (tx->prepared != NULL && run_prepared(tx) < 0)
+        return -1;
+    if (UNLIKELY(tx->mutexes.n > 0) && mutexes_settle(tx) < 0)
         return -1;
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
@@ -527,6 +537,8 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         bool overdue = is_overdue(tx);
         tx_abort(tx);
         tx->lost = lost + (__builtin_ia32_rdtsc() - start);     /* what it waited in these attempts among it */
+        if (UNLIKELY(tx->mutexes.awaited != NULL))
+            mutex_await(tx);
         if (overdue)
             stand_back(tx);
         else if (++t->attempts >= MAX_ATTEMPTS)
