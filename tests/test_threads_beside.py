@@ -1,6 +1,7 @@
 """Locks between transactions and threads that are none: what is correct on one thread beside others stays correct."""
 
 import asyncio
+import concurrent.futures
 import os
 import queue
 import subprocess
@@ -471,6 +472,85 @@ def test_a_transaction_that_waits_for_a_condition_of_a_thread():
     other = Worker(thread)
     assert transact(step).result() == 1
     other.result()
+
+
+def waits_for_a_semaphore():
+    semaphore = threading.Semaphore(0)
+    return semaphore.acquire, semaphore.release, True
+
+
+def waits_for_an_event():
+    event = threading.Event()
+    return event.wait, event.set, True
+
+
+def waits_at_a_barrier():
+    barrier = threading.Barrier(2)
+    return lambda: barrier.wait() in (0, 1), barrier.wait, True
+
+
+def waits_for_a_queue():
+    items = queue.Queue()
+    return items.get, lambda: items.put("item"), "item"
+
+
+def waits_for_room_in_a_queue():
+    items = queue.Queue(1)
+    items.put("old")
+    return lambda: items.put("new"), items.get, None
+
+
+def waits_for_a_simple_queue():
+    items = queue.SimpleQueue()
+    return items.get, lambda: items.put("item"), "item"
+
+
+def waits_for_a_future():
+    future = concurrent.futures.Future()
+    return future.result, lambda: future.set_result("result"), "result"
+
+
+def waits_with_a_limit():
+    event = threading.Event()
+    return lambda: event.wait(TIMEOUT), event.set, True
+
+
+WAITS = pytest.mark.parametrize("make", [
+    waits_for_a_semaphore, waits_for_an_event, waits_at_a_barrier, waits_for_a_queue, waits_for_room_in_a_queue,
+    waits_for_a_simple_queue, waits_for_a_future, waits_with_a_limit,
+])
+
+
+@WAITS
+def test_a_handler_that_waits_for_a_thread(make):
+    wait, end, expected = make()
+    begun = Latch()
+
+    def step():
+        begun.open()
+        return wait()
+
+    def thread():
+        begun.wait()
+        end()
+
+    other = Worker(thread)
+    assert transact(step).result() == expected
+    other.result()
+
+
+@WAITS
+def test_a_thread_that_waits_for_a_handler(make):
+    wait, end, expected = make()
+    waiting = Worker(wait)
+    parked(waiting)
+    if make is not waits_at_a_barrier:  # which waits for the thread in its turn
+        core.inject_aborts(0.05, 1)
+    try:
+        core.Transaction(lambda: end() and None, ()).run()
+    finally:
+        core.inject_aborts(0.0, 0)
+    assert waiting.result() == expected
 
 
 def test_an_event_is_not_seen_set_by_an_attempt_that_is_rolled_back():
