@@ -92,16 +92,26 @@ class TransactionQueue(core.Queue):
     @trusted
     def _hire(self):
         """Start one more thread; called by any of those that work."""
-        helper = threading.Thread(target=self._work, args=(self._hire, None), daemon=True, name="transactions")
+        helper = threading.Thread(target=self._work, args=(self._hire,), daemon=True, name="transactions")
         helper.start()
         self._helpers.append(helper)
+
+    @trusted
+    def _dismiss(self):
+        """Wait until the threads that have been hired, and have left, have ended."""
+        try:
+            while True:
+                self._helpers.pop().join()
+        except IndexError:
+            pass
 
     @trusted
     def run(self, nb_segments=0):
         """Run everything added so far, and what it adds, until nothing is left.
 
-        An exception of a transaction drops those that have not begun; its own effects stay.  If several raise, one of
-        the exceptions comes out of here.
+        The first transaction that raises an exception is the last one: its effects stay, the others that have not
+        committed before it are rolled back and dropped, and the exception comes out of here.  (Of several threads that
+        run the same queue one gets it; for all of them the run is over.)
 
         Args:
             nb_segments: the number of threads to use; 0 means `getsegmentlimit`.
@@ -112,15 +122,11 @@ class TransactionQueue(core.Queue):
         if core.in_transaction():
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
-        self._begin(min(nb_segments or limit, limit))
         with guarded_signals() as waiting:
-            self._work(self._hire, waiting)
-            # A helper may have hired others, until the last transaction was over.
-            while self._helpers:
-                self._helpers.pop().join()
-        failure = self._failure()
-        if failure is not None:
-            raise failure
+            failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
+            self._dismiss()
+            if failure is not None:
+                raise failure
 
 
 _queue = None
