@@ -968,6 +968,17 @@ def test_exclusive_atomic_complains_in_a_transaction():
     assert refused == [True]
 
 
+@pytest.mark.parametrize("block", ["atomic", "exclusive_atomic", "single_transaction"])
+def test_more_exits_than_entries(block):
+    block = getattr(transaction, block)
+    for _ in range(2):
+        with block:
+            pass
+        with pytest.raises(transaction.error):
+            block.__exit__(None, None, None)
+        assert not transaction.is_atomic()
+
+
 def test_exclusive_atomic_excludes_transactions():
     table = {"a": 0, "b": 0}
     torn = []
@@ -1073,8 +1084,8 @@ def test_signals_enabled_lets_exceptions_through():
 def test_every_name():
     assert set(transaction.__all__) >= {
         "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "exclusive_atomic",
-        "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "signals_enabled",
-        "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
+        "error", "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "signals_enabled",
+        "set_num_threads", "single_transaction", "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
     }  # fmt: skip
     for name in transaction.__all__:
         assert getattr(transaction, name) is not None

@@ -22,10 +22,14 @@ from .queues import Empty, queue
 from .threadlocal import local, threadlocalproperty
 
 __all__ = [
-    "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "exclusive_atomic",
-    "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "set_threads",
-    "signals_enabled", "stats", "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
+    "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "error", "exclusive_atomic",
+    "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "set_num_threads",
+    "set_threads", "signals_enabled", "single_transaction", "stats", "stmdict", "stmiddict", "stmidset", "stmset",
+    "threadlocalproperty", "time",
 ]
+
+#: PyPy-STM's ``thread.error``, which `TransactionError` is too
+error = RuntimeError
 
 
 _threads = None
@@ -46,6 +50,10 @@ def set_threads(threads):
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
         raise ValueError(f"the number of threads must be a positive integer, not {threads!r}")
     _threads = threads
+
+
+#: its older name
+set_num_threads = set_threads
 
 
 def getsegmentlimit():
@@ -162,6 +170,8 @@ class _Atomic:
 
     @trusted
     def __exit__(self, *exc):
+        if not core.in_transaction():
+            raise TransactionError("more exits from atomic blocks than entries")
         if _blocks.mine().depth:
             _blocks.mine().depth -= 1
             if not _blocks.mine().depth:
@@ -189,7 +199,7 @@ class _Blocks:
 
 
 _blocks = core.PerThread(_Blocks)
-atomic = _Atomic()
+atomic = single_transaction = _Atomic()
 exclusive_atomic = _ExclusiveAtomic()
 
 
