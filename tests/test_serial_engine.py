@@ -311,9 +311,37 @@ result.append(colour.get())
 
 
 def test_what_is_expected_of_the_parallel_engine(python, environment):
-    files = [f"tests/test_{part}.py" for part in ("transaction", "containers", "queues", "threadlocal")]
+    files = [f"tests/test_{part}.py" for part in ("transaction", "containers", "queues", "threadlocal", "interrupts")]
     finished = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         capture_output=True, text=True, timeout=100, cwd=ROOT, env={**os.environ, **environment},
     )
     assert finished.returncode == 0, finished.stdout
+
+
+def test_an_interrupt_ends_the_run_as_an_exception_does(python, environment):
+    assert result_of(python, environment, """
+import os, signal
+
+def handler(signum, frame):
+    raise InterruptedError
+
+def work(i):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    for _ in range(i):
+        pass
+
+signal.signal(signal.SIGUSR1, handler)
+result = []
+for i in range(200):
+    queue = TransactionQueue()
+    for _ in range(3):
+        queue.add(work, i)
+    try:
+        queue.run()
+    except InterruptedError:
+        result.append([queue.number_of_transactions_executed(), core.in_transaction()])
+    queue.run()
+    result[-1].append(queue.number_of_transactions_executed())
+result = [len(result), all(n == m and not inside for n, inside, m in result)]
+""") == [200, True]

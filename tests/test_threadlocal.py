@@ -1,6 +1,8 @@
 """Attributes that each thread has for itself: `threading.local` in transactions, and `threadlocalproperty`."""
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -127,6 +129,44 @@ def test_property(do):
         return seen + [hasattr(foo, "x"), foo.y]
 
     assert do(use) == [False, {}, True, 42, {"bar": "baz"}, 43, False, {}]
+
+
+class Slotted:
+    __slots__ = ("a", "__weakref__")
+    x = threadlocalproperty(dict)
+
+
+def test_it_is_no_part_of_the_instance(do):
+    def use():
+        foo, slotted = Foo(), Slotted()
+        foo.a = slotted.a = 1
+        foo.x, foo.y["k"], slotted.x["k"] = 1, 2, 3
+        others = [copy.copy(foo), copy.deepcopy(foo), pickle.loads(pickle.dumps(foo))]
+        return vars(foo), [(vars(other), hasattr(other, "x"), other.y) for other in others], slotted.x, Slotted().x
+
+    assert do(use) == ({"a": 1}, [({"a": 1}, False, {})] * 3, {"k": 3}, {})
+
+
+def test_clear_removes_the_values_of_all_threads(do):
+    foo, other = Foo(), Foo()
+    steps = [threading.Event() for _ in range(2)]
+    seen = []
+
+    def there():
+        foo.x = foo.y["k"] = other.x = "there"
+        steps[0].set()
+        assert steps[1].wait(60)
+        seen.extend([hasattr(foo, "x"), foo.y, other.x])
+
+    thread = threading.Thread(target=there)
+    thread.start()
+    assert steps[0].wait(60)
+    foo.x = "here"
+    do(Foo.x.clear, foo)
+    do(Foo.x.clear, foo)
+    steps[1].set()
+    thread.join(60)
+    assert seen == [False, {"k": "there"}, "there"] and not hasattr(foo, "x")
 
 
 def test_its_errors(do):

@@ -1,8 +1,10 @@
 """The `transaction` module: queues, exceptions, order, atomic blocks, with the meaning that they have in PyPy-STM."""
 
+import gc
 import os
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -20,6 +22,16 @@ def threads(request):
     transaction.set_threads(request.param)
     yield request.param
     transaction.set_threads(None)
+
+
+@pytest.fixture
+def rush():
+    """Threads come in between everywhere, and attempts are rolled back."""
+    core.inject_delays(0.05, 0.0001)
+    core.inject_aborts(0.02, 5)
+    yield
+    core.inject_delays(0, 0)
+    core.inject_aborts(0, 0)
 
 
 def count_in(table, key):
@@ -195,15 +207,242 @@ def test_effects_of_a_failed_transaction_stay():
     assert table == {"a": "written"}
 
 
-def test_exactly_one_exception_is_raised():
-    table = {}
+def test_exactly_one_raises(rush):
+    for _ in range(20):
+        table = {}
+        queue = TransactionQueue()
+        for i in range(20):
+            queue.add(fail, table, i)
+        with pytest.raises(Failure) as info:
+            queue.run()
+        assert table == {info.value.args[0]: "written"}
+
+
+def test_exactly_one_chain_comes_to_its_exception(rush):
+    def go_on(i, n):
+        table[i] = n
+        if n == 4:
+            raise Failure(i)
+        queue.add(go_on, i, n + 1)
+
+    for _ in range(20):
+        table, queue = {}, TransactionQueue()
+        for i in range(10):
+            queue.add(go_on, i, 0)
+        with pytest.raises(Failure) as info:
+            queue.run()
+        assert [i for i, n in table.items() if n == 4] == [info.value.args[0]]
+
+
+WAYS = {"plain": lambda: None, "irrevocable": lambda: core.irrevocable("a test"), "exclusive": lambda: core.exclusive("a test")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way_of_the_failing", WAYS)
+def test_nothing_follows_the_one_that_raises(rush, way_of_the_failing, way):
+    """In the order of commits, which the numbers tell that each takes with its first look at the others."""
+    log, others_way, failing_way = [], WAYS[way], WAYS[way_of_the_failing]
+
+    def work(i):
+        if i % 3 == 0:
+            others_way()
+        for _ in range(i % 50):
+            pass
+        log.append(i)
+        if i % 3 == 1:
+            others_way()
+
+    def raises(before):
+        if before:
+            failing_way()
+        log.append("raised")
+        if not before:
+            failing_way()
+        raise Failure
+
+    for n in range(20):
+        log.clear()
+        queue = TransactionQueue()
+        for i in range(12):
+            queue.add(work, i)
+        queue.add(raises, n % 2)
+        for i in range(12, 24):
+            queue.add(work, i)
+        with pytest.raises(Failure):
+            queue.run()
+        assert log[-1] == "raised"
+        assert queue.number_of_transactions_executed() == len(log)
+
+
+def test_nobody_sees_what_the_one_that_raised_has_done(rush):
+    """Whether they write what it has read, or read what it has written, or only run beside it."""
+
+    class State:
+        raised = False
+
+    def raises(state):
+        for _ in range(300):
+            pass
+        state.raised = True
+        raise Failure
+
+    def looks(state, i):
+        for _ in range(i * 100):
+            pass
+        if state.raised:
+            seen.append(i)
+
+    for _ in range(20):
+        seen, state, queue = [], State(), TransactionQueue()
+        queue.add(raises, state)
+        for i in range(10):
+            queue.add(looks, state, i)
+        with pytest.raises(Failure):
+            queue.run()
+        assert seen == []
+
+
+def test_what_ran_beside_it_is_dropped_and_released(rush):
+    class Argument:
+        pass
+
+    class Born:
+        pass
+
+    done, alive = [], []
+
+    def work(argument, options):
+        for _ in range(2000):
+            pass
+        done.append(True)
+        queue.add(work, argument, options=Born())
+        del done[:]
+
+    def last(n):
+        if n == 0:
+            raise Failure
+        queue.add(last, n - 1)
+
+    for _ in range(5):
+        queue, arguments = TransactionQueue(), [Argument() for _ in range(8)]
+        alive += [weakref.ref(argument) for argument in arguments]
+        for argument in arguments:
+            queue.add(work, argument, options=argument)
+        queue.add(last, 3)
+        with pytest.raises(Failure):
+            queue.run()
+        del argument, arguments, queue
+    gc.collect()
+    assert [ref for ref in alive if ref() is not None] == []
+
+
+def test_a_transaction_that_never_ends_is_dropped(threads):
+    """Once another one has raised: it would run for ever beside it."""
+    if threads == 1 or not core.PARALLEL:
+        pytest.skip("one of them would run for ever")
+    begun = []
     queue = TransactionQueue()
-    for i in range(20):
-        queue.add(fail, table, i)
-    with pytest.raises(Failure) as info:
+
+    def endless():
+        tell()
+        while True:
+            pass
+
+    @trusted
+    def tell():
+        begun.append(True)
+
+    @trusted
+    def wait():
+        give_up = time.monotonic() + TIMEOUT
+        while not begun:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+
+    def raises():
+        wait()
+        raise Failure
+
+    queue.add(endless)
+    queue.add(raises)
+    with pytest.raises(Failure):
         queue.run()
-    assert info.value.args[0] in table
-    assert 1 <= len(table) <= transaction.getsegmentlimit()
+    queue.run()
+
+
+def test_what_other_threads_add_after_the_exception_stays():
+    raised, done = threading.Event(), []
+    queue = TransactionQueue()
+
+    @trusted
+    def fill():
+        assert raised.wait(TIMEOUT)
+        for i in range(50):
+            queue.add(done.append, i)
+
+    def raises():
+        core.defer(raised.set)
+        raise Failure
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    queue.add(raises)
+    for _ in range(20):
+        queue.add(done.append, "dropped")
+    with pytest.raises(Failure):
+        queue.run(nb_segments=1)
+    filler.join(TIMEOUT)
+    queue.run()
+    assert sorted(done) == list(range(50))
+
+
+def test_one_of_the_threads_that_run_a_queue_gets_its_exception(rush):
+    """All runs end with it, and what is added later waits for the next one."""
+    for _ in range(10):
+        caught, table, queue = [], {}, TransactionQueue()
+
+        @trusted
+        def run_queue():
+            try:
+                queue.run()
+            except Failure as e:
+                caught.append(e.args[0])
+
+        for i in range(30):
+            queue.add(fail if i % 3 == 1 else count_in, table, i)
+        runs = [threading.Thread(target=run_queue) for _ in range(3)]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join(TIMEOUT)
+        queue.run()
+        assert [i for i, value in table.items() if value == "written"] == caught
+        assert len(caught) == 1
+
+
+def test_other_queues_go_on(rush):
+    """An exception ends the run of the queue that its transaction came from, and no other."""
+    failing, other = TransactionQueue(), TransactionQueue()
+    table = {}
+
+    def fill(i):
+        other.add(count_in, table, i)
+        failing.add(fill, i + 100)
+        if i % 100 == 7:
+            raise Failure
+
+    for i in range(8):
+        failing.add(fill, i)
+    for _ in range(200):
+        other.add(count_in, table, "other")
+    thread = threading.Thread(target=other.run)
+    thread.start()
+    with pytest.raises(Failure):
+        failing.run()
+    thread.join(TIMEOUT)
+    other.run()
+    assert table.pop("other") == 200
+    assert 7 in table and set(table.values()) == {1}
 
 
 def test_those_not_begun_are_dropped():
@@ -729,6 +968,17 @@ def test_exclusive_atomic_complains_in_a_transaction():
     assert refused == [True]
 
 
+@pytest.mark.parametrize("block", ["atomic", "exclusive_atomic", "single_transaction"])
+def test_more_exits_than_entries(block):
+    block = getattr(transaction, block)
+    for _ in range(2):
+        with block:
+            pass
+        with pytest.raises(transaction.error):
+            block.__exit__(None, None, None)
+        assert not transaction.is_atomic()
+
+
 def test_exclusive_atomic_excludes_transactions():
     table = {"a": 0, "b": 0}
     torn = []
@@ -834,8 +1084,8 @@ def test_signals_enabled_lets_exceptions_through():
 def test_every_name():
     assert set(transaction.__all__) >= {
         "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "exclusive_atomic",
-        "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "signals_enabled",
-        "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
+        "error", "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "signals_enabled",
+        "set_num_threads", "single_transaction", "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
     }  # fmt: skip
     for name in transaction.__all__:
         assert getattr(transaction, name) is not None

@@ -8,8 +8,9 @@
  * Checked:
  *
  *  once          of each tree, every transaction commits exactly once, an aborted attempt adds nothing;
- *  failure       where some raise, the queue tells of it, what they added to it is dropped, and what has not begun too;
- *  no leak       of objects.
+ *  failure       one that raises is the last of its queue's run in the order of commits, so the only one, and the queue
+ *                tells of it;
+ *  no leak       of objects, of what is dropped neither.
  */
 #include "interpreter.h"
 
@@ -86,13 +87,24 @@ add_node(Node like)
     Py_DECREF(node);
 }
 
+/* Of one run of a queue: the last ticket that one of its transactions has drawn, and how many have raised. */
+static struct { _Atomic uint64_t last, last_raised; _Atomic int n_raised; } runs[QUEUES];
+
 /* A deferred action: before the locks go. */
-typedef struct { Native native; Tree *tree; } Commit;
+typedef struct { Native native; Tree *tree; int queue; bool raises; } Commit;
 
 static PyObject *
 count_commit(Native *native)
 {
-    ((Commit *)native)->tree->committed++;
+    Commit *commit = (Commit *)native;
+    uint64_t ticket = atomic_load(&stm_thread_tx()->ticket), last = atomic_load(&runs[commit->queue].last);
+    commit->tree->committed++;
+    while (last < ticket && !atomic_compare_exchange_weak(&runs[commit->queue].last, &last, ticket))
+        continue;
+    if (commit->raises) {
+        atomic_store(&runs[commit->queue].last_raised, ticket);
+        atomic_fetch_add(&runs[commit->queue].n_raised, 1);
+    }
     return none();
 }
 
@@ -117,6 +129,8 @@ run_node(Native *native)
     Commit *commit = object_new(&Native_Type, sizeof(Commit));
     commit->native.call = count_commit;
     commit->tree = node->tree;
+    commit->queue = node->queue;
+    commit->raises = raises;
     append_action(&tx->deferred, (PyObject *)commit);
     if (raises) {
         PyErr_SetNone((PyObject *)&Failure_Type);
@@ -153,8 +167,7 @@ join_hired(void)
 static void
 work_for(PyObject *queue, Starter *starter)
 {
-    PyObject *args[2] = {(PyObject *)starter, Py_None};
-    PyObject *r = ((PyCFunctionFast)(void *)method("_work")->ml_meth)(queue, args, 2);
+    PyObject *r = method("_work")->ml_meth(queue, (PyObject *)starter);
     if (r == NULL || safe_point() < 0)
         fail("a worker ends with an exception");
     Py_DECREF(r);
@@ -187,14 +200,20 @@ start_worker(Native *native)
 static bool
 run_queue(int i)
 {
-    PyObject *r = method("_begin")->ml_meth(queues[i], (PyObject *)n_workers);
-    Py_DECREF(r);
-    work_for(queues[i], starters[i]);
-    PyObject *failure = method("_failure")->ml_meth(queues[i], NULL);
+    atomic_store(&runs[i].last, 0);
+    atomic_store(&runs[i].n_raised, 0);
+    PyObject *args[] = {(PyObject *)n_workers, (PyObject *)starters[i], Py_None};
+    PyObject *failure = ((PyCFunctionFast)(void *)method("_run")->ml_meth)(queues[i], args, 3);
+    if (failure == NULL || safe_point() < 0)
+        fail("a run ends with an exception");
     bool failed = failure != Py_None;
     if (failed && !Py_IS_TYPE(failure, &Failure_Type))
         fail("a queue failed for a wrong reason");
     Py_DECREF(failure);
+    if (atomic_load(&runs[i].n_raised) != failed)
+        fail("%d transactions of a run have raised, and it %s", atomic_load(&runs[i].n_raised), failed ? "fails" : "does not fail");
+    if (failed && atomic_load(&runs[i].last) != atomic_load(&runs[i].last_raised))
+        fail("a transaction commits after the one that has raised");
     return failed;
 }
 

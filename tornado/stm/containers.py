@@ -1,7 +1,8 @@
 """PyPy-STM's containers whose different keys do not conflict.
 
 Here that is so for every dict and set, so these only add what PyPy-STM's do otherwise: iteration goes over what there was
-when it began, and the identity of a key may count in the place of its value.
+when it began, and the identity of a key may count in the place of its value.  Each is equal to itself only, so that they
+are hashable.
 """
 
 from collections.abc import MutableMapping, MutableSet
@@ -10,10 +11,23 @@ from reprlib import recursive_repr
 __all__ = ["hashtable", "stmdict", "stmiddict", "stmidset", "stmset"]
 
 
-class stmdict(dict):
-    """A dict that may change while somebody iterates over it: ``keys``, ``values`` and ``items`` are lists."""
+class _Identity:
+    """Each is equal to itself only."""
 
     __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return self is other
+
+    def __ne__(self, other):
+        return self is not other
+
+
+class stmdict(_Identity, dict):
+    """A dict that may change while somebody iterates over it: ``keys``, ``values`` and ``items`` are lists."""
+
+    __slots__ = ("__weakref__",)
 
     def __iter__(self):
         return iter(self.keys())
@@ -35,7 +49,7 @@ class stmdict(dict):
 hashtable = stmdict
 
 
-class stmset(set):
+class stmset(_Identity, set):
     """A set that may change while somebody iterates over it."""
 
     __slots__ = ()
@@ -44,8 +58,8 @@ class stmset(set):
         return iter(frozenset(self))
 
 
-class stmiddict(MutableMapping):
-    """A mapping whose keys are objects, hashable or not, each equal to itself only."""
+class stmiddict(_Identity, MutableMapping):
+    """A mapping whose keys are objects, hashable or not, each equal to itself only.  It is true, also while it is empty."""
 
     def __init__(self, items=()):
         self._items = {}  # id of the key -> (key, value); the key lives as long as that
@@ -75,18 +89,16 @@ class stmiddict(MutableMapping):
     def __iter__(self):
         return iter([key for key, _ in self._items.values()])
 
-    def __eq__(self, other):
-        if not isinstance(other, stmiddict):
-            return NotImplemented
-        return len(self) == len(other) and all([key in other and other[key] == value for key, value in self.items()])
+    def __bool__(self):
+        return True  # PyPy-STM's have no length
 
     @recursive_repr("...")
     def __repr__(self):
         return f"{type(self).__name__}({list(self.items())!r})"
 
 
-class stmidset(MutableSet):
-    """A set of objects, hashable or not, each equal to itself only."""
+class stmidset(_Identity, MutableSet):
+    """A set of objects, hashable or not, each equal to itself only.  It is true, also while it is empty."""
 
     def __init__(self, elements=()):
         self._elements = stmiddict()
@@ -106,6 +118,9 @@ class stmidset(MutableSet):
 
     def __len__(self):
         return len(self._elements)
+
+    def __bool__(self):
+        return True
 
     def __iter__(self):
         return iter(self._elements)

@@ -6,7 +6,8 @@ handler is called by a *guard*:
 
 * in a transaction's own code it makes the transaction exclusive, and calls the handler then: what that does, and the
   exception that it may raise, are the transaction's;
-* everywhere else the call waits until the main thread is between two transactions.  An exception ends the run.
+* everywhere else the call waits until the main thread is between two transactions, and is a transaction of the queue then,
+  which is exclusive too.  So its exception ends the run as any other does.
 """
 
 import _signal  # signal.signal makes an enum member of every handler and number
@@ -28,7 +29,7 @@ def guarded_signals():
     Gives the list of the calls that wait, as (function, arguments); None on other threads than the main one, which no signal
     reaches.
     """
-    if not core.PARALLEL or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield None
         return
     waiting, guards = [], {}
@@ -43,8 +44,8 @@ def guarded_signals():
         for signum, guard in guards.items():
             if _signal.getsignal(signum) is guard:  # else the program has set another one meanwhile
                 _signal.signal(signum, guard.handler)
-    for handler, args in waiting:
-        handler(*args)
+        for function, args in waiting:
+            function(*args)
 
 
 @trusted
@@ -52,12 +53,12 @@ def _guard(handler, waiting):
     @trusted
     def guard(signum, frame):
         if not _is_in_own_code(frame):
-            waiting.append((handler, (signum, None)))
+            waiting.append((_handle, (handler, signum)))
             return
         try:
             core.exclusive("a signal handler")
         except core.Abort:
-            waiting.append((handler, (signum, None)))
+            waiting.append((_handle, (handler, signum)))
             raise
         handler(signum, frame)
 
@@ -66,8 +67,16 @@ def _guard(handler, waiting):
 
 
 @trusted
+def _handle(handler, signum):
+    core.exclusive("a signal handler")
+    handler(signum, None)
+
+
+@trusted
 def _is_in_own_code(frame):
     """Has the signal interrupted code of the transaction itself, and not the project's, which may hold locks?"""
     if core.current() is None or not core.in_transaction():
         return False
-    return core.is_exclusive() or (frame is not None and is_instrumented(frame.f_code))
+    if frame is None or frame.f_globals.get("__name__") == "tornado.stm.serial":
+        return False
+    return core.is_exclusive() or is_instrumented(frame.f_code)

@@ -57,7 +57,7 @@ class Queue:
 
     def __init__(self):
         self._ready = collections.deque()
-        self._raised = None
+        self._ended = 0  # so many times has a transaction raised
         self._workers = 0
         self._executed = 0
 
@@ -73,33 +73,38 @@ class Queue:
     def _put(self, call):
         self._ready.append(_Item(self, call))
 
-    def _begin(self, limit):
-        """Forget the last failure."""
-        self._raised = None
+    def _run(self, limit, start, waiting):
+        """Run transactions until none is left, or one has raised; return its exception, or None.
+
+        Args:
+            waiting: calls (function, arguments) to be made between them, as transactions too; or None.
+        """
         self._workers += 1
-
-    def _work(self, start, waiting):
-        """Run transactions until none is left."""
-        while self._ready:
-            try:
-                item = self._ready.popleft()
-            except IndexError:
-                break  # another thread works, too
-            try:
-                item.run()
-            except BaseException as e:
-                self._raised = self._raised or e
-                self._ready.clear()
-            else:
-                for call in item.added:
-                    self._put(call)
-            self._executed += 1
-        self._workers -= 1
-
-    def _failure(self):
-        """Take the first exception of a transaction, or None."""
-        failure, self._raised = self._raised, None
-        return failure
+        ended = self._ended
+        try:
+            while True:
+                # Other threads may run the same queue: which is next, and whether it is the last, is part of its turn.
+                with _turn:
+                    if self._ended != ended:
+                        return None
+                    if waiting:
+                        function, args = waiting.pop(0)
+                        item = _Item(self, functools.partial(function, *args))
+                    elif self._ready:
+                        item = self._ready.popleft()
+                        self._executed += 1
+                    else:
+                        return None
+                    try:
+                        item.run()
+                    except BaseException as e:
+                        self._ended += 1
+                        self._ready.clear()
+                        return e
+                    for call in item.added:
+                        self._put(call)
+        finally:
+            self._workers -= 1
 
 
 class _Item(Transaction):

@@ -4,18 +4,21 @@ Which thread runs a transaction is open, so what it finds there may come from an
 and scratch space.
 """
 
+import weakref
 from threading import local
 
-from .counting import count
+from . import core
+from .core import trusted
 
 __all__ = ["local", "threadlocalproperty"]
 
-#: the attribute of an instance that holds the values of all its properties
-_VALUES = "_threadlocalproperties"
-
 
 class threadlocalproperty:
-    """An attribute of instances whose value each thread has for itself.  The class must give its instances a ``__dict__``.
+    """An attribute of instances whose value each thread has for itself.
+
+    The values lie beside the instance, not in it: copies, pickles and comparisons of instances know nothing of them.  They
+    die with it, and with their thread.  The class must allow weak references to its instances (``__weakref__``, where it
+    has ``__slots__``).
 
     Args:
         factory: makes the value where the thread has none; None: reading it raises AttributeError then.
@@ -23,8 +26,8 @@ class threadlocalproperty:
 
     def __init__(self, factory=None):
         self._factory = factory
-        self._key = f"{_VALUES}.{count()}"
         self._name = None
+        self._locals = {}  # id of an instance -> (weak reference to it, what holds its values)
 
     def __set_name__(self, cls, name):
         self._name = name
@@ -32,31 +35,47 @@ class threadlocalproperty:
     def __get__(self, obj, cls=None):
         if obj is None:
             return self
-        values = self._values(obj)
+        values = self._values(obj).__dict__
         try:
-            return values[self._key]
+            return values["value"]
         except KeyError:
             if self._factory is None:
                 raise self._missing(obj) from None
-        value = values[self._key] = self._factory()
+        value = values["value"] = self._factory()
         return value
 
     def __set__(self, obj, value):
-        self._values(obj)[self._key] = value
+        self._values(obj).value = value
 
     def __delete__(self, obj):
         try:
-            del self._values(obj)[self._key]
-        except KeyError:
+            del self._values(obj).value
+        except AttributeError:
             raise self._missing(obj) from None
 
+    @trusted
+    def clear(self, obj):
+        """Remove the values that all threads have in this instance.  In a transaction it runs alone."""
+        core.exclusive("threadlocalproperty.clear")
+        self._locals.pop(id(obj), None)
+
+    @trusted
     def _values(self, obj):
-        """This thread's values of the instance, by the keys of their properties."""
-        attributes = obj.__dict__
-        values = attributes.get(_VALUES)
-        if values is None:
-            values = attributes.setdefault(_VALUES, local())
-        return values.__dict__
+        """The `threading.local` of the instance.
+
+        That there is one is no state of the program, so transactions find and make it without locks; an attempt that is
+        rolled back leaves it.  The interpreter calls `forget` before another object can lie where this one did.
+        """
+        key, found = id(obj), self._locals
+        entry = found.get(key)
+        if entry is None:
+
+            @trusted
+            def forget(reference):
+                found.pop(key, None)
+
+            entry = found.setdefault(key, (weakref.ref(obj, forget), local()))
+        return entry[1]
 
     def _missing(self, obj):
         return AttributeError(f"{type(obj).__name__!r} object has no attribute {self._name!r} in this thread")

@@ -22,10 +22,14 @@ from .queues import Empty, queue
 from .threadlocal import local, threadlocalproperty
 
 __all__ = [
-    "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "exclusive_atomic",
-    "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "set_threads",
-    "signals_enabled", "stats", "stmdict", "stmiddict", "stmidset", "stmset", "threadlocalproperty", "time",
+    "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "error", "exclusive_atomic",
+    "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "set_num_threads",
+    "set_threads", "signals_enabled", "single_transaction", "stats", "stmdict", "stmiddict", "stmidset", "stmset",
+    "threadlocalproperty", "time",
 ]
+
+#: PyPy-STM's ``thread.error``, which `TransactionError` is too
+error = RuntimeError
 
 
 _threads = None
@@ -46,6 +50,10 @@ def set_threads(threads):
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
         raise ValueError(f"the number of threads must be a positive integer, not {threads!r}")
     _threads = threads
+
+
+#: its older name
+set_num_threads = set_threads
 
 
 def getsegmentlimit():
@@ -92,16 +100,26 @@ class TransactionQueue(core.Queue):
     @trusted
     def _hire(self):
         """Start one more thread; called by any of those that work."""
-        helper = threading.Thread(target=self._work, args=(self._hire, None), daemon=True, name="transactions")
+        helper = threading.Thread(target=self._work, args=(self._hire,), daemon=True, name="transactions")
         helper.start()
         self._helpers.append(helper)
+
+    @trusted
+    def _dismiss(self):
+        """Wait until the threads that have been hired, and have left, have ended."""
+        try:
+            while True:
+                self._helpers.pop().join()
+        except IndexError:
+            pass
 
     @trusted
     def run(self, nb_segments=0):
         """Run everything added so far, and what it adds, until nothing is left.
 
-        An exception of a transaction drops those that have not begun; its own effects stay.  If several raise, one of
-        the exceptions comes out of here.
+        The first transaction that raises an exception is the last one: its effects stay, the others that have not
+        committed before it are rolled back and dropped, and the exception comes out of here.  (Of several threads that
+        run the same queue one gets it; for all of them the run is over.)
 
         Args:
             nb_segments: the number of threads to use; 0 means `getsegmentlimit`.
@@ -112,15 +130,11 @@ class TransactionQueue(core.Queue):
         if core.in_transaction():
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
-        self._begin(min(nb_segments or limit, limit))
         with guarded_signals() as waiting:
-            self._work(self._hire, waiting)
-            # A helper may have hired others, until the last transaction was over.
-            while self._helpers:
-                self._helpers.pop().join()
-        failure = self._failure()
-        if failure is not None:
-            raise failure
+            failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
+            self._dismiss()
+            if failure is not None:
+                raise failure
 
 
 _queue = None
@@ -156,6 +170,8 @@ class _Atomic:
 
     @trusted
     def __exit__(self, *exc):
+        if not core.in_transaction():
+            raise TransactionError("more exits from atomic blocks than entries")
         if _blocks.mine().depth:
             _blocks.mine().depth -= 1
             if not _blocks.mine().depth:
@@ -183,7 +199,7 @@ class _Blocks:
 
 
 _blocks = core.PerThread(_Blocks)
-atomic = _Atomic()
+atomic = single_transaction = _Atomic()
 exclusive_atomic = _ExclusiveAtomic()
 
 

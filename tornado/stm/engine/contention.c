@@ -28,6 +28,9 @@
  *  the gate      one wants to begin while another one is exclusive.
  *      It waits, and the exclusive one lets it in at its end, before the next
  *      exclusive one can come: each of them runs once in between.
+ *  end           one of a queue has raised, which ends the queue, and others of it are active.
+ *      It has become inevitable, dooms them, and waits until they have rolled back, or
+ *      committed, if they were about to.
  *  order         a transaction reaches its commit before its predecessor.
  *      It waits.  Predecessors are older, so this closes no cycle either.
  *  a thread      one needs a lock of the program's that a thread has, or the other way
@@ -195,6 +198,13 @@ static bool
 is_doomed(Tx *tx)
 {
     return state_of(tx) == TX_DOOMED;
+}
+
+static bool
+is_over(Tx *o)
+{
+    int state = state_of(o);
+    return state == TX_IDLE || state == TX_WAITING;
 }
 
 static uint32_t
@@ -502,6 +512,44 @@ wait_for_end(Tx *tx, Tx *o, uint64_t serial)
     await(tx, (uint32_t)o->slot << 8, ended, &e);
 }
 
+/* ---- The end of a queue ------------------------------------------------------------ */
+
+static bool
+ended_or_idle(Tx *tx, void *arg)
+{
+    Ending *e = arg;
+    return ended(tx, arg) || is_over(e->other);
+}
+
+/* Roll back all other transactions of the queue but those that commit already, and wait until all of
+ * them have ended.  Requires: this one is inevitable, so none of them is, and whoever begins from
+ * here on sees that the queue has ended. */
+void
+end_others(Tx *tx, Queue *q)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    Ending others[MAX_THREADS];
+    int n = 0;
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o == NULL || o == tx)
+            continue;
+        /* In this order: the thread may go on to another transaction, but then its attempt is another. */
+        uint64_t serial = serial_of(o);
+        if (atomic_load(&o->queue) != q)
+            continue;
+        doom(tx, o, serial, tx->grade);
+        others[n++] = (Ending){o, serial};
+    }
+    for (int i = 0; i < n; i++) {
+        for (int naps = 1; !ended_or_idle(tx, &others[i]); naps++) {
+            park(tx, (uint32_t)others[i].other->slot << 8, NAP_NS, ended_or_idle, &others[i]);
+            if (naps % PATIENCE == 0 && is_doomed(others[i].other))
+                doom_asynchronously(others[i].other, others[i].serial);
+        }
+    }
+}
+
 /* ---- Commit order ------------------------------------------------------------- */
 
 static bool
@@ -616,9 +664,9 @@ typedef struct { uint64_t since, allowance; } Retreat;
 static bool
 has_stood_back(Tx *tx, void *arg)
 {
-    (void)tx;
     const Retreat *r = arg;
-    return now_ns() - r->since >= STAND_BACK * limited(r->allowance);
+    Queue *q = atomic_load(&tx->queue);
+    return now_ns() - r->since >= STAND_BACK * limited(r->allowance) || (q != NULL && queue_has_ended(q));
 }
 
 /* Between two attempts: it was overdue. */
@@ -675,13 +723,6 @@ admit_waiting(void)
 }
 
 /* ---- Inevitability -------------------------------------------------------------- */
-
-static bool
-is_over(Tx *o)
-{
-    int state = state_of(o);
-    return state == TX_IDLE || state == TX_WAITING;
-}
 
 static bool
 others_over(Tx *tx, void *arg)

@@ -468,8 +468,10 @@ void
 mutex_await(Tx *tx)
 {
     MutexObject *m = (MutexObject *)tx->mutexes.awaited;
+    Queue *q = atomic_load(&tx->queue);
     int bucket = bucket_of(m);
-    for (;;) {
+    /* A queue that has ended waits for no thread: that may wait for the end of the run. */
+    while (q == NULL || !queue_has_ended(q)) {
         PyMutex_Lock(&buckets[bucket].lock);
         Team *team = *find_team(m, bucket);
         bool joinable = team != NULL ? may_join(tx, team) : is_rlock(m) && owner_of(m) == tx->mutexes.awaiting;

@@ -8,12 +8,17 @@
  *              none is left and none is running that might add more.  A thread that
  *              leaves others behind in the queue, while nobody is about to take them,
  *              hires one more, up to a limit.
+ *      calls   between two transactions one of the threads makes calls that somebody else wants
+ *              made there, as transactions of the queue that have never waited in it.
  *      home    the thread that has last run a transaction on the same first argument has
  *              what that works on in its caches, and owns the reference counts of what it
  *              has made: it takes the next one, too, if that is among the first ready
  *              (affinity scheduling: Squillante & Lazowska, 1993).
- *      failure the first exception is kept, and those that have not begun are dropped, with what
- *              the others that run now are going to add.
+ *      end     a transaction that raises an exception is the last of the run, in the order of
+ *              commits.  It has become irrevocable, then it marks the queue as ended.  Those that
+ *              wait are dropped, those that run are rolled back and dropped; those that commit
+ *              already come before it, and what they add is dropped.  What others add later waits
+ *              for the next run, which begins when all workers have left.
  *      width   so many of the threads run transactions at the same time.  Where they would
  *              lose most of their time to each other, waiting or aborted, fewer do (adaptive
  *              transaction scheduling: Yoo & Lee, 2008); from time to time one more tries.
@@ -50,12 +55,14 @@ struct Queue {
     PyMutex lock;
     Transaction *first, *last;      /* ready: owned, chained by `next` */
     Py_ssize_t n_ready, n_executed;
-    int n_running, n_workers, n_asleep;
+    int n_running, n_asleep;
+    int n_workers, n_hired;         /* threads in work(), or about to be; those of them that others have hired */
     int limit;                      /* of n_workers */
     int width;                      /* of n_running: 1..limit */
     uint8_t home[HOMES];            /* slot of a thread by first argument, hashed; 0: none yet */
     uint64_t trial, next_trial;     /* cycles between trials of a larger width; the next one */
-    PyObject *failure;              /* the exception to raise, or NULL */
+    _Atomic bool ended;             /* a transaction has raised: nothing begins any more in this run */
+    PyObject *failure;              /* its exception, until one of the callers of run() has it */
     _Atomic uint32_t signal;        /* futex: counts what sleepers may have waited for */
 };
 
@@ -67,13 +74,19 @@ signal_sleepers(Queue *q, int n)
         syscall(SYS_futex, &q->signal, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
+bool
+queue_has_ended(Queue *q)
+{
+    return atomic_load(&q->ended);
+}
+
 /* Put a chain of n transactions at the end, with ages in their order. Not if it comes from a
- * worker, and a transaction has failed meanwhile: then the rest is to be dropped. */
+ * worker, and the queue has ended meanwhile: then it is to be dropped. */
 static bool
 put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_worker)
 {
     PyMutex_Lock(&q->lock);
-    if (UNLIKELY(from_worker && q->failure != NULL)) {
+    if (UNLIKELY(from_worker && q->ended)) {
         PyMutex_Unlock(&q->lock);
         return false;
     }
@@ -96,12 +109,12 @@ put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_wor
     return true;
 }
 
-/* The transaction has committed: what it has added counts from here. Returns what does
- * not, a chain, to be dropped. */
+/* The transaction has committed: what it has added counts from here. Returns what is to be
+ * dropped, that before what is already. */
 Transaction *
-queue_added(Tx *tx, bool failed)
+queue_added(Tx *tx, Transaction *dropped)
 {
-    Transaction *added = tx->added, *dropped = NULL;
+    Transaction *added = tx->added;
     tx->added = tx->last_added = NULL;
     Queue *own = tx->txn != NULL ? tx->txn->queue : NULL;
     while (added != NULL) {
@@ -115,11 +128,6 @@ queue_added(Tx *tx, bool failed)
         }
         added = last->next;
         last->next = NULL;
-        if (failed && q == own) {
-            last->next = dropped;
-            dropped = first;
-            continue;
-        }
         for (Transaction *t = first; t != NULL; t = t->next)
             t->holds_queue = false;
         if (!put(q, first, last, n, q == own)) {
@@ -187,18 +195,18 @@ sleep_since(Queue *q, uint32_t seen, uint64_t cycles)
         PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
 }
 
-/* Take the exception, which a transaction or a signal handler has raised, and all that is
- * ready. Returns what is to be dropped. Holding the lock. */
-static Transaction *
-fail_locked(Queue *q, PyObject **exception)
+/* The transaction has raised, cannot be rolled back and is about to commit: nothing of its queue
+ * does after it. Returns what is to be dropped. */
+Transaction *
+queue_end(Tx *tx, Queue *q)
 {
-    if (q->failure == NULL) {
-        q->failure = *exception;
-        *exception = NULL;
-    }
+    PyMutex_Lock(&q->lock);
     Transaction *dropped = q->first;
     q->first = q->last = NULL;
     q->n_ready = 0;
+    atomic_store(&q->ended, true);
+    PyMutex_Unlock(&q->lock);
+    end_others(tx, q);
     return dropped;
 }
 
@@ -248,25 +256,26 @@ take_locked(Queue *q, uint8_t slot)
     return t;
 }
 
-/* Returns an exception to raise, such as a signal handler's, or NULL. That the system has
- * no more threads is none. */
-static PyObject *
+/* Returns -1 with an exception to raise, such as a signal handler's. That the system has no more
+ * threads is none. */
+static int
 hire(Queue *q, PyObject *start)
 {
     PyObject *r = PyObject_CallNoArgs(start);
     Py_XDECREF(r);
     if (r != NULL)
-        return NULL;
+        return 0;
     PyMutex_Lock(&q->lock);
     q->n_workers--;
+    q->n_hired--;
     q->limit = q->n_workers;
     if (q->width > q->limit)
         q->width = q->limit;
     PyMutex_Unlock(&q->lock);
     if (!PyErr_ExceptionMatches(PyExc_Exception))
-        return PyErr_GetRaisedException();
+        return -1;
     PyErr_FormatUnraisable("Exception ignored while starting a thread for transactions");
-    return NULL;
+    return 0;
 }
 
 /* A worker has lost most of its last window to the others, or not. Holding the lock. Returns
@@ -293,49 +302,94 @@ adapt_locked(Queue *q, bool crowded, uint64_t now)
     return 1;
 }
 
-/* Make the calls in the list, (function, arguments) each, as long as none raises an exception:
- * which it returns, or NULL. */
-static PyObject *
-make_calls(PyObject *waiting)
+/* Run it, and keep its exception. Returns whether it has been committed. */
+static bool
+run_one(Tx *tx, Queue *q, Transaction *t)
 {
-    while (PyList_GET_SIZE(waiting) > 0) {
-        PyObject *call = PyList_GetItemRef(waiting, 0);
-        PyObject *r = call == NULL || PyList_SetSlice(waiting, 0, 1, NULL) < 0 ? NULL
-            : PyObject_CallObject(PyTuple_GET_ITEM(call, 0), PyTuple_GET_ITEM(call, 1));
-        Py_XDECREF(call);
-        if (r == NULL)
-            return PyErr_GetRaisedException();
-        Py_DECREF(r);
+    int how = run_to_commit(tx, t, NULL);
+    if (UNLIKELY(how == RUN_DROPPED)) {
+        release_dropped(tx, t);
+        return false;
     }
+    Py_DECREF(t);
+    if (UNLIKELY(how == RUN_RAISED)) {
+        /* The only one of this run, before the worker is counted as one that runs nothing. */
+        PyObject *exception = PyErr_GetRaisedException();
+        PyMutex_Lock(&q->lock);
+        PyObject *before = q->failure;
+        q->failure = exception;
+        PyMutex_Unlock(&q->lock);
+        Py_XDECREF(before);
+    }
+    return true;
+}
+
+/* Run a call that has not waited in the queue. Returns whether it has been committed. */
+static bool
+run_call(Tx *tx, Queue *q, PyObject *function, PyObject *const *args, Py_ssize_t n)
+{
+    Transaction *t = transaction_make(function, args, n, NULL);
+    if (t == NULL) {
+        PyErr_FormatUnraisable("Exception ignored before a call of %R", function);
+        return true;
+    }
+    t->queue = q;
+    t->age = atomic_fetch_add(&stm_next_age, 1);
+    return run_one(tx, q, t);
+}
+
+/* Make the calls in the list, (function, arguments) each. If the queue ends the rest stays there. */
+static void
+make_calls(Tx *tx, Queue *q, PyObject *waiting)
+{
+    while (PyList_GET_SIZE(waiting) > 0 && !q->ended) {
+        PyObject *call = PyList_GetItemRef(waiting, 0), *args = PyTuple_GET_ITEM(call, 1);
+        if (run_call(tx, q, PyTuple_GET_ITEM(call, 0), ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args))
+            && PyList_SetSlice(waiting, 0, 1, NULL) < 0)
+            PyErr_FormatUnraisable("Exception ignored after the call %R", call);
+        Py_DECREF(call);
+    }
+}
+
+static PyObject *
+raise_again(PyObject *unused, PyObject *exception)
+{
+    (void)unused;
+    PyErr_SetRaisedException(Py_NewRef(exception));
     return NULL;
 }
 
-/* work(start, waiting): run transactions until none is left. `start` starts another thread that
- * does the same. `waiting` is None or a list of calls, to be made between transactions. */
-static PyObject *
-queue_work(PyObject *self, PyObject *const *args, Py_ssize_t n)
+static PyMethodDef raise_again_method = {"raise_again", raise_again, METH_O, NULL};
+
+/* An exception that has come up between two transactions ends the queue as if one had raised it. */
+static void
+fail(Tx *tx, Queue *q)
 {
-    if (n != 2 || !(args[1] == Py_None || PyList_CheckExact(args[1]))) {
-        PyErr_SetString(PyExc_TypeError, "_work() needs a function, and a list or None");
-        return NULL;
-    }
-    Queue *q = (Queue *)self;
-    PyObject *start = args[0], *waiting = args[1];
-    Tx *tx = stm_thread_tx();
-    if (tx == NULL || check_can_run(tx) < 0)
-        return NULL;
-    PyObject *exception = NULL;
-    bool ran = false;
+    PyObject *exception = PyErr_GetRaisedException(), *function = PyCFunction_New(&raise_again_method, NULL);
+    if (function == NULL)
+        PyErr_FormatUnraisable("Exception ignored at the exception %R", exception);
+    else
+        run_call(tx, q, function, &exception, 1);
+    Py_XDECREF(function);
+    Py_DECREF(exception);
+}
+
+/* Run transactions until none is left and, unless hired itself, until all hired threads have left.
+ * `start` hires one. `waiting` is None or a list of calls, to be made between transactions. Returns
+ * the exception that has ended the queue to the first that was not hired; to others, NULL. */
+static PyObject *
+work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
+{
+    bool ran = false, committed = false;
     uint64_t window = __builtin_ia32_rdtsc();
     for (;;) {
-        if (waiting != Py_None && UNLIKELY(PyList_GET_SIZE(waiting) > 0) && exception == NULL)
-            exception = make_calls(waiting);
-        Transaction *dropped = NULL;
+        if (waiting != Py_None && UNLIKELY(PyList_GET_SIZE(waiting) > 0))
+            make_calls(tx, q, waiting);
         int widened = 0;
         uint64_t now = ran ? __builtin_ia32_rdtsc() : window;
         PyMutex_Lock(&q->lock);
         q->n_running -= ran;
-        q->n_executed += ran;
+        q->n_executed += committed;
         if (now - window > WINDOW) {
             widened = adapt_locked(q, tx->lost > (now - window) / 2, now);
             window = now;
@@ -343,82 +397,93 @@ queue_work(PyObject *self, PyObject *const *args, Py_ssize_t n)
         }
         if (!ran && q->first != NULL && q->n_running >= q->width)
             adapt_locked(q, false, now);    /* who runs may do so for long */
-        if (UNLIKELY(exception != NULL))
-            dropped = fail_locked(q, &exception);
-        Transaction *t = q->first != NULL && q->n_running < q->width ? take_locked(q, (uint8_t)tx->slot) : NULL;
-        bool over = t == NULL && q->n_running == 0;
-        bool surplus = t == NULL && q->first != NULL;
+        bool any = q->first != NULL && LIKELY(!q->ended);
+        Transaction *t = any && q->n_running < q->width ? take_locked(q, (uint8_t)tx->slot) : NULL;
+        bool idle = t == NULL && q->n_running == 0;
+        bool over = idle && (is_hired || q->n_hired == 0);
+        bool surplus = t == NULL && any;
         uint64_t nap = surplus ? (q->next_trial > now ? q->next_trial - now : 1) : 0;
         bool more = t != NULL && q->n_ready > q->n_asleep && q->n_workers < q->limit;
         q->n_workers += more - over;
+        q->n_hired += more - (over && is_hired);
         q->n_asleep += t == NULL && !over;
+        PyObject *failure = NULL;
+        if (over && !is_hired) {
+            failure = q->failure;
+            q->failure = NULL;
+        }
         uint32_t seen = atomic_load(&q->signal);
         PyMutex_Unlock(&q->lock);
 
-        if (UNLIKELY(dropped != NULL || exception != NULL)) {
-            release_dropped(tx, dropped, exception);
-            exception = NULL;
-        }
         if (t == NULL)
             finalize_dying(tx);
-        if (over) {
+        if (over || (idle && ran))
             signal_sleepers(q, INT_MAX);
-            Py_RETURN_NONE;
-        }
+        if (over)
+            return failure;
         if (widened)
             signal_sleepers(q, widened);
-        if (more)
-            exception = hire(q, start);
+        if (more && hire(q, start) < 0)
+            fail(tx, q);
         ran = t != NULL;
-        if (ran) {
-            if (run_to_commit(tx, t, NULL) < 0)
-                Py_XSETREF(exception, PyErr_GetRaisedException());
-            Py_DECREF(t);
-        }
-        else {
+        committed = ran && run_one(tx, q, t);
+        if (!ran) {
             sleep_since(q, seen, nap);
             PyMutex_Lock(&q->lock);
             q->n_asleep--;
             PyMutex_Unlock(&q->lock);
             if (PyErr_CheckSignals() < 0)
-                exception = PyErr_GetRaisedException();
+                fail(tx, q);
             window = __builtin_ia32_rdtsc();
             tx->lost = 0;
         }
     }
 }
 
-/* begin(limit): forget the last failure; the caller counts as the first of `limit` workers. */
+/* work(start): as one more thread, which another one has hired. */
 static PyObject *
-queue_begin(PyObject *self, PyObject *limit)
+queue_work(PyObject *self, PyObject *start)
 {
-    Queue *q = (Queue *)self;
-    int n = PyLong_AsInt(limit);
-    if (n == -1 && PyErr_Occurred())
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL || check_can_run(tx) < 0)
         return NULL;
-    PyMutex_Lock(&q->lock);
-    PyObject *failure = q->failure;
-    q->failure = NULL;
-    q->n_workers++;
-    q->limit = q->width = n;
-    q->trial = FIRST_TRIAL;
-    PyMutex_Unlock(&q->lock);
-    Py_XDECREF(failure);
-    /* Its count of references would be what the threads wait for most. */
-    if (n > 1)
-        PyUnstable_Object_EnableDeferredRefcount(self);
+    work(tx, (Queue *)self, start, Py_None, true);
     Py_RETURN_NONE;
 }
 
+/* run(limit, start, waiting): as the first of `limit` workers, or one more of those that another caller
+ * has. Returns the exception that has ended the queue, unless another caller has it, or None. */
 static PyObject *
-queue_failure(PyObject *self, PyObject *unused)
+queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
-    (void)unused;
+    if (n != 3 || !(args[2] == Py_None || PyList_CheckExact(args[2]))) {
+        PyErr_SetString(PyExc_TypeError, "_run() needs a number, a function, and a list or None");
+        return NULL;
+    }
     Queue *q = (Queue *)self;
-    PyMutex_Lock(&q->lock);
-    PyObject *failure = q->failure;
-    q->failure = NULL;
+    int limit = PyLong_AsInt(args[0]);
+    Tx *tx = stm_thread_tx();
+    if ((limit == -1 && PyErr_Occurred()) || tx == NULL || check_can_run(tx) < 0)
+        return NULL;
+    for (;;) {
+        PyMutex_Lock(&q->lock);
+        if (!q->ended || q->n_workers == 0)
+            break;
+        uint32_t seen = atomic_load(&q->signal);
+        PyMutex_Unlock(&q->lock);
+        sleep_since(q, seen, 0);
+        if (PyErr_CheckSignals() < 0)
+            return NULL;
+    }
+    q->ended = false;
+    q->n_workers++;
+    q->limit = q->width = limit;
+    q->trial = FIRST_TRIAL;
     PyMutex_Unlock(&q->lock);
+    /* Its count of references would be what the threads wait for most. */
+    if (limit > 1)
+        PyUnstable_Object_EnableDeferredRefcount(self);
+    PyObject *failure = work(tx, q, args[1], args[2], false);
     return failure != NULL ? failure : Py_NewRef(Py_None);
 }
 
@@ -457,11 +522,11 @@ static PyMethodDef queue_methods[] = {
     {"add", _PyCFunction_CAST(queue_add), METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("add($self, f, /, *args, **kwds)\n--\n\nAdd ``f(*args, **kwds)`` as one transaction. "
                "From inside a transaction it counts from that one's commit.")},
-    {"_begin", queue_begin, METH_O, PyDoc_STR("forget the last failure; so many threads may work, the caller is one")},
-    {"_work", _PyCFunction_CAST(queue_work), METH_FASTCALL,
-     PyDoc_STR("_work(start, waiting): run transactions until none is left; start() starts another thread that does; "
-               "the calls that wait are made in between")},
-    {"_failure", queue_failure, METH_NOARGS, PyDoc_STR("take the first exception of a transaction, or None")},
+    {"_run", _PyCFunction_CAST(queue_run), METH_FASTCALL,
+     PyDoc_STR("_run(limit, start, waiting): run transactions until none is left, on so many threads; start() starts "
+               "one more, which calls _work(start); the calls that wait are made in between. "
+               "Gives the exception that has ended it, or None")},
+    {"_work", queue_work, METH_O, PyDoc_STR("_work(start): run transactions until none is left, on a thread that _run has started")},
     {NULL, NULL, 0, NULL},
 };
 

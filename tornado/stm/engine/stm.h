@@ -241,6 +241,7 @@ typedef struct Tx {
     _Atomic int patience;           /* so many younger ones may still have that cell before it */
     _Atomic uint64_t allowance;     /* nanoseconds that others wait for it before it is overdue */
     _Atomic uint64_t overdue;       /* the number of the attempt that somebody has found to be; written by others, too */
+    Queue *_Atomic queue;           /* that its transaction comes from, or NULL; while it releases, too */
     _Atomic uint32_t *marks;
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
@@ -544,6 +545,7 @@ void pass_gate(Tx *tx);
 int ask_main(PyObject *request);
 int serve_main(void);
 extern unsigned long stm_main_thread;
+void end_others(Tx *tx, Queue *q);
 int wait_for_predecessor(Tx *tx);
 int abort_self(Tx *tx, int cause);
 uint64_t now_ns(void);
@@ -928,8 +930,9 @@ Transaction *transaction_make(PyObject *function, PyObject *const *args, Py_ssiz
 PyObject *transaction_run(PyObject *self, PyObject *unused);
 void transactions_drop(Transaction *chain);
 int check_can_run(Tx *tx);
+enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1 };
 int run_to_commit(Tx *tx, Transaction *t, PyObject **result);
-void release_dropped(Tx *tx, Transaction *chain, PyObject *exception);
+void release_dropped(Tx *tx, Transaction *chain);
 void tx_begin(Tx *tx, uint64_t age, int grade);
 int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
@@ -952,7 +955,9 @@ void context_exit(Tx *tx, PyObject *variables);
 
 /* queue.c */
 extern PyTypeObject Queue_Type;
-Transaction *queue_added(Tx *tx, bool failed);
+bool queue_has_ended(Queue *q);
+Transaction *queue_end(Tx *tx, Queue *q);
+Transaction *queue_added(Tx *tx, Transaction *dropped);
 
 /* proflog.c */
 enum {

@@ -8,7 +8,9 @@
  *                  keys in order; run the deferred actions; let the locks go
  *      release     drop the old values: finalizers run exclusively
  *
- * An exception of the function is a result: its writes are committed.
+ * An exception of the function is a result: its writes are committed.  Where it comes from a
+ * queue it is the last one of that: such a transaction becomes irrevocable before it commits,
+ * and rolls back all others of the queue that have not begun to commit (queue.c).
  */
 #include "stm.h"
 
@@ -42,6 +44,14 @@ on_thread_exit(void *p)
     atomic_store_explicit(&slot_used[((Tx *)p)->slot], false, memory_order_release);
 }
 
+/* The one that this thread is about from here on, or none. */
+static void
+set_transaction(Tx *tx, Transaction *t)
+{
+    tx->txn = t;
+    atomic_store_explicit(&tx->queue, t != NULL ? t->queue : NULL, memory_order_release);
+}
+
 /* Only the thread that forked lives on in the child. What the others were about is
  * forgotten, with the references that they held: the next thread begins from nothing. */
 static void
@@ -62,7 +72,7 @@ in_child(void)
         tx->releasing = HOLDING;
         tx->aborting = tx->asked = tx->async_sent = false;
         tx->want_grade = GRADE_NONE;
-        tx->txn = NULL;
+        set_transaction(tx, NULL);
         tx->deferred = tx->prepared = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
         tx->births[0] = tx->births[1] = tx->context = NULL;
         memset(&tx->mutexes, 0, sizeof tx->mutexes);
@@ -240,7 +250,7 @@ release(Tx *tx, int after, Transaction *dropped)
     PyObject *prepared = tx->prepared, *displaced = tx->displaced;
     tx->deferred = tx->fresh = tx->prepared = tx->displaced = NULL;
     Transaction *txn = tx->txn;
-    tx->txn = NULL;
+    set_transaction(tx, NULL);
     tx->releasing = after;
     tx_begin(tx, UINT64_MAX, after == AFTER_COMMIT ? usual_grade() : GRADE_NONE);
     undo_forget(tx, 0);
@@ -261,7 +271,7 @@ release(Tx *tx, int after, Transaction *dropped)
     }
     tx_end(tx);
     tx->releasing = HOLDING;
-    tx->txn = txn;
+    set_transaction(tx, txn);
     /* What those finalizers wrote, exclusively, needs no undoing. */
     undo_forget(tx, 0);
     if (UNLIKELY(tx->mutexes.n > 0))
@@ -295,6 +305,9 @@ tx_commit(Tx *tx)
         return -1;
     if (UNLIKELY(tx->mutexes.n > 0) && mutexes_settle(tx) < 0)
         return -1;
+    Queue *ended = tx->failed ? atomic_load(&tx->queue) : NULL;
+    if (UNLIKELY(ended != NULL) && become_inevitable(tx, GRADE_IRREVOCABLE, "an exception ends the queue") < 0)
+        return -1;
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
             return -1;
@@ -303,6 +316,7 @@ tx_commit(Tx *tx)
             return -1;
         }
     }
+    Transaction *dropped = UNLIKELY(ended != NULL) ? queue_end(tx, ended) : NULL;
     take_ticket(tx);
     if (tx->txn != NULL)
         tx->txn->commit_number = atomic_load(&tx->ticket);
@@ -321,7 +335,8 @@ tx_commit(Tx *tx)
             wake(0, PARK_ORDER);
     }
     tx_end(tx);
-    Transaction *dropped = tx->added != NULL ? queue_added(tx, tx->failed) : NULL;
+    if (tx->added != NULL)
+        dropped = queue_added(tx, dropped);
     release(tx, AFTER_COMMIT, dropped);
     return 0;
 }
@@ -347,11 +362,10 @@ tx_abort(Tx *tx)
     tx->aborting = false;
 }
 
-/* Drop what no transaction holds any more, in a transaction of its own. */
+/* Drop what will not run, in a transaction of its own. */
 void
-release_dropped(Tx *tx, Transaction *chain, PyObject *exception)
+release_dropped(Tx *tx, Transaction *chain)
 {
-    tx->displaced = exception;
     release(tx, AFTER_COMMIT, chain);
 }
 
@@ -502,18 +516,24 @@ check_can_run(Tx *tx)
     return 0;
 }
 
-/* Run to the commit, however often it takes. Gives what the function returns (drops it in
- * the transaction, if nobody wants it); or -1 with the exception that it raises. */
+/* Run to the commit, however often it takes: RUN_RETURNED, and what (dropped in the transaction,
+ * if nobody wants it); or RUN_RAISED, with the exception; or RUN_DROPPED, because another one
+ * has raised: then it has done nothing. */
 int
 run_to_commit(Tx *tx, Transaction *t, PyObject **result)
 {
     PyObject *value = NULL, *exception = NULL;
-    tx->txn = t;
+    set_transaction(tx, t);
     tx->want_grade = usual_grade();
     uint64_t lost = tx->lost, start = __builtin_ia32_rdtsc();
     allow(tx);
     for (;;) {
         tx_begin(tx, t->age, tx->want_grade);
+        if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
+            tx_end(tx);
+            set_transaction(tx, NULL);
+            return RUN_DROPPED;
+        }
         log_if(tx, LOG_START);
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
@@ -544,13 +564,13 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         else if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_grade = GRADE_EXCLUSIVE;
     }
-    tx->txn = NULL;
+    set_transaction(tx, NULL);
     if (result != NULL)
         *result = value;
     if (exception == NULL)
-        return 0;
+        return RUN_RETURNED;
     PyErr_SetRaisedException(exception);
-    return -1;
+    return RUN_RAISED;
 }
 
 PyObject *
