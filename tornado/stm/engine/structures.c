@@ -97,6 +97,8 @@ typedef struct {
     PyObject *dictionary;
     void *lock;
 } ZlibObject;
+typedef struct { PyObject_HEAD void *context; bool use_mutex; PyMutex mutex; } HashObject;
+typedef struct { PyObject_HEAD void *state; int implementation; bool use_mutex; PyMutex mutex; } Blake2;
 
 typedef enum {
     NO_PART = 0,
@@ -113,7 +115,7 @@ typedef enum {
     OWN_TUPLE,          /* a tuple that is changed in place */
     OWN_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
     OWN_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
-    POINTED_BACK,       /* memory whose first word is the address of what follows the object's head */
+    POINTED_BACK,       /* memory whose first word is the address of what follows the object's head; or NULL */
     MUST_BE_ZERO,       /* a number; where it is not 0, somebody has access to the memory */
 } Role;
 
@@ -127,6 +129,7 @@ typedef struct {
     const char *name;
     size_t size;
     size_t end;         /* of the state, where the structure goes on after it */
+    size_t mutex, lock; /* that C code holds while it uses the state: a PyMutex, a PyThread_type_lock */
     bool untraversed;
     Part parts[5];
     PyTypeObject *type; /* when registered */
@@ -181,8 +184,15 @@ static Layout layouts[] = {
     {"items", sizeof(PyHamtIterator)},
     {"formatteriterator", sizeof(FormatIter), .untraversed = true, .parts = {{AT(FormatIter, text), REFERENCE}}},
     {"fieldnameiterator", sizeof(FieldIter), .untraversed = true, .parts = {{AT(FieldIter, text), REFERENCE}}},
-    {"zlib.Compress", sizeof(ZlibObject), .parts = {{AT(ZlibObject, state), POINTED_BACK}}},
-    {"zlib.Decompress", sizeof(ZlibObject), .parts = {{AT(ZlibObject, state), POINTED_BACK}}},
+    {"zlib.Compress", sizeof(ZlibObject), .end = AT(ZlibObject, lock), .lock = AT(ZlibObject, lock), .parts = {
+        {AT(ZlibObject, state), POINTED_BACK}}},
+    {"zlib.Decompress", sizeof(ZlibObject), .end = AT(ZlibObject, lock), .lock = AT(ZlibObject, lock), .parts = {
+        {AT(ZlibObject, state), POINTED_BACK}}},
+    {"_hashlib.HASH", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
+    {"_hashlib.HASHXOF", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
+    {"_hashlib.HMAC", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
+    {"_blake2.blake2b", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
+    {"_blake2.blake2s", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
     {"_json.Encoder", sizeof(Encoder), .parts = {
         {AT(Encoder, fallback), COMPARED}, {AT(Encoder, encoder), CALLED}}},
     {"_json.Scanner", sizeof(Scanner), .parts = {
@@ -323,11 +333,44 @@ snapshot(Tx *tx, PyObject *obj, PyTypeObject *type, const Layout *layout)
     return own_parts(copy, layout);
 }
 
+/* A thread beside the transactions may be in a method that has let go of the thread state. */
+static void
+lock_structure(PyObject *obj, const Layout *layout)
+{
+    if (layout->mutex)
+        PyMutex_Lock((PyMutex *)field(obj, layout->mutex));
+    PyThread_type_lock lock = layout->lock ? *(PyThread_type_lock *)field(obj, layout->lock) : NULL;
+    if (lock != NULL && !PyThread_acquire_lock(lock, NOWAIT_LOCK)) {
+        Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+}
+
+static void
+unlock_structure(PyObject *obj, const Layout *layout)
+{
+    if (layout->mutex)
+        PyMutex_Unlock((PyMutex *)field(obj, layout->mutex));
+    if (layout->lock)
+        PyThread_release_lock(*(PyThread_type_lock *)field(obj, layout->lock));
+}
+
+/* The memory in there, unless the object has let go of it, points to where its owner was. */
+static void
+point_back(void *structure, size_t at)
+{
+    void **memory = *(void ***)field(structure, at);
+    if (memory != NULL)
+        *memory = (char *)structure + sizeof(PyObject);
+}
+
 /* Let the structure and its copy, which may be an object, change places. */
 void
 structure_swap(PyObject *obj, void *copy)
 {
     const Layout *layout = layout_of(c_type(obj));
+    lock_structure(obj, layout);
     char *a = (char *)obj, *b = copy;
     size_t end = layout->end ? layout->end : (size_t)c_type(obj)->tp_basicsize;
     for (size_t i = sizeof(PyObject); i < end; i++) {
@@ -337,10 +380,11 @@ structure_swap(PyObject *obj, void *copy)
     }
     PARTS(p, layout) {
         if (p->role == POINTED_BACK) {
-            *(void **)*field(obj, p->at) = a + sizeof(PyObject);
-            *(void **)*field(copy, p->at) = b + sizeof(PyObject);
+            point_back(a, p->at);
+            point_back(b, p->at);
         }
     }
+    unlock_structure(obj, layout);
 }
 
 void
