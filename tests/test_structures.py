@@ -1,18 +1,23 @@
 """C objects whose state is put back after an aborted attempt, whatever it has freed, replaced or ended: see structures.c."""
 
+import array
 import hashlib
 import hmac
+import pickle
+import struct
+import sys
 import threading
+import types
 import zlib
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and are never rolled back", allow_module_level=True)
 
-from test_rollback import check, rolled_back
+from test_rollback import check, rolled_back, run, unraisable, unraisable_exceptions
 
 TEXT = b"what is said again and again " * 50
 
@@ -136,3 +141,210 @@ def test_a_thread_in_a_method_of_what_is_rolled_back(kind):
         rolled_back(lambda shared: use(shared, b"x" * 100), shared)
     thread.join()
     use(shared, b"and on")
+
+
+# ---- Views ------------------------------------------------------------------------------------------------------------------
+
+
+class Holder:
+    pass
+
+
+EXPORTERS = {"bytearray": lambda: bytearray(b"0123456789abcdef"), "array": lambda: array.array("B", b"0123456789abcdef")}
+exporters = pytest.mark.parametrize("make", EXPORTERS.values(), ids=EXPORTERS)
+
+
+def sliced(data):
+    with memoryview(data) as view, view[2:6] as part:
+        return part[0]
+
+
+def cast(data):
+    with memoryview(data) as view, view[:8].cast("H") as wide, wide[1:3] as part:
+        return part[0]
+
+
+def readonly(data):
+    view = memoryview(data)
+    other = view.toreadonly()
+    seen = memoryview(other)[3]
+    other.release()
+    view.release()
+    return seen
+
+
+def unpacked(data):
+    with memoryview(data)[4:8] as part:
+        return [sum(struct.unpack("<HH", part)), *struct.iter_unpack("<H", part)]
+
+
+def dropped(data):
+    return memoryview(data)[2:6][1:].tolist()
+
+
+LOOKS = [sliced, cast, readonly, unpacked, dropped]
+looks = pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
+
+
+@exporters
+@looks
+def test_views_of_an_aborted_attempt_hinder_nobody(make, look):
+    """They are gone when the next transaction begins, and need not be waited for alone."""
+    data = make()
+    seen = look(data)
+    assert check(look, data, rest=lambda data: (look(data), data.append(1))) == (seen, None)
+    assert len(data) == 17
+
+
+@exporters
+@looks
+def test_views_of_others_hinder_nobody(make, look):
+    """Half of the transactions look, the others change the size, and attempts are aborted in between."""
+    data, failed = make(), []
+
+    def grow():
+        look(data)
+        try:
+            data.append(1)
+        except BufferError:
+            failed.append("BufferError")
+        look(data)
+
+    core.inject_aborts(0.02, 1)
+    try:
+        queue = transaction.TransactionQueue()
+        for _ in range(60):
+            queue.add(grow)
+            queue.add(look, data)
+        queue.run(4)
+    finally:
+        core.inject_aborts(0, 0)
+    assert (len(data), failed) == (76, [])
+
+
+@exporters
+@pytest.mark.parametrize("keep", [
+    lambda holder, view: setattr(holder, "kept", view),
+    lambda holder, view: setattr(holder, "kept", {"views": (view, view[1:])}),
+    lambda holder, view: setattr(holder, "kept", iter(view)),
+    lambda holder, view: setattr(holder, "kept", pickle.PickleBuffer(view)),
+    lambda holder, view: setattr(holder, "kept", [view, view[2:].release()]),
+], ids=["attribute", "nested", "iterator", "pickle_buffer", "released"])
+def test_what_an_attempt_has_made_larger_and_kept_views_of(make, keep):
+    """Nobody looks through these: the bytes are what they were, and may change their size."""
+    data, holder = make(), Holder()
+    rolled_back(keep, holder, memoryview(b"what may run alone does so once"))
+
+    def grow_and_keep(data, holder):
+        data.extend(data)
+        keep(holder, memoryview(data))
+
+    done, _ = rolled_back(grow_and_keep, data, holder, rest=lambda data, holder: data.append(1))
+    assert not unraisable
+    if done:
+        assert (bytes(data), vars(holder)) == (b"0123456789abcdef\1", {})
+
+
+@exporters
+@pytest.mark.parametrize("resize", [
+    lambda data: data.append(1), lambda data: data.__delitem__(0), lambda data: data.extend(b"12"), lambda data: data.pop(),
+], ids=["append", "delete", "extend", "pop"])
+def test_a_view_that_is_dropped_lets_go_at_once(make, resize):
+    """The undo log holds it: nobody may notice."""
+    data, holder = make(), Holder()
+    holder.view = memoryview(data)[1:]
+    length = len(data)
+
+    def drop_and_resize():
+        del holder.view
+        resize(data)
+
+    run(drop_and_resize)
+    assert len(data) != length
+
+
+@exporters
+def test_a_slice_is_written_where_a_view_was(make):
+    data, holder = make(), Holder()
+    holder.view = memoryview(data)
+
+    def write_slices():
+        holder.view = None
+        data[1:3] = data[:1]
+        del data[:2]
+        data.__iadd__(data[:1])
+        data.__imul__(2)
+
+    run(write_slices)
+    plain, holder.view = make(), None
+    write_plain = write_slices.__code__  # the same, on data of its own
+    types.FunctionType(write_plain, {}, closure=(types.CellType(plain), types.CellType(holder)))()
+    assert data == plain
+
+
+@exporters
+def test_a_view_that_is_there_is_an_error_as_ever(make):
+    data = make()
+    view = memoryview(data)
+    for resize in (lambda: data.append(1), lambda: data.clear(), lambda: data.__delitem__(slice(1, 3))):
+        with pytest.raises(BufferError):
+            run(resize)
+    assert view.tolist() == list(make())
+
+
+def test_what_holds_a_view_s_buffer_is_dropped_before_the_view_is_released():
+    holder = Holder()
+    holder.view = memoryview(b"01234567")
+    holder.numbers = struct.iter_unpack("<H", holder.view)
+
+    def release():
+        del holder.numbers
+        holder.view.release()
+
+    run(release)
+    with pytest.raises(ValueError):
+        holder.view.tolist()
+
+
+@pytest.mark.parametrize("make", [lambda: bytes(range(20)), *EXPORTERS.values()], ids=["bytes", *EXPORTERS])
+def test_views_of_one_view_are_counted(make):
+    """Any number of transactions may slice it at a time."""
+    data = make()
+    view = memoryview(data)
+
+    def slices(n):
+        kept = [view[i:] for i in range(n)]
+        with view.cast("b") as signed, view.toreadonly() as same, memoryview(view) as again:
+            return len(kept) + signed[0] + same[1] + again[2]
+
+    queue = transaction.TransactionQueue()
+    for i in range(400):
+        queue.add(slices, i % 50)
+    queue.run(4)
+    assert view.tolist() == list(data)
+    references = sys.getrefcount(data)
+    view.release()
+    assert sys.getrefcount(data) == references - 1
+    if not isinstance(data, bytes):
+        data.append(1)
+
+
+@exporters
+def test_views_that_threads_make_are_counted(make):
+    """CPython does not count those of an array under a lock, nor those that share a buffer."""
+    data = make()
+    view = memoryview(data)
+
+    def make_many():
+        for _ in range(10000):
+            view[1:].release()
+            memoryview(data)
+
+    threads = [threading.Thread(target=make_many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    view.release()
+    data.append(1)
+    assert len(data) == 17
