@@ -1,12 +1,15 @@
 """C objects whose state is put back after an aborted attempt, whatever it has freed, replaced or ended: see structures.c."""
 
 import array
+import contextlib
 import hashlib
 import hmac
+import io
 import pickle
 import struct
 import sys
 import threading
+import time
 import types
 import zlib
 
@@ -18,6 +21,7 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and are never rolled back", allow_module_level=True)
 
 from test_rollback import check, rolled_back, run, unraisable, unraisable_exceptions
+from tornado.stm.instrument import trusted
 
 TEXT = b"what is said again and again " * 50
 
@@ -348,3 +352,101 @@ def test_views_that_threads_make_are_counted(make):
     view.release()
     data.append(1)
     assert len(data) == 17
+
+
+# ---- Streams in memory ------------------------------------------------------------------------------------------------------
+
+
+class NamedBytes(io.BytesIO):
+    name = None
+
+
+class NamedText(io.StringIO):
+    name = None
+
+
+class Meanwhile:
+    """Another transaction, which commits in the middle of the first attempt of one."""
+
+    def __init__(self, function, *args):
+        self.begun, self.over = [], []
+        self.thread = threading.Thread(target=self.follow, args=(function, *args))
+        self.thread.start()
+
+    def follow(self, function, *args):
+        while not self.begun:
+            time.sleep(0.0002)
+        try:
+            run(function, *args)
+        finally:
+            self.over.append(True)
+
+    @trusted
+    def wait(self):
+        self.begun.append(True)
+        while not (self.over or core.is_exclusive()):  # if it is, the other one waits for it
+            time.sleep(0.0002)
+
+
+@pytest.mark.parametrize("make, text", [(NamedBytes, b"text"), (NamedText, "text")])
+def test_an_attribute_of_a_stream_that_another_has_set_stays(make, text):
+    """It has a lock of its own; the attempt that is rolled back has only written to the stream."""
+    stream = make(text)
+
+    def rename(name):
+        stream.name = name
+
+    def write(stream):
+        stream.write(text * 2)
+        other.wait()
+
+    run(rename, "old")  # what is only met for the first time may run alone
+    other = Meanwhile(rename, "new")
+    assert check(write, stream, rest=lambda stream: stream.getvalue()) == text
+    assert vars(stream) == {"name": "new"}
+
+
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r\n"])
+def test_the_line_ends_that_a_stream_has_seen(newline):
+    """What a decoder has seen is no part of what a stream tells about itself: such streams are used alone."""
+    stream, expected = io.StringIO(newline=newline), io.StringIO(newline=newline)
+    for each in (stream, expected):
+        each.write("a\r\nb")
+        each.seek(0)
+        each.truncate()
+        each.write("a\r")
+    done, _ = rolled_back(lambda stream: stream.write("x\ny\r\n"), stream)
+    assert done is (newline not in (None, ""))
+    if done:
+        for each in (stream, expected):
+            each.write("\nb")
+        assert (stream.getvalue(), stream.newlines) == (expected.getvalue(), expected.newlines)
+
+
+# ---- Generators -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_asynchronous_generator_lets_go_of_the_loop_s_finalizer():
+    async def numbers():
+        yield 1
+
+    def finalizer(generator):
+        pass
+
+    async def first(generator):
+        return await generator.asend(None)
+
+    def step(generator):
+        with contextlib.suppress(StopIteration):
+            first(generator).send(None)
+
+    generator = run(numbers)
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=finalizer)
+    try:
+        before = sys.getrefcount(finalizer)
+        for _ in range(10):
+            check(step, generator, rest=lambda generator: None)
+        assert sys.getrefcount(finalizer) <= before + 1
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
