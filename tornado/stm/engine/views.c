@@ -21,7 +21,9 @@
  *     through them any more.
  *   - Where a size is to change and there are views, the transaction becomes exclusive.  By
  *     then all transactions that have ended have dropped what they held (tx_end), and it drops
- *     what its own log holds.  The views that are left are the program's.
+ *     what its own log holds.  If there are still views, the garbage collector comes: in what
+ *     another thread has made, and this one dropped, there may be some.  The views that
+ *     are left are the program's.
  *
  * Any number of transactions may look at one bytearray, array or view at a time, and make
  * and drop views of it.  CPython counts those of a bytearray under a lock, but neither
@@ -84,14 +86,23 @@ open_view_write(Tx *tx, PyObject *obj)
     return base == NULL ? exclusive_for(tx, "change of", obj) : open_whole_write(tx, base);
 }
 
-/* Let only what the program knows be left of the views. */
+/* If buffers of the object are counted there, let only those be left that the program knows. */
 static int
-alone_with_views(Tx *tx, const char *what, PyObject *obj)
+drop_unknown(Tx *tx, const char *what, PyObject *obj, Py_ssize_t *count)
 {
+    if (count == NULL || LIKELY(_Py_atomic_load_ssize_relaxed(count) <= 0))
+        return check_doomed(tx);
     if (exclusive_for(tx, what, obj) < 0)
         return -1;
     forget_past(tx);
-    return 0;
+    if (_Py_atomic_load_ssize_relaxed(count) <= 0)
+        return 0;
+    static PyObject *collect;
+    if (collect == NULL)
+        collect = PyImport_ImportModuleAttrString("gc", "collect");
+    PyObject *r = collect == NULL ? NULL : PyObject_CallNoArgs(collect);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
 }
 
 /* Where the object counts its views, or NULL. */
@@ -110,10 +121,7 @@ count_of_views(PyObject *obj)
 int
 open_resize(Tx *tx, PyObject *obj)
 {
-    Py_ssize_t *views = count_of_views(obj);
-    if (views == NULL || _Py_atomic_load_ssize_relaxed(views) == 0)
-        return 0;
-    return alone_with_views(tx, "change of size with views of", obj);
+    return drop_unknown(tx, "change of size with views of", obj, count_of_views(obj));
 }
 
 /* Let it change its size whatever views there are, or no more: the first returns what the
@@ -143,15 +151,14 @@ open_view_release(Tx *tx, PyObject *obj)
     if (!PyMemoryView_Check(obj))
         return check_doomed(tx);
     if (captured(tx, obj))
-        return _Py_atomic_load_ssize_relaxed(&view_of(obj)->exports) > 0 ? alone_with_views(tx, "release of a used", obj)
-            : check_doomed(tx);
+        return drop_unknown(tx, "release of a used", obj, &view_of(obj)->exports);
     if (open_view(tx, obj, true) < 0)
         return -1;
     if (is_released(obj))
         return 0;
     /* Other than views, what takes a buffer from a view keeps it from being released. */
-    if (_Py_atomic_load_ssize_relaxed(&view_of(obj)->exports) > 0)
-        return alone_with_views(tx, "release of a used", obj);
+    if (drop_unknown(tx, "release of a used", obj, &view_of(obj)->exports) < 0)
+        return -1;
     PyObject *base = PyMemoryView_GET_BASE(obj);
     if (base == NULL || (!PyBytes_CheckExact(base) && !PyByteArray_CheckExact(base) && kind_of(tx, base) != KIND_ARRAY))
         return exclusive_for(tx, "release of a view of", base == NULL ? obj : base);
@@ -168,7 +175,7 @@ release_undo(Undo *u)
     _PyManagedBufferObject *buffer = view->mbuf;
     if (!is_released(u->obj))
         return 0;   /* it could not be: somebody was using it */
-    if (_PyObject_IsUniquelyReferenced(u->obj))
+    if (Py_REFCNT(u->obj) == 1)
         return 0;   /* nobody will ask */
     if (buffer->flags & _Py_MANAGED_BUFFER_RELEASED) {
         const char *before = buffer->master.buf;
@@ -206,6 +213,19 @@ release_array_buffer(PyObject *array, Py_buffer *view)
     Py_END_CRITICAL_SECTION();
 }
 
+/* A view dies where it is dropped, by whichever thread, as it does where there is one: all
+ * references to it are counted in one place. */
+static PyObject *
+of_no_thread(PyObject *view)
+{
+    if (view != NULL && _PyObject_IsUniquelyReferenced(view)) {
+        view->ob_tid = _Py_UNOWNED_TID;
+        view->ob_ref_local = 0;
+        view->ob_ref_shared = _Py_REF_SHARED(1, _Py_REF_MERGED);
+    }
+    return view;
+}
+
 /* All that makes a view of a view, or releases one, counts in the buffer that they share. */
 static destructor view_dealloc;
 static newfunc view_new;
@@ -213,8 +233,8 @@ static binaryfunc view_subscript;
 static PyCFunction view_release, view_exit, view_toreadonly;
 static PyCFunctionFastWithKeywords view_cast;
 
-#define COUNTING(view, type, call) \
-    type result; \
+#define COUNTING(view, call) \
+    PyObject *result; \
     PyObject *buffer = Py_NewRef((PyObject *)view_of(view)->mbuf); \
     Py_BEGIN_CRITICAL_SECTION(buffer); \
     result = call; \
@@ -227,31 +247,31 @@ counted_subscript(PyObject *view, PyObject *key)
 {
     if (!PySlice_Check(key))
         return view_subscript(view, key);
-    COUNTING(view, PyObject *, view_subscript(view, key));
+    COUNTING(view, of_no_thread(view_subscript(view, key)));
 }
 
 static PyObject *
 counted_release(PyObject *view, PyObject *unused)
 {
-    COUNTING(view, PyObject *, view_release(view, unused));
+    COUNTING(view, view_release(view, unused));
 }
 
 static PyObject *
 counted_exit(PyObject *view, PyObject *args)
 {
-    COUNTING(view, PyObject *, view_exit(view, args));
+    COUNTING(view, view_exit(view, args));
 }
 
 static PyObject *
 counted_toreadonly(PyObject *view, PyObject *unused)
 {
-    COUNTING(view, PyObject *, view_toreadonly(view, unused));
+    COUNTING(view, of_no_thread(view_toreadonly(view, unused)));
 }
 
 static PyObject *
 counted_cast(PyObject *view, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    COUNTING(view, PyObject *, view_cast(view, args, n, kwnames));
+    COUNTING(view, of_no_thread(view_cast(view, args, n, kwnames)));
 }
 
 static PyObject *
@@ -261,8 +281,8 @@ counted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (kwargs != NULL && PyDict_GET_SIZE(kwargs) == 1 && view == NULL)
         view = PyDict_GetItemString(kwargs, "object");
     if (view == NULL || !PyMemoryView_Check(view))
-        return view_new(type, args, kwargs);
-    COUNTING(view, PyObject *, view_new(type, args, kwargs));
+        return of_no_thread(view_new(type, args, kwargs));
+    COUNTING(view, of_no_thread(view_new(type, args, kwargs)));
 }
 
 static void
