@@ -8,8 +8,10 @@ order of a set, when an object dies, addresses).
 transaction that counts them notices if it sees another one half done.
 """
 
+import array
 import asyncio
 import bisect
+import bz2
 import collections
 import contextlib
 import contextvars
@@ -18,10 +20,13 @@ import dataclasses
 import datetime
 import enum
 import functools
+import hashlib
 import heapq
+import hmac
 import io
 import itertools
 import json
+import lzma
 import operator
 import random
 import re
@@ -29,12 +34,14 @@ import string
 import traceback
 import types
 import weakref
+import zlib
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
 
 from tornado.stm import testing
 from tornado.stm.testing import require
 
 COINS = 10
+PACKED = zlib.compress(b"what is packed")
 OPERATIONS = {}  # name -> function; arguments are small numbers, but for the names of purses
 UNDONE = {}  # the same, for what Python gives no meaning to if it is done: changing what an iterator is about to walk over
 PURSES = {}  # name -> function(h, new=None): what it holds; if `new` is given, after it has been put in
@@ -641,6 +648,13 @@ class Heap:
         self.bounded = deque([0, 1, 2], maxlen=3)
         self.bytes = bytearray([COINS, 1, 2, 3])
         self.view = memoryview(self.bytes)
+        self.grown = bytearray(b"01234567")
+        self.shown = None
+        self.array = array.array("H", range(5))
+        self.compressor = zlib.compressobj()
+        self.decompressor = zlib.decompressobj()
+        self.packers = [bz2.BZ2Compressor(), lzma.LZMACompressor()]
+        self.digests = [hashlib.sha256(), hashlib.blake2b(), hmac.new(b"key", digestmod="sha1")]
         self.nested = {"list": [[COINS], {}], "deep": {"er": [1, 2]}}
         self.tuple = (1, [COINS], {"a": 1})
         self.data = Data()
@@ -2171,6 +2185,95 @@ def byte_changed(h, n):
 def byte_through_view(h, n):
     h.view[2] = n
     return h.view[1:].tobytes()
+
+@op
+def view_sliced(h, n):
+    with memoryview(h.bytes) as view, view[n % 4 :] as part, part.toreadonly() as same:
+        return part.tolist(), same == part
+
+
+@op
+def view_cast_and_grown(h, n):
+    view = memoryview(h.grown)
+    wide = view[:4].cast("H")
+    wide[n % 2] = n
+    wide.release()
+    view.release()
+    h.grown.append(n)
+    return bytes(h.grown)
+
+
+@op
+def view_replaced(h, n):
+    h.shown = memoryview(h.grown)[n % 3 :]
+    return h.shown[1:].tolist()
+
+
+@op
+def view_dropped_and_grown(h, n):
+    h.shown = None
+    h.grown += bytes([n])
+    return len(h.grown)
+
+
+@op
+def view_of_array(h, n):
+    with memoryview(h.array) as view, view.cast("B") as narrow:
+        narrow[n % 3] = n
+        return view.tolist()
+
+
+@op
+def array_grown(h, n):
+    h.array.extend(h.array[:n])
+    del h.array[8:]
+    return h.array.tolist()
+
+
+@op
+def deflated(h, n, m):
+    return h.compressor.compress(bytes([n]) * m) + h.compressor.copy().flush()
+
+
+@op
+def deflated_to_the_end(h, n):
+    packed = h.compressor.compress(bytes([n])) + h.compressor.flush()
+    if n % 2:
+        h.compressor = zlib.compressobj()
+    return packed
+
+
+@op
+def inflated(h, n):
+    return h.decompressor.decompress(PACKED[n * 4 : n * 4 + 5], 3 + n), h.decompressor.unconsumed_tail, h.decompressor.eof
+
+
+@op
+def inflated_to_the_end(h, n):
+    text = h.decompressor.decompress(h.decompressor.unconsumed_tail + PACKED[n * 4 :]), h.decompressor.flush(n + 1)
+    h.decompressor = zlib.decompressobj()
+    return text
+
+
+@op
+def inflated_and_kept(h, n):
+    h.decompressor = zlib.decompressobj()
+    text = h.decompressor.decompress(PACKED + bytes(n), n)
+    return text, h.decompressor.flush(), h.decompressor.unused_data, h.decompressor.unconsumed_tail
+
+
+@op
+def packed_by_others(h, n):
+    packed = [stream.compress(bytes([n])) + stream.flush() for stream in h.packers]
+    h.packers = [bz2.BZ2Compressor(), lzma.LZMACompressor()]
+    return packed
+
+
+@op
+def hashed(h, n):
+    for each in h.digests:
+        each.update(bytes([n]) * 8)
+    return [each.digest() for each in h.digests]
 
 
 @op

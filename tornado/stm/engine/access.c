@@ -997,7 +997,7 @@ int
 open_merge(Tx *tx, PyObject *obj, PyObject *other)
 {
     if (kind_of(tx, obj) != KIND_DICT || namespace_of(obj) == NULL)
-        return open_whole_write(tx, obj);
+        return open_whole_write(tx, obj) < 0 ? -1 : open_resize(tx, obj);
     if (!PyDict_CheckExact(other))
         return exclusive_for(tx, "attributes set by the keys of", other);
     PyObject *names = PyDict_Keys(other);
@@ -1086,8 +1086,11 @@ open_list_item(Tx *tx, PyObject *list, PyObject *key, bool del)
 int
 open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
 {
-    if (own_container(tx, obj) || opened(tx, obj, OPENED_WRITE))
+    if (own_container(tx, obj))
         return check_doomed(tx);
+    bool resized = del || PySlice_Check(key);
+    if (opened(tx, obj, OPENED_WRITE))
+        return resized ? open_resize(tx, obj) : check_doomed(tx);
     Kind kind = kind_of(tx, obj);
     if ((kind == KIND_DICT || kind == KIND_LIST || kind == KIND_SET) && captured(tx, obj))
         return check_doomed(tx);
@@ -1099,7 +1102,7 @@ open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
     case KIND_SET:
         return open_set_change(tx, obj, key);
     default:
-        return open_whole_write(tx, obj);
+        return open_whole_write(tx, obj) < 0 ? -1 : resized ? open_resize(tx, obj) : 0;
     }
 }
 

@@ -380,7 +380,8 @@ BARRIER(slice_read) { UNUSED_NAME; return open_whole_read(tx, operand(s, 3)); }
 BARRIER(slice_write)
 {
     UNUSED_NAME;
-    return open_iter(tx, operand(s, 4)) < 0 ? -1 : open_whole_write(tx, operand(s, 3));
+    PyObject *container = operand(s, 3);
+    return open_iter(tx, operand(s, 4)) < 0 || open_whole_write(tx, container) < 0 ? -1 : open_resize(tx, container);
 }
 
 /* Does looking for an item take what the container makes then, which nobody has opened? */
@@ -878,7 +879,7 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
     case EFFECT_LIST_EXTEND:
         return n != 1 ? 1 : open_list_append(tx, receiver) < 0 ? -1 : iterate_work(tx, first);
     case EFFECT_MUTATES:
-        return n == 0 ? open_whole_write(tx, receiver) : 1;
+        return n != 0 ? 1 : open_whole_write(tx, receiver) < 0 ? -1 : open_resize(tx, receiver);
     case EFFECT_LIST_APPEND:
         return n == 1 ? open_list_append(tx, receiver) : 1;
     case EFFECT_LIST_POP:

@@ -285,6 +285,15 @@ call_with_own(Tx *tx, PyObject *f)
     return unknown ? exclusive_for(tx, "call back of", f) : check_doomed(tx);
 }
 
+/* A method is about to change its receiver in any way, and takes the second argument's items. */
+static int
+open_change(Tx *tx, PyObject *receiver, PyObject *second)
+{
+    if (second != NULL)
+        return open_merge(tx, receiver, second);
+    return open_whole_write(tx, receiver) < 0 ? -1 : open_resize(tx, receiver);
+}
+
 static int
 open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
 {
@@ -329,7 +338,7 @@ before_init(Tx *tx, Args a)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
     if (kind == KIND_DICT && namespace_of(a.args[0]) != NULL)
         return exclusive_for(tx, "a new beginning of", a.args[0]);
-    if (open_whole_write(tx, a.args[0]) < 0)
+    if (open_whole_write(tx, a.args[0]) < 0 || open_resize(tx, a.args[0]) < 0)
         return -1;
     return open_args(tx, a, 1, kind == KIND_DICT || kind == KIND_ODICT ? open_deep : open_iter);
 }
@@ -459,11 +468,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return done < 0 ? -1 : 0;
     }
     case EFFECT_MUTATES:
-        if ((second == NULL ? open_whole_write(tx, receiver) : open_merge(tx, receiver, second)) < 0)
+        if (open_change(tx, receiver, second) < 0)
             return -1;
         return open_args(tx, a, 1, open_iter);
     case EFFECT_MUTATES_DEEP:
-        if ((second == NULL ? open_whole_write(tx, receiver) : open_merge(tx, receiver, second)) < 0)
+        if (open_change(tx, receiver, second) < 0)
             return -1;
         return open_args(tx, a, 0, open_deep);
     case EFFECT_MUTATES_SECOND:

@@ -916,6 +916,10 @@ begin_inevitable(Tx *tx, int grade)
 {
     history(tx, DID_WANT, 0, grade);
     log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    if (state_of(tx) != TX_IDLE) {
+        set_state(tx, TX_IDLE);
+        wake(0, PARK_OTHERS);
+    }
     Transaction *p = pending_predecessor(tx);
     if (p != NULL)
         await_idle(tx, PARK_ORDER, predecessor_done, p);
@@ -947,8 +951,6 @@ become_inevitable(Tx *tx, int grade, const char *why)
     if (tx->grade == GRADE_NONE && tx->releasing) {
         /* A finalizer runs while the thread drops what an ended transaction held. There
          * is nothing to abort and to begin again, but nothing has been read either. */
-        set_state(tx, TX_IDLE);
-        wake(0, PARK_OTHERS);
         begin_inevitable(tx, grade);
     }
     else {

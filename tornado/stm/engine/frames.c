@@ -170,6 +170,8 @@ generator_restore(Undo *u)
     g->gi_exc_state.previous_item = NULL;
     g->gi_closed = s->closed;
     g->gi_running_async = s->running_async;
+    if (g->gi_hooks_inited && !s->hooks_inited)
+        Py_CLEAR(g->gi_origin_or_finalizer);    /* it asks for the loop's finalizer again; the thread has that one, too */
     g->gi_hooks_inited = s->hooks_inited;
     g->gi_frame_state = s->frame_state;
     PyMem_RawFree(s->slots);

@@ -807,7 +807,8 @@ static int
 engine_exec(PyObject *module)
 {
     if (orec_init() < 0 || born_init() < 0 || access_init() < 0 || namespaces_init() < 0 || calls_init() < 0
-        || functions_init() < 0 || mutexes_init() < 0 || PyModule_AddFunctions(module, mutex_functions) < 0)
+        || functions_init() < 0 || views_init() < 0 || mutexes_init() < 0
+        || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
     if (wrapper == NULL)

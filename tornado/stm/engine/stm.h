@@ -720,6 +720,10 @@ void structure_forget(Undo *u);
 int open_view_read(Tx *tx, PyObject *obj);
 int open_view_write(Tx *tx, PyObject *obj);
 int open_view_release(Tx *tx, PyObject *obj);
+int open_resize(Tx *tx, PyObject *obj);
+Py_ssize_t views_ignore(PyObject *obj);
+void views_regard(PyObject *obj, Py_ssize_t n);
+int views_init(void);
 int release_undo(Undo *u);
 
 /* namespaces.c */

@@ -15,6 +15,41 @@
  *
  * The structures are private to CPython.  A layout applies to a type of that name and
  * size; a type whose size is another one is unknown.
+ *
+ * What a rollback takes back must still be there then, whatever the attempt has freed,
+ * replaced or set to NULL meanwhile.  Why it is, for each type that effects.py registers:
+ *
+ *   references       The copy has its own, so that an iterator may let go of what it goes over,
+ *                    or take another one: all those of lists, tuples, strings, bytes, dicts,
+ *                    OrderedDicts, sets, deques, arrays, memoryviews and sequences, reversed(),
+ *                    iter(function, sentinel), map, filter, chain, islice, compress, takewhile,
+ *                    dropwhile, filterfalse, starmap, repeat, count, batched, accumulate,
+ *                    groupby, tee, longrange_iterator, the awaitables of asynchronous
+ *                    generators and of coroutines, the views of dicts.
+ *   results          kept to be used again (zip, zip_longest, enumerate, pairwise, product,
+ *                    combinations, permutations, the items of dicts and OrderedDicts):
+ *                    written in place only while nobody else refers to them. The copy does.
+ *   own containers   cycle's list grows, zip_longest's tuple gets gaps: the copy has others.
+ *   own memory       the indices of product, combinations and permutations keep their size and
+ *                    die with the iterator; both structures have some, and free their own.
+ *   others' memory   Iterators over a contextvars.Context point into nodes that their first
+ *                    field keeps, those of a format string into that string, those over a
+ *                    memoryview to a constant. One over a deque looks into its block only
+ *                    while the deque's count of changes is the one that it knows, and
+ *                    that is put back together with the blocks (places.c).
+ *   borrowed         groupby only compares the address of its current group; the number 1
+ *                    of enumerate is immortal; the state of a module outlives its types.
+ *   numbers          range_iterator, _random.Random.
+ *   decimal.Context  Its dicts of signals point into this very object, which does not move.
+ *                    Its attributes are written exclusively only.
+ *   KIND_COPIED      The library's memory (zlib, OpenSSL, HACL) is replaced by nobody, but zlib's
+ *                    is freed and its pointer NULL when a stream ends. copy() makes
+ *                    memory of its own, and each structure frees what it has in the end, or
+ *                    nothing. The locks that C code holds meanwhile are taken, and stay.
+ *   KIND_STATED      BytesIO and StringIO reallocate their memory with each write: they are
+ *                    filled again, not copied. Not what `__getstate__` does not tell of:
+ *                    memory that others write to, a decoder of line ends. Not their
+ *                    attributes: these have undo entries of their own.
  */
 #include "stm.h"
 
@@ -67,6 +102,17 @@ typedef struct {
     Py_ssize_t exports;
     int buffer_shared;
 } BytesIO;
+typedef struct {
+    PyObject_HEAD
+    void *buffer;
+    Py_ssize_t position, size;
+    size_t allocated;
+    int state;
+    void *writer;
+    char initialised, closed, universal, translating;
+    PyObject *decoder, *read_end, *written_end, *dict, *weakrefs;
+    void *module;
+} StringIO;
 
 typedef struct {
     PyObject_HEAD
@@ -97,6 +143,8 @@ typedef struct {
     PyObject *dictionary;
     void *lock;
 } ZlibObject;
+typedef struct { PyObject_HEAD void *context; bool use_mutex; PyMutex mutex; } HashObject;
+typedef struct { PyObject_HEAD void *state; int implementation; bool use_mutex; PyMutex mutex; } Blake2;
 
 typedef enum {
     NO_PART = 0,
@@ -113,8 +161,8 @@ typedef enum {
     OWN_TUPLE,          /* a tuple that is changed in place */
     OWN_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
     OWN_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
-    POINTED_BACK,       /* memory whose first word is the address of what follows the object's head */
-    MUST_BE_ZERO,       /* a number; where it is not 0, somebody has access to the memory */
+    POINTED_BACK,       /* memory whose first word is the address of what follows the object's head; or NULL */
+    MUST_BE_ZERO,       /* a number or address; where it is not 0, there is state that only others know */
 } Role;
 
 typedef struct {
@@ -127,6 +175,7 @@ typedef struct {
     const char *name;
     size_t size;
     size_t end;         /* of the state, where the structure goes on after it */
+    size_t mutex, lock; /* that C code holds while it uses the state: a PyMutex, a PyThread_type_lock */
     bool untraversed;
     Part parts[5];
     PyTypeObject *type; /* when registered */
@@ -181,8 +230,15 @@ static Layout layouts[] = {
     {"items", sizeof(PyHamtIterator)},
     {"formatteriterator", sizeof(FormatIter), .untraversed = true, .parts = {{AT(FormatIter, text), REFERENCE}}},
     {"fieldnameiterator", sizeof(FieldIter), .untraversed = true, .parts = {{AT(FieldIter, text), REFERENCE}}},
-    {"zlib.Compress", sizeof(ZlibObject), .parts = {{AT(ZlibObject, state), POINTED_BACK}}},
-    {"zlib.Decompress", sizeof(ZlibObject), .parts = {{AT(ZlibObject, state), POINTED_BACK}}},
+    {"zlib.Compress", sizeof(ZlibObject), .end = AT(ZlibObject, lock), .lock = AT(ZlibObject, lock), .parts = {
+        {AT(ZlibObject, state), POINTED_BACK}}},
+    {"zlib.Decompress", sizeof(ZlibObject), .end = AT(ZlibObject, lock), .lock = AT(ZlibObject, lock), .parts = {
+        {AT(ZlibObject, state), POINTED_BACK}}},
+    {"_hashlib.HASH", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
+    {"_hashlib.HASHXOF", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
+    {"_hashlib.HMAC", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
+    {"_blake2.blake2b", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
+    {"_blake2.blake2s", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
     {"_json.Encoder", sizeof(Encoder), .parts = {
         {AT(Encoder, fallback), COMPARED}, {AT(Encoder, encoder), CALLED}}},
     {"_json.Scanner", sizeof(Scanner), .parts = {
@@ -190,6 +246,7 @@ static Layout layouts[] = {
         {AT(Scanner, hooks[3]), PARSES}, {AT(Scanner, hooks[4]), PARSES}}},
     {"_random.Random", sizeof(RandomState), .untraversed = true},
     {"_io.BytesIO", sizeof(BytesIO), .parts = {{AT(BytesIO, exports), MUST_BE_ZERO}}},
+    {"_io.StringIO", sizeof(StringIO), .parts = {{AT(StringIO, decoder), MUST_BE_ZERO}}},
 };
 
 /* Remember the type if it has a layout. False if it should, but looks different. */
@@ -323,11 +380,44 @@ snapshot(Tx *tx, PyObject *obj, PyTypeObject *type, const Layout *layout)
     return own_parts(copy, layout);
 }
 
+/* A thread beside the transactions may be in a method that has let go of the thread state. */
+static void
+lock_structure(PyObject *obj, const Layout *layout)
+{
+    if (layout->mutex)
+        PyMutex_Lock((PyMutex *)field(obj, layout->mutex));
+    PyThread_type_lock lock = layout->lock ? *(PyThread_type_lock *)field(obj, layout->lock) : NULL;
+    if (lock != NULL && !PyThread_acquire_lock(lock, NOWAIT_LOCK)) {
+        Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock(lock, WAIT_LOCK);
+        Py_END_ALLOW_THREADS
+    }
+}
+
+static void
+unlock_structure(PyObject *obj, const Layout *layout)
+{
+    if (layout->mutex)
+        PyMutex_Unlock((PyMutex *)field(obj, layout->mutex));
+    if (layout->lock)
+        PyThread_release_lock(*(PyThread_type_lock *)field(obj, layout->lock));
+}
+
+/* The memory in there, unless the object has let go of it, points to where its owner was. */
+static void
+point_back(void *structure, size_t at)
+{
+    void **memory = *(void ***)field(structure, at);
+    if (memory != NULL)
+        *memory = (char *)structure + sizeof(PyObject);
+}
+
 /* Let the structure and its copy, which may be an object, change places. */
 void
 structure_swap(PyObject *obj, void *copy)
 {
     const Layout *layout = layout_of(c_type(obj));
+    lock_structure(obj, layout);
     char *a = (char *)obj, *b = copy;
     size_t end = layout->end ? layout->end : (size_t)c_type(obj)->tp_basicsize;
     for (size_t i = sizeof(PyObject); i < end; i++) {
@@ -337,10 +427,11 @@ structure_swap(PyObject *obj, void *copy)
     }
     PARTS(p, layout) {
         if (p->role == POINTED_BACK) {
-            *(void **)*field(obj, p->at) = a + sizeof(PyObject);
-            *(void **)*field(copy, p->at) = b + sizeof(PyObject);
+            point_back(a, p->at);
+            point_back(b, p->at);
         }
     }
+    unlock_structure(obj, layout);
 }
 
 void
@@ -416,7 +507,7 @@ guard_layout(Tx *tx, PyObject *obj, const Layout *layout)
             && (*field(obj, p->at) == NULL || *(void **)*field(obj, p->at) != (char *)obj + sizeof(PyObject)))
             return exclusive_for(tx, "use of", obj);
         if (p->role == MUST_BE_ZERO && *(Py_ssize_t *)field(obj, p->at) != 0)
-            return exclusive_for(tx, "use of memory shared with", obj);
+            return exclusive_for(tx, "use of what is behind", obj);
     }
     return 0;
 }
@@ -569,6 +660,17 @@ open_at_depth(Tx *tx, PyObject *obj, int depth)
     }
 }
 
+/* A copy of what `__getstate__` of a stream returns, but for the attributes: it ends with these. */
+static PyObject *
+without_attributes(PyObject *state)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(state);
+    PyObject *copy = PyTuple_New(n);
+    for (Py_ssize_t i = 0; copy != NULL && i < n; i++)
+        PyTuple_SET_ITEM(copy, i, Py_NewRef(i == n - 1 ? Py_None : PyTuple_GET_ITEM(state, i)));
+    return copy;
+}
+
 /* Own an object of which only its type knows how to save it. */
 int
 open_state(Tx *tx, PyObject *obj)
@@ -597,6 +699,8 @@ open_state(Tx *tx, PyObject *obj)
         /* Nothing changes a closed stream any more; what cannot be copied now may change. */
         return kind == KIND_STATED ? 0 : exclusive_for(tx, "use of", obj);
     }
+    if (saved != NULL && kind == KIND_STATED)
+        Py_SETREF(saved, without_attributes(saved));
     int result = saved == NULL ? -1 : 0;
     if (saved != NULL && kind == KIND_STATED) {
         /* A stream that has been closed meanwhile must be opened again first. */

@@ -158,14 +158,18 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->constructing = tx->watching = NULL;
     if (UNLIKELY(grade != GRADE_NONE))
         begin_inevitable(tx, grade);
-    else
+    else if (state_of(tx) == TX_IDLE)
         pass_gate(tx);
+    else
+        set_state(tx, TX_ACTIVE);   /* it was let in before: see tx_end() */
     tx_set_live(tx);
 }
 
-/* Let all locks go. Marks fall with the epoch; waiters watch the serial. */
+/* Let all locks go. Marks fall with the epoch; waiters watch the serial. Afterwards the thread
+ * is idle, or (`goes_on`) at once in the next transaction, which drops what this one held: what
+ * waits to be exclusive waits for that, too. */
 static void
-tx_end(Tx *tx)
+tx_end(Tx *tx, bool goes_on)
 {
     if (UNLIKELY(tx->mutexes.n > 0))
         mutexes_end(tx, !tx->aborting);
@@ -186,7 +190,10 @@ tx_end(Tx *tx)
     Py_CLEAR(tx->key_error);
     Py_CLEAR(tx->births[0]);
     Py_CLEAR(tx->births[1]);
-    atomic_store_explicit(&tx->status, (serial_of(tx) + 1) << STATE_BITS | TX_IDLE, memory_order_release);
+    if (goes_on)
+        atomic_store_explicit(&tx->age, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&tx->status, (serial_of(tx) + 1) << STATE_BITS | (goes_on ? TX_ACTIVE : TX_IDLE),
+                          memory_order_release);
     inevitable_end(tx);
     wake(tx->slot, PARK_OTHERS);
 }
@@ -269,7 +276,7 @@ release(Tx *tx, int after, Transaction *dropped)
         run_prepared(tx);
         run_deferred(tx);
     }
-    tx_end(tx);
+    tx_end(tx, false);
     tx->releasing = HOLDING;
     set_transaction(tx, txn);
     /* What those finalizers wrote, exclusively, needs no undoing. */
@@ -334,7 +341,7 @@ tx_commit(Tx *tx)
         if (UNLIKELY(atomic_load(&tx->txn->awaited)))
             wake(0, PARK_ORDER);
     }
-    tx_end(tx);
+    tx_end(tx, true);
     if (tx->added != NULL)
         dropped = queue_added(tx, dropped);
     release(tx, AFTER_COMMIT, dropped);
@@ -355,7 +362,7 @@ tx_abort(Tx *tx)
     tx->paused = 0;
     log_if(tx, LOG_ABORT);
     history(tx, DID_ABORT, 0, tx->cause);
-    tx_end(tx);
+    tx_end(tx, true);
     Transaction *added = tx->added;
     tx->added = tx->last_added = NULL;
     release(tx, AFTER_ABORT, added);

@@ -161,26 +161,6 @@ restore_sequence(Tx *tx, PyObject *obj, PyObject *old)
     return r;
 }
 
-/* Views keep the memory of something from changing its size. It has done so in the attempt:
- * all that there are now were made after that. */
-static void
-release_views(Tx *tx, PyObject *obj)
-{
-    if (!PyErr_ExceptionMatches(PyExc_BufferError))
-        return;
-    PyErr_Clear();
-    for (Py_ssize_t i = 0; tx->displaced != NULL && i < PyList_GET_SIZE(tx->displaced); i++) {
-        PyObject *view = PyList_GET_ITEM(tx->displaced, i);
-        bool part = PyList_CheckExact(view);    /* of a list that was cut */
-        for (Py_ssize_t j = 0; j < (part ? PyList_GET_SIZE(view) : 1); j++) {
-            PyObject *v = part ? PyList_GET_ITEM(view, j) : view;
-            if (PyMemoryView_Check(v) && PyMemoryView_GET_BUFFER(v)->obj == obj)
-                Py_XDECREF(PyObject_CallMethod(v, "release", NULL));
-            PyErr_Clear();
-        }
-    }
-}
-
 static int
 undo_one(Tx *tx, Undo *u)
 {
@@ -227,11 +207,10 @@ undo_one(Tx *tx, Undo *u)
         return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
     case UNDO_BYTES:
     case UNDO_ARRAY: {
-        int (*restore)(PyObject *obj, PyObject *old) = u->kind == UNDO_BYTES ? restore_bytes : restore_items;
-        if (restore(u->obj, u->old) == 0)
-            return 0;
-        release_views(tx, u->obj);
-        return restore(u->obj, u->old);
+        Py_ssize_t views = views_ignore(u->obj);
+        int r = u->kind == UNDO_BYTES ? restore_bytes(u->obj, u->old) : restore_items(u->obj, u->old);
+        views_regard(u->obj, views);
+        return r;
     }
     case UNDO_SEQ_ALL:
         if (restore_sequence(tx, u->obj, u->old) < 0)
