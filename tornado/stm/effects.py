@@ -11,6 +11,7 @@ Kinds of types
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
     LOCAL      attributes of which each thread has its own
+    FRAME      changes with the generator whose it is, if that is suspended
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)
@@ -97,7 +98,7 @@ TYPES = """
     typing.TypeVarTuple INERT
     typing.TypeAliasType INERT
     types.TracebackType INERT
-    types.FrameType INERT
+    types.FrameType FRAME
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
     ast.AST INSTANCE
@@ -299,6 +300,7 @@ CALLS = """
     types.MappingProxyType.get GETS_KEY
     types.MappingProxyType.copy READS
     types.MappingProxyType.keys PURE
+    types.MappingProxyType.__reversed__ ITERATES
     types.GenericAlias.* PURE
     types.CodeType.* PURE
 
@@ -446,6 +448,7 @@ CALLS = """
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
+    builtins.__build_class__ PURE
 
     builtins.int DEEP
     builtins.float DEEP
@@ -473,7 +476,7 @@ CALLS = """
     builtins.filter ITERATES
     builtins.reversed ITERATES
     types.MethodType PURE
-    types.SimpleNamespace PURE
+    types.SimpleNamespace DEEP
     types.SimpleNamespace.__replace__ ATTRIBUTES
     types.MappingProxyType PURE
     types.GenericAlias PURE
@@ -519,7 +522,7 @@ CALLS = """
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
-    builtins.BaseException.__reduce__ DEEP
+    builtins.BaseException.__reduce__ ATTRIBUTES
 
     builtins.object.__setattr__ SETS_ATTR
     builtins.object.__delattr__ DELETES_ATTR
@@ -544,16 +547,20 @@ CALLS = """
     builtins.object.__subclasshook__ PURE
     builtins.type.__prepare__ PURE
     builtins.set.__class_getitem__ PURE
-    builtins.set.__reduce__ READS
+    builtins.set.__reduce__ ATTRIBUTES
+    builtins.frozenset.__reduce__ ATTRIBUTES
+    builtins.bytearray.__reduce__ ATTRIBUTES
+    builtins.bytearray.__reduce_ex__ ATTRIBUTES
+    array.array.__reduce_ex__ ATTRIBUTES
     builtins.enumerate.__class_getitem__ PURE
     builtins.reversed.__length_hint__ READS
     itertools.repeat.__length_hint__ READS
     itertools.chain.__class_getitem__ PURE
-    collections.deque.__reduce__ READS
+    collections.deque.__reduce__ ATTRIBUTES
     collections.defaultdict.__reduce__ READS
     collections.defaultdict.__class_getitem__ PURE
-    collections.OrderedDict.__reduce__ READS
-    functools.partial.__reduce__ READS
+    collections.OrderedDict.__reduce__ ATTRIBUTES
+    functools.partial.__reduce__ ATTRIBUTES
     functools.partial.__class_getitem__ PURE
     functools._lru_cache_wrapper.__copy__ PURE
     functools._lru_cache_wrapper.__deepcopy__ PURE
@@ -562,7 +569,6 @@ CALLS = """
     operator.itemgetter.__reduce__ PURE
     operator.methodcaller.__reduce__ PURE
     builtins.type.mro PURE
-    builtins.type.__subclasses__ PURE
     builtins.type.__instancecheck__ PURE
     builtins.type.__subclasscheck__ PURE
     builtins.list.__len__ READS
@@ -585,7 +591,7 @@ CALLS = """
     types.FunctionType.__get__ PURE
 
     weakref.ref CALLED_LATER
-    weakref.getweakrefcount PURE
+    weakref.getweakrefcount EXCLUSIVE
     weakref._remove_dead_weakref DELETES_KEY
     contextvars.copy_context SETS_CONTEXT
     contextvars.Context PURE
@@ -652,6 +658,7 @@ CALLS = """
     zoneinfo.ZoneInfo.tzname PURE
     zoneinfo.ZoneInfo.fromutc PURE
     datetime.tzinfo.* PURE
+    datetime.tzinfo.__reduce__ ATTRIBUTES
     decimal.Decimal DEEP
     decimal.Decimal.* PURE
     decimal.Context CREATES
@@ -837,7 +844,7 @@ CALLS = """
     sys.exception PURE
     sys.intern PURE
     sys.getrefcount EXCLUSIVE
-    sys.getsizeof PURE
+    sys.getsizeof READS
     sys.getrecursionlimit PURE
     sys.getdefaultencoding PURE
     sys.getfilesystemencodeerrors PURE
@@ -857,7 +864,6 @@ CALLS = """
     _stat.* PURE
     tornado.speedups.websocket_mask READS
     _abc._abc_instancecheck PURE
-    _abc._abc_subclasscheck PURE
     _abc._get_dump PURE
     _abc.get_cache_token PURE
     _typing._idfunc PURE
@@ -877,10 +883,6 @@ CALLS = """
     _ssl._SSLContext._wrap_socket CREATES
     _ssl._SSLContext._wrap_bio CREATES
     _socket.socket.fileno PURE
-    _socket.socket.gettimeout PURE
-    _socket.socket.settimeout PURE
-    _socket.socket.setblocking PURE
-    _socket.socket.getblocking PURE
     _socket.socket.getsockname PURE
     _socket.socket.getpeername PURE
     _socket.inet_pton PURE
