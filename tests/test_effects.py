@@ -22,7 +22,7 @@ needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="the engine is abse
 
 
 def lines(table):
-    return [line.split() for line in table.splitlines() if line.strip()]
+    return list(effects._entries(table))
 
 
 def run(function, *args):

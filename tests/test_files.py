@@ -185,3 +185,27 @@ def test_other_ways_to_open(path):
         assert run(read_text).encode("latin-1") == run(read_unbuffered)
     run(write)
     assert run(read_unbuffered) == b"new"
+
+
+@pytest.mark.parametrize("look", [os.stat, os.lstat, os.path.getsize], ids=lambda look: look.__name__)
+def test_what_has_been_written_to_a_file_is_there_for_who_looks_at_its_size(path, look):
+    with open(path, "wb") as file:
+
+        def write():
+            file.write(b"abc")
+            file.flush()
+            found = look(path)
+            return found if isinstance(found, int) else found.st_size
+
+        assert run(write) == 3
+
+
+def test_the_descriptor_of_a_file_that_has_been_written_to(path):
+    with open(path, "wb") as file:
+
+        def write():
+            file.write(b"abcd")
+            file.flush()
+            return os.fstat(file.fileno()).st_size
+
+        assert run(write) == 4

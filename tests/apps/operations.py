@@ -8,6 +8,7 @@ order of a set, when an object dies, addresses).
 transaction that counts them notices if it sees another one half done.
 """
 
+import abc
 import array
 import asyncio
 import bisect
@@ -31,6 +32,7 @@ import operator
 import random
 import re
 import string
+import sys
 import traceback
 import types
 import weakref
@@ -683,6 +685,10 @@ class Heap:
         self.problems = []
         self.guard = Guard(True)
         self.classes = []
+        self.base = type("Base", (), {})
+        self.abstract = abc.ABCMeta("Abstract", (), {})
+        self.subclasses = {n: [] for n in range(8)}  # alive, so that none of these leaves its base by itself
+        self.asked = [type("Asked", (), {"number": n}) for n in range(8)]
         self.namespace = {"x": 1}
         self.mapping = types.MappingProxyType({"a": [1]})
         self.random = random.Random(1)
@@ -3165,6 +3171,44 @@ def class_registered(h, n):
         number = n
 
     return [cls.number for cls in h.classes]
+
+
+@op
+def class_derived(h, n):
+    cls = type("Derived", (h.base,), {"number": n})
+    h.thing.bump(n)  # which others do meanwhile
+    h.subclasses[n].append(cls)
+
+
+@op
+def classes_derived(h):
+    return [cls.number for cls in h.base.__subclasses__()]
+
+
+@op
+def class_of_abstract(h, n):
+    def is_mine(cls, other):
+        return getattr(other, "number", None) == n or NotImplemented
+
+    h.subclasses[n].append(type(h.abstract)("Derived", (h.abstract,), {"__subclasshook__": classmethod(is_mine)}))
+
+
+@op
+def abstract_class_asked(h, n):
+    return issubclass(h.asked[n], h.abstract), isinstance(h.asked[n](), h.abstract)
+
+
+@op
+def list_grown_for_a_while(h, n):
+    h.list.extend(range(200))
+    h.thing.bump(n)
+    del h.list[-200:]
+
+
+@op
+def list_has_room_for_twice_its_items_at_most(h):
+    room = sys.getsizeof(h.list) - sys.getsizeof([])
+    return room <= sys.getsizeof([None] * (2 * len(h.list) + 20))
 
 
 @op

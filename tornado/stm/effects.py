@@ -1,7 +1,8 @@
 """What C code does to Python objects: the tables of types and of callables.
 
 The engine cannot look into C functions.  What is not declared here runs exclusively (alone, never aborted), so a missing
-line costs speed, and only a wrong line costs correctness.  One line an entry: the dotted name, then the effect.
+line costs speed, and only a wrong line costs correctness.  One line an entry: the dotted name, then the effect, then, where
+it may surprise, why nothing that a transaction can change is read or changed without being opened.
 ``Type.*`` stands for all methods of a type; a later line overrides an earlier one.
 
 Kinds of types
@@ -11,6 +12,7 @@ Kinds of types
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
     LOCAL      attributes of which each thread has its own
+    FRAME      changes with the generator whose it is, if that is suspended
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)
@@ -97,7 +99,7 @@ TYPES = """
     typing.TypeVarTuple INERT
     typing.TypeAliasType INERT
     types.TracebackType INERT
-    types.FrameType INERT
+    types.FrameType FRAME
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
     ast.AST INSTANCE
@@ -294,11 +296,12 @@ CALLS = """
     builtins.memoryview.* READS
     builtins.memoryview.release RELEASES
     builtins.memoryview.__exit__ RELEASES
-    builtins.property.* PURE
-    types.MappingProxyType.* PURE
+    builtins.property.* PURE    # they make another property
+    types.MappingProxyType.* PURE    # views; what these show is opened when somebody looks
     types.MappingProxyType.get GETS_KEY
     types.MappingProxyType.copy READS
     types.MappingProxyType.keys PURE
+    types.MappingProxyType.__reversed__ ITERATES
     types.GenericAlias.* PURE
     types.CodeType.* PURE
 
@@ -328,7 +331,7 @@ CALLS = """
     builtins.dict.popitem MUTATES
     builtins.dict.clear MUTATES
     builtins.dict.copy READS
-    builtins.dict.keys PURE
+    builtins.dict.keys PURE    # a view; what it shows is opened when somebody looks
     builtins.dict.values PURE
     builtins.dict.items PURE
     builtins.dict.fromkeys ITERATES
@@ -418,7 +421,7 @@ CALLS = """
     builtins.abs PURE
     builtins.ascii PRINTS
     builtins.bin PURE
-    builtins.callable PURE
+    builtins.callable PURE    # says its class
     builtins.compile COMPILES
     builtins.chr PURE
     builtins.delattr DELETES_ATTR
@@ -428,13 +431,13 @@ CALLS = """
     builtins.divmod PURE
     builtins.format PRINTS
     builtins.getattr GETS_ATTR
-    builtins.globals PURE
+    builtins.globals PURE    # the dict; who looks into it opens it
     builtins.hasattr GETS_ATTR
-    builtins.hash PURE
+    builtins.hash PURE    # of what does not change, or by a method in Python
     builtins.hex PURE
-    builtins.id PURE
-    builtins.isinstance PURE
-    builtins.issubclass PURE
+    builtins.id PURE    # an address, of which a program may expect nothing
+    builtins.isinstance PURE    # classes are changed exclusively; an abstract one asks _abc_subclasscheck
+    builtins.issubclass PURE    # the same
     builtins.iter ITERATES
     builtins.aiter ITERATES
     builtins.anext ADVANCES
@@ -446,6 +449,7 @@ CALLS = """
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
+    builtins.__build_class__ PURE    # calls code with barriers, and what makes the class (classes.c)
 
     builtins.int DEEP
     builtins.float DEEP
@@ -460,10 +464,10 @@ CALLS = """
     builtins.set ITERATES
     builtins.frozenset ITERATES
     builtins.object PURE
-    builtins.type PURE
+    builtins.type PURE    # classes.c opens the bases
     builtins.range PURE
     builtins.slice PURE
-    builtins.super PURE
+    builtins.super PURE    # classes are changed exclusively
     builtins.property PURE
     builtins.staticmethod PURE
     builtins.classmethod PURE
@@ -473,14 +477,14 @@ CALLS = """
     builtins.filter ITERATES
     builtins.reversed ITERATES
     types.MethodType PURE
-    types.SimpleNamespace PURE
+    types.SimpleNamespace DEEP    # it may be given a mapping
     types.SimpleNamespace.__replace__ ATTRIBUTES
     types.MappingProxyType PURE
     types.GenericAlias PURE
     collections.deque ITERATES
     collections._tuplegetter PURE
     array.array ITERATES
-    functools.partial PURE
+    functools.partial PURE    # keeps its arguments, and looks at them when it is called
     functools._lru_cache_wrapper PURE
     itertools.chain ITERATES
     itertools.chain.from_iterable ITERATES
@@ -513,13 +517,13 @@ CALLS = """
     types.CoroutineType.send RESUMES
     types.CoroutineType.throw RESUMES
     types.CoroutineType.close RESUMES
-    types.CoroutineType.__await__ PURE
+    types.CoroutineType.__await__ PURE    # an iterator around the coroutine, which it does not look at
     types.AsyncGeneratorType.asend RESUMES
     types.AsyncGeneratorType.athrow RESUMES
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
-    builtins.BaseException.__reduce__ DEEP
+    builtins.BaseException.__reduce__ ATTRIBUTES    # its dict is in what it returns
 
     builtins.object.__setattr__ SETS_ATTR
     builtins.object.__delattr__ DELETES_ATTR
@@ -540,31 +544,34 @@ CALLS = """
     builtins.object.__getstate__ ATTRIBUTES
     builtins.object.__dir__ ATTRIBUTES
     builtins.type.__dir__ PURE
-    builtins.object.__sizeof__ PURE
+    builtins.object.__sizeof__ PURE    # of the structure, which keeps its size
     builtins.object.__subclasshook__ PURE
     builtins.type.__prepare__ PURE
     builtins.set.__class_getitem__ PURE
-    builtins.set.__reduce__ READS
+    builtins.set.__reduce__ ATTRIBUTES    # attributes of a subclass, as below
+    builtins.frozenset.__reduce__ ATTRIBUTES
+    builtins.bytearray.__reduce__ ATTRIBUTES
+    builtins.bytearray.__reduce_ex__ ATTRIBUTES
+    array.array.__reduce_ex__ ATTRIBUTES
     builtins.enumerate.__class_getitem__ PURE
     builtins.reversed.__length_hint__ READS
     itertools.repeat.__length_hint__ READS
     itertools.chain.__class_getitem__ PURE
-    collections.deque.__reduce__ READS
+    collections.deque.__reduce__ ATTRIBUTES
     collections.defaultdict.__reduce__ READS
     collections.defaultdict.__class_getitem__ PURE
-    collections.OrderedDict.__reduce__ READS
-    functools.partial.__reduce__ READS
+    collections.OrderedDict.__reduce__ ATTRIBUTES
+    functools.partial.__reduce__ ATTRIBUTES
     functools.partial.__class_getitem__ PURE
     functools._lru_cache_wrapper.__copy__ PURE
     functools._lru_cache_wrapper.__deepcopy__ PURE
-    functools._lru_cache_wrapper.__reduce__ PURE
+    functools._lru_cache_wrapper.__reduce__ PURE    # its name
     operator.attrgetter.__reduce__ PURE
     operator.itemgetter.__reduce__ PURE
     operator.methodcaller.__reduce__ PURE
-    builtins.type.mro PURE
-    builtins.type.__subclasses__ PURE
-    builtins.type.__instancecheck__ PURE
-    builtins.type.__subclasscheck__ PURE
+    builtins.type.mro PURE    # classes are changed exclusively
+    builtins.type.__instancecheck__ PURE    # as isinstance
+    builtins.type.__subclasscheck__ PURE    # as issubclass
     builtins.list.__len__ READS
     builtins.dict.__len__ READS
     builtins.list.__contains__ DEEP
@@ -582,10 +589,10 @@ CALLS = """
     builtins.set.__iand__ MUTATES
     builtins.set.__isub__ MUTATES
     builtins.set.__ixor__ MUTATES
-    types.FunctionType.__get__ PURE
+    types.FunctionType.__get__ PURE    # a method; looks at nothing
 
     weakref.ref CALLED_LATER
-    weakref.getweakrefcount PURE
+    weakref.getweakrefcount EXCLUSIVE    # of all transactions
     weakref._remove_dead_weakref DELETES_KEY
     contextvars.copy_context SETS_CONTEXT
     contextvars.Context PURE
@@ -600,7 +607,7 @@ CALLS = """
     types.CodeType.co_positions CREATES
     types.CodeType.co_lines CREATES
     contextvars.ContextVar PURE
-    contextvars.ContextVar.get PURE
+    contextvars.ContextVar.get PURE    # in the current context, which its thread has opened, or has for itself
     contextvars.ContextVar.set SETS_CONTEXT
     contextvars.ContextVar.reset SETS_CONTEXT
 
@@ -609,8 +616,8 @@ CALLS = """
     _asyncio.get_running_loop PURE
     _asyncio._get_running_loop PURE
     _asyncio.get_event_loop PURE
-    _asyncio.current_task PURE
-    _asyncio._enter_task PURE
+    _asyncio.current_task PURE    # of the thread; an abort leaves none
+    _asyncio._enter_task PURE    # the same
     _asyncio._leave_task PURE
     _asyncio._swap_current_task PURE
 
@@ -623,10 +630,10 @@ CALLS = """
     time.process_time PURE
     time.thread_time PURE
     time.gmtime PURE
-    time.localtime PURE
+    time.localtime PURE    # the time zone is changed exclusively (tzset, putenv)
     time.mktime PURE
     time.strftime PURE
-    time.strptime PURE
+    time.strptime PURE    # Python code, with barriers
     time.asctime PURE
     time.ctime PURE
     time.get_clock_info PURE
@@ -638,7 +645,7 @@ CALLS = """
     time.struct_time ITERATES
     datetime.date.* PURE
     datetime.time.* PURE
-    datetime.datetime.* PURE
+    datetime.datetime.* PURE    # a time zone in Python has barriers
     datetime.timedelta.* PURE
     datetime.timezone.* PURE
     datetime.date PURE
@@ -646,21 +653,22 @@ CALLS = """
     datetime.datetime PURE
     datetime.timedelta PURE
     datetime.timezone PURE
-    zoneinfo.ZoneInfo PURE
+    zoneinfo.ZoneInfo PURE    # what it keeps of an aborted attempt is the same zone
     zoneinfo.ZoneInfo.utcoffset PURE
     zoneinfo.ZoneInfo.dst PURE
     zoneinfo.ZoneInfo.tzname PURE
     zoneinfo.ZoneInfo.fromutc PURE
     datetime.tzinfo.* PURE
+    datetime.tzinfo.__reduce__ ATTRIBUTES    # attributes of a subclass
     decimal.Decimal DEEP
-    decimal.Decimal.* PURE
+    decimal.Decimal.* PURE    # but for the flags of the context: see the README
     decimal.Context CREATES
-    decimal.Context.* PURE
+    decimal.Context.* PURE    # the same
     decimal.Context.copy CREATES
     decimal.Context.__copy__ CREATES
     decimal.Context.clear_flags OPAQUE
     decimal.Context.clear_traps OPAQUE
-    decimal.getcontext PURE
+    decimal.getcontext PURE    # as ContextVar.get
     decimal.setcontext SETS_CONTEXT
     decimal.localcontext CREATES
     math.* PURE
@@ -733,7 +741,7 @@ CALLS = """
     binascii.* READS
     marshal.dumps DEEP
     marshal.loads READS
-    _locale.localeconv PURE
+    _locale.localeconv PURE    # the locale is changed exclusively
     _locale.nl_langinfo PURE
     _locale.strcoll PURE
     _locale.strxfrm PURE
@@ -778,7 +786,7 @@ CALLS = """
     _io._IOBase.* USES
     _string.formatter_parser PURE
     _string.formatter_field_name_split PURE
-    _codecs.* READS
+    _codecs.* READS    # codecs are registered exclusively
     _codecs.register EXCLUSIVE
     _codecs.unregister EXCLUSIVE
     _codecs.register_error EXCLUSIVE
@@ -793,10 +801,8 @@ CALLS = """
     os.fspath PURE
     os.cpu_count PURE
     os.strerror PURE
-    posix.stat PURE
-    posix.lstat PURE
-    posix.access PURE
-    posix.getcwd PURE
+    posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see files.py
+    posix.getcwd PURE    # changed exclusively, as all that processes have
     posix.getcwdb PURE
     posix.getegid PURE
     posix.geteuid PURE
@@ -812,7 +818,6 @@ CALLS = """
     posix.isatty PURE
     posix.listdir PURE
     posix.readlink PURE
-    posix.fstat PURE
     posix.sched_getaffinity PURE
     posix.sysconf PURE
     posix.confstr PURE
@@ -832,12 +837,12 @@ CALLS = """
     posix.get_inheritable PURE
     _thread.get_ident PURE
     _thread.get_native_id PURE
-    sys._getframe PURE
+    sys._getframe PURE    # frames of suspended generators are opened by their attributes
     sys.exc_info PURE
     sys.exception PURE
-    sys.intern PURE
-    sys.getrefcount EXCLUSIVE
-    sys.getsizeof PURE
+    sys.intern PURE    # the same text, for good
+    sys.getrefcount EXCLUSIVE    # of all transactions
+    sys.getsizeof READS    # of their memory
     sys.getrecursionlimit PURE
     sys.getdefaultencoding PURE
     sys.getfilesystemencodeerrors PURE
@@ -845,21 +850,20 @@ CALLS = """
     sys.get_int_max_str_digits PURE
     sys._is_gil_enabled PURE
     sys._getframemodulename PURE
-    sys.gettrace PURE
+    sys.gettrace PURE    # set exclusively, as all that follows
     sys.getprofile PURE
     sys.getfilesystemencoding PURE
     sys.get_coroutine_origin_tracking_depth PURE
     sys.get_asyncgen_hooks PURE
-    sys.audit PURE
+    sys.audit PURE    # hooks in Python have barriers
     sys.is_finalizing PURE
     gc.isenabled PURE
     atexit.register EXCLUSIVE
     _stat.* PURE
     tornado.speedups.websocket_mask READS
-    _abc._abc_instancecheck PURE
-    _abc._abc_subclasscheck PURE
-    _abc._get_dump PURE
-    _abc.get_cache_token PURE
+    _abc._abc_instancecheck PURE    # reads what is only written exclusively, else asks _abc_subclasscheck
+    _abc._get_dump PURE    # the same
+    _abc.get_cache_token PURE    # counts what is registered, exclusively
     _typing._idfunc PURE
     typing.Generic.* PURE
     typing.TypeVar PURE
@@ -869,19 +873,15 @@ CALLS = """
     typing.TypeVarTuple PURE
     typing.TypeVarTuple.* PURE
     typing.Union.* PURE
-    _uuid.generate_time_safe PURE
+    _uuid.generate_time_safe PURE    # a clock
     tornado.speedups.websocket_mask READS
     _warnings.warn EXCLUSIVE
 
     _ssl.MemoryBIO CREATES
     _ssl._SSLContext._wrap_socket CREATES
     _ssl._SSLContext._wrap_bio CREATES
-    _socket.socket.fileno PURE
-    _socket.socket.gettimeout PURE
-    _socket.socket.settimeout PURE
-    _socket.socket.setblocking PURE
-    _socket.socket.getblocking PURE
-    _socket.socket.getsockname PURE
+    _socket.socket.fileno PURE    # closing waits for the commit: until then the old one, also for who closes
+    _socket.socket.getsockname PURE    # binding and connecting do not come back
     _socket.socket.getpeername PURE
     _socket.inet_pton PURE
     _socket.inet_ntop PURE
@@ -892,7 +892,7 @@ CALLS = """
     _thread.allocate_lock PURE
     _thread.RLock PURE
     _thread._local PURE
-    _io.TextIOWrapper.isatty PURE
+    _io.TextIOWrapper.isatty PURE    # closed exclusively
     _io.TextIOWrapper.fileno PURE
     _io.BufferedWriter.fileno PURE
 """
@@ -952,8 +952,9 @@ def _lookup(name):
 
 def _entries(table):
     for line in table.splitlines():
-        if line.strip():
-            yield line.split()
+        entry = line.partition("#")[0].split()
+        if entry:
+            yield entry
 
 
 _C_CALLABLES = (

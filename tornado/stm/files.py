@@ -129,7 +129,20 @@ def leave(file, /, *exception):
     file.close()
 
 
+def _after_writing(look):
+    """The twin of a function that tells the size of a file and when it was changed."""
+
+    @trusted
+    def look_at(*args, **kwds):
+        if _pending.mine().written:
+            core.exclusive("a look at files, one of which has just been written to")
+        return look(*args, **kwds)
+
+    return look_at
+
+
 TWINS = {
+    **{look: _after_writing(look) for look in (os.stat, os.lstat, os.fstat)},
     _open: open_,
     _read: read,
     _seek: seek,

@@ -37,6 +37,7 @@ _fileno = _methods.fileno
 _getsockopt = _methods.getsockopt
 _setsockopt = _methods.setsockopt
 _gettimeout = _methods.gettimeout
+_settimeout = _methods.settimeout
 _sendfile = os.sendfile
 
 #: file descriptor -> deque of what aborted attempts have received: bytes, exceptions, accepted connections.  An entry
@@ -494,7 +495,43 @@ def _shutdown_now(sock, how):
         pass  # the peer may have gone between the call and the commit
 
 
+@trusted
+def gettimeout(sock):
+    """Twin of ``socket.gettimeout``."""
+    core.share(sock)
+    return _gettimeout(sock)
+
+
+@trusted
+def getblocking(sock):
+    """Twin of ``socket.getblocking``."""
+    return gettimeout(sock) != 0.0
+
+
+@trusted
+def settimeout(sock, timeout):
+    """Twin of ``socket.settimeout``."""
+    _change_timeout(sock, _settimeout, timeout)
+
+
+@trusted
+def setblocking(sock, blocking):
+    """Twin of ``socket.setblocking``."""
+    _change_timeout(sock, _methods.setblocking, blocking)
+
+
+@trusted
+def _change_timeout(sock, change, value):
+    core.own(sock)
+    core.on_abort(_settimeout, sock, _gettimeout(sock))
+    change(sock, value)
+
+
 TWINS = {
+    _gettimeout: gettimeout,
+    _settimeout: settimeout,
+    _methods.getblocking: getblocking,
+    _methods.setblocking: setblocking,
     _recv: recv,
     _methods.recv_into: recv_into,
     _getsockopt: getsockopt,

@@ -5,6 +5,7 @@ A call barrier that finds a C callable which is a key of `TWINS` puts its twin i
 `core.defer`.  The others are ordinary Python: the instrumenter gives them barriers like a user's function.
 """
 
+import _abc
 import _bisect
 import _collections
 import _compat_pickle
@@ -609,6 +610,16 @@ def enter_decimal_context(manager, /):
 _enter_decimal_context = type(decimal.localcontext()).__enter__
 
 
+@trusted
+def create_decimal(context, number="0", /):
+    """Twin of ``Context.create_decimal``, which may be given a sequence of digits."""
+    core.open_all(number)
+    return _create_decimal(context, number)
+
+
+_create_decimal = decimal.Context.create_decimal
+
+
 def setlocale(category, locale=None, /):
     """Twin of ``locale.setlocale``: to ask changes nothing."""
     return _setlocale(category, locale)
@@ -711,6 +722,7 @@ TWINS = {
     bytearray.join: bytearray_join,
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
+    _create_decimal: create_decimal,
     _locale.setlocale: setlocale,
     BaseException.add_note: add_note,
     _enter_decimal_context: enter_decimal_context,
@@ -726,8 +738,8 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval, builtins.__build_class__,
-        builtins.__import__, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval,
+        builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
     **files.TWINS,
     **sockets.TWINS,
     **(tls.TWINS if tls is not None else {}),

@@ -248,7 +248,7 @@ attr_read_slow(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
             return exclusive_for(tx, "attribute of", obj);
         }
         if (kind == KIND_GENERATOR || kind == KIND_CONTEXT || kind == KIND_ITERATOR || kind == KIND_STRUCT
-            || kind == KIND_COPIED || kind == KIND_STATED || kind == KIND_ARRAY)
+            || kind == KIND_COPIED || kind == KIND_STATED || kind == KIND_ARRAY || kind == KIND_BUFFER)
             return lock_shared(tx, cell_of(obj, WHOLE));
         return 0;
     }
@@ -356,6 +356,8 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
         if (UNLIKELY(is_python_class(Py_TYPE(obj))))
             return attr_read_slow(tx, obj, name, KIND_INSTANCE);
         return check_doomed(tx);
+    case KIND_FRAME:
+        return open_frame_read(tx, obj);
     case KIND_CLASS:
         return check_doomed(tx);
     case KIND_MODULE:

@@ -802,8 +802,11 @@ BARRIER(import_name)
             Py_XDECREF(base);
         }
     }
-    PyObject *module = full ? PyImport_GetModule(full) : NULL;
+    int r = full == NULL ? 0 : open_module_name(tx, full);
+    PyObject *module = full && r == 0 ? PyImport_GetModule(full) : NULL;
     Py_XDECREF(full);
+    if (r < 0)
+        return -1;
     PyErr_Clear();
     if (module == NULL)
         return exclusive_for(tx, "import of", name_operand);

@@ -130,6 +130,17 @@ open_generator(Tx *tx, PyObject *gen)
     return 0;
 }
 
+/* Look at a frame: that of a generator which is suspended changes when it is resumed. */
+int
+open_frame_read(Tx *tx, PyObject *frame)
+{
+    _PyInterpreterFrame *f = ((PyFrameObject *)frame)->f_frame;
+    if (f->owner != FRAME_OWNED_BY_GENERATOR)
+        return check_doomed(tx);
+    PyGenObject *g = _PyGen_GetGeneratorFromFrame(f);
+    return g->gi_frame_state == FRAME_EXECUTING ? check_doomed(tx) : lock_shared(tx, cell_of(g, WHOLE));
+}
+
 /* Exchange the frame with the snapshot, so that what the frame refers to now goes
  * when the entry is forgotten: no finalizer may run in the middle of a rollback. */
 void

@@ -807,7 +807,7 @@ static int
 engine_exec(PyObject *module)
 {
     if (orec_init() < 0 || born_init() < 0 || access_init() < 0 || namespaces_init() < 0 || calls_init() < 0
-        || functions_init() < 0 || views_init() < 0 || mutexes_init() < 0
+        || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
@@ -838,7 +838,7 @@ engine_exec(PyObject *module)
     static const char *const kinds[] = {
         NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
         "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "PROXY", "BUFFER",
-        "ARRAY", "STRUCT", "COPIED", "STATED", "LOCAL", "OPAQUE", "UNKNOWN",
+        "ARRAY", "STRUCT", "COPIED", "STATED", "LOCAL", "FRAME", "OPAQUE", "UNKNOWN",
     };
     static const char *const effects[] = {
         NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",

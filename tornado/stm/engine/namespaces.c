@@ -243,6 +243,20 @@ open_locals(Tx *tx)
     return check_doomed(tx);
 }
 
+/* The module of that name, and the package that it is in, are looked for in sys.modules. */
+int
+open_module_name(Tx *tx, PyObject *name)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    Py_ssize_t dot = PyUnicode_FindChar(name, '.', 0, PyUnicode_GET_LENGTH(name), 1);
+    PyObject *package = dot > 0 ? PyUnicode_Substring(name, 0, dot) : NULL;
+    int r = !PyDict_CheckExact(modules) ? 0 : open_key_read(tx, modules, name);
+    if (r == 0 && package != NULL && PyDict_CheckExact(modules))
+        r = open_key_read(tx, modules, package);
+    Py_XDECREF(package);
+    return r;
+}
+
 /* ---- Instances ------------------------------------------------------------------------ */
 
 /* The base of a dict that is watched, or a view of values; NULL for one like any other. */

@@ -14,6 +14,7 @@
  *   namespaces.c   dicts whose keys are names: globals, attributes
  *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
+ *   classes.c      making classes; __subclasses__() and abstract classes
  *   threadlocal.c  the same for those of threading.local
  *   deep.c         the same for all that C code may read from an object on
  *   views.c        memoryview
@@ -613,6 +614,7 @@ void deque_restore_places(PyObject *deque, PyObject *places);
 
 /* frames.c */
 int open_generator(Tx *tx, PyObject *gen);
+int open_frame_read(Tx *tx, PyObject *frame);
 void generator_restore(Undo *u);
 void generator_forget(Undo *u);
 
@@ -655,6 +657,7 @@ typedef enum {
     KIND_COPIED,      /* copy() of it has all of its state, and may change places with it */
     KIND_STATED,      /* __getstate__ and __setstate__ have all of its state */
     KIND_LOCAL,       /* threading.local: attributes of which each thread has its own */
+    KIND_FRAME,       /* that of a suspended generator changes with that */
     KIND_OPAQUE,      /* C state that cannot be restored: fresh ones only */
     KIND_UNKNOWN,
 } Kind;
@@ -698,6 +701,11 @@ int functions_init(void);
 int open_function_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 int open_function_attr_write(Tx *tx, PyObject *obj, PyObject *name);
 
+/* classes.c */
+int classes_init(void);
+PyObject *subclasses(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *check_subclass(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+
 /* deep.c */
 int open_deep_read(Tx *tx, PyObject *obj);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
@@ -734,6 +742,7 @@ int register_module_globals(PyObject *globals, PyObject *rebound);
 PyObject *globals_rebound(PyObject *globals);
 int open_as_globals(Tx *tx, PyObject *dict);
 int see_globals(Tx *tx, PyObject *globals);
+int open_module_name(Tx *tx, PyObject *name);
 int open_locals(Tx *tx);
 const void *namespace_base(PyObject *dict);
 

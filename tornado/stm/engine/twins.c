@@ -669,21 +669,6 @@ run_expression(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject
     return run_code(original, args, n, kwnames, Py_eval_input);
 }
 
-/* class: one that `type` has made is this transaction's own, so that it may go on to change it. A
- * metaclass may give something old. */
-static PyObject *
-build_class(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    PyObject *made = PyObject_Vectorcall(original, args, n, kwnames);
-    Tx *tx = stm_self;
-    bool named = false;
-    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++)
-        named |= PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, i), "metaclass");
-    if (made != NULL && !named && Py_IS_TYPE(made, &PyType_Type) && tx != NULL && tx->open && make_fresh(tx, made) < 0)
-        Py_CLEAR(made);
-    return made;
-}
-
 /* ---- Imports ---------------------------------------------------------------------------------
  * In C, because a module that warns while it is imported names the frame that called __import__. */
 
@@ -723,6 +708,8 @@ import_module(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject 
     }
     if (tx != NULL && tx->open && attributes != NULL && open_whole_read(tx, attributes) < 0)
         return NULL;
+    if (tx != NULL && tx->open && n > 0 && PyUnicode_Check(args[0]) && open_module_name(tx, args[0]) < 0)
+        return NULL;
     bool relative = level != NULL && !(PyLong_CheckExact(level) && PyLong_IsZero(level));
     if (tx != NULL && tx->open && (n == 0 || relative || !is_imported(args[0], attributes))
         && exclusive_for(tx, "an import", NULL) < 0)
@@ -747,8 +734,9 @@ static PyMethodDef twins[] = {
     TWIN("_count_elements", count_elements),
     TWIN("cache_info", lru_info),
     TWIN("cache_clear", lru_clear),
+    {"_abc_subclasscheck", _PyCFunction_CAST(check_subclass), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__subclasses__", _PyCFunction_CAST(subclasses), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"exec", _PyCFunction_CAST(run_statements), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"__build_class__", _PyCFunction_CAST(build_class), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"eval", _PyCFunction_CAST(run_expression), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"__import__", _PyCFunction_CAST(import_module), METH_FASTCALL | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL},
