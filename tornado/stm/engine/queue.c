@@ -51,6 +51,7 @@ struct Queue {
     Transaction *first, *last;      /* ready: owned, chained by `next` */
     Py_ssize_t n_ready, n_executed;
     int n_running, n_workers, n_asleep;
+    unsigned long anchor;           /* the thread that runs the queue (anchor.c) */
     int limit;                      /* of n_workers */
     int width;                      /* of n_running: 1..limit */
     uint8_t home[HOMES];            /* slot of a thread by first argument, hashed; 0: none yet */
@@ -65,6 +66,13 @@ signal_sleepers(Queue *q, int n)
     atomic_fetch_add(&q->signal, 1);
     if (n > 0)
         syscall(SYS_futex, &q->signal, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+/* Some thread that works for it is asked for something. */
+void
+queue_wake(Queue *q)
+{
+    signal_sleepers(q, INT_MAX);
 }
 
 /* Put a chain of n transactions at the end, with ages in their order. Not if it comes from a
@@ -180,10 +188,12 @@ sleep_since(Queue *q, uint32_t seen, uint64_t cycles)
     struct timespec nap = {0, NAP_NS};
     if (cycles != 0 && (long)(cycles / CYCLES_PER_NS) < NAP_NS)
         nap.tv_nsec = (long)(cycles / CYCLES_PER_NS);
-    PyThreadState *ts = PyEval_SaveThread();
-    syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main || cycles != 0 ? &nap : NULL, NULL, 0);
-    PyEval_RestoreThread(ts);
-    if (main && serve_main() < 0)
+    if (!anchor_asked()) {
+        PyThreadState *ts = PyEval_SaveThread();
+        syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main || cycles != 0 ? &nap : NULL, NULL, 0);
+        PyEval_RestoreThread(ts);
+    }
+    if (serve() < 0)
         PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
 }
 
@@ -324,6 +334,8 @@ queue_work(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Tx *tx = stm_thread_tx();
     if (tx == NULL || check_can_run(tx) < 0)
         return NULL;
+    unsigned long anchor = tx->anchor;
+    tx->anchor = q->anchor;
     PyObject *exception = NULL;
     bool ran = false;
     uint64_t window = __builtin_ia32_rdtsc();
@@ -363,6 +375,7 @@ queue_work(PyObject *self, PyObject *const *args, Py_ssize_t n)
             finalize_dying(tx);
         if (over) {
             signal_sleepers(q, INT_MAX);
+            tx->anchor = anchor;
             Py_RETURN_NONE;
         }
         if (widened)
@@ -400,6 +413,7 @@ queue_begin(PyObject *self, PyObject *limit)
     PyObject *failure = q->failure;
     q->failure = NULL;
     q->n_workers++;
+    q->anchor = PyThread_get_thread_ident();
     q->limit = q->width = n;
     q->trial = FIRST_TRIAL;
     PyMutex_Unlock(&q->lock);
