@@ -7,7 +7,6 @@ false the same API runs them one at a time.
 import functools
 import sys
 import threading
-from _thread import get_ident  # that of `threading` is told otherwise by us
 
 
 def gil_is_enabled():
@@ -19,10 +18,10 @@ try:
     from ._engine import (
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
         ensure_instrumented, exchange_locals, exclusive, fresh, guarded, hide_frames, in_transaction, inject_aborts,
-        inject_delays, irrevocable, is_exclusive, is_fresh, is_hidden, is_unwinding, leave_mutexes, log_close, log_open,
-        on_abort, open_all, open_items, own, quiet_unawaited, receive, record_history, recorded_history, rehearse,
-        serve_main, set_allowance, set_program_thread, settle, share, stats, suspended_call, switch_barriers,
-        unstarted_function,
+        inject_delays, irrevocable, is_asked, is_exclusive, is_fresh, is_hidden, is_unwinding, leave_mutexes, log_close,
+        log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive, record_history, recorded_history,
+        rehearse, serve, set_allowance, set_anchor, set_program_thread, settle, share, stats, suspended_call,
+        switch_barriers, thread_ident, unstarted_function,
     )
 
     COMPILED = True
@@ -31,7 +30,7 @@ except ImportError:
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer, exclusive,
         fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_unwinding,
         log_close, log_open, on_abort, open_all, open_items, own, receive, record_history, recorded_history,
-        rehearse, serve_main, set_allowance, settle, share, stats, switch_barriers,
+        rehearse, serve, set_allowance, settle, share, stats, switch_barriers, thread_ident,
     )
 
     COMPILED = False
@@ -69,7 +68,7 @@ class PerThread:
     @trusted
     def mine(self):
         """This thread's."""
-        thread = get_ident()
+        thread = thread_ident()
         found = self._by_thread.get(thread)
         if found is None:
             found = self._by_thread[thread] = self._make()
@@ -107,5 +106,5 @@ def activate():
         if twins.tls is not None:
             twins.tls.install()
         threads.install()
-        effects.register(twins.TWINS, twins.INSTANCE_TWINS)
+        effects.register(twins.TWINS | threads.TWINS, twins.INSTANCE_TWINS)
         instrument.activate()

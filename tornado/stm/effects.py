@@ -628,7 +628,6 @@ CALLS = """
     time.perf_counter PURE
     time.perf_counter_ns PURE
     time.process_time PURE
-    time.thread_time PURE
     time.gmtime PURE
     time.localtime PURE    # the time zone is changed exclusively (tzset, putenv)
     time.mktime PURE
@@ -641,7 +640,6 @@ CALLS = """
     time.clock_gettime PURE
     time.clock_gettime_ns PURE
     time.process_time_ns PURE
-    time.thread_time_ns PURE
     time.struct_time ITERATES
     datetime.date.* PURE
     datetime.time.* PURE
@@ -931,6 +929,17 @@ STATEFUL_TYPES = """
 """
 
 
+#: modules of the standard library whose C objects may work on one thread only; of others than the standard library's,
+#: that is taken for granted (anchor.c)
+TIED_MODULES = {"_sqlite3", "sqlite3", "_tkinter", "tkinter", "_curses", "curses", "_curses_panel"}
+
+#: types of theirs that are used by more than calls
+TIED_TYPES = """
+    _sqlite3.Connection
+    _sqlite3.Cursor
+    _sqlite3.Blob
+"""
+
 
 def _lookup(name):
     """The object of a dotted name, or None where this Python does not have it."""
@@ -1007,6 +1016,10 @@ def register(twins, instance_twins):
     for name, effect in _entries(INSTANCES):
         _engine.register_instances(_lookup(name), _engine.EFFECTS[effect])
     _engine.register_instances(type(functools.cmp_to_key(len)), _engine.EFFECTS["PURE"])
+    _engine.set_untied(sys.stdlib_module_names - TIED_MODULES | {"tornado"})
+    for name in TIED_TYPES.split():
+        if isinstance(found := _lookup(name), type):
+            _engine.tie(found)
     _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)

@@ -28,6 +28,7 @@ from . import core, signals, sockets
 from .core import trusted
 from .dispatch import ReadyQueue, clock, site_of
 from .graceful import GRACE, STEP, is_listening
+from .threads import CpuTime
 
 READ_EVENTS = ~select.EPOLLOUT
 WRITE_EVENTS = ~select.EPOLLIN
@@ -123,7 +124,6 @@ class Scheduler:
         self._stop_at = None  # run what is older than this, then stop
         self._failure = None
         self._collecting = False
-        self._asked = False  # has the main thread something to do?
         self._scheduling = core.PerThread(Scheduling)
 
     # -- Enqueue -------------------------------------------------------------------------------------------------------
@@ -181,15 +181,18 @@ class Scheduler:
             answered.release()
 
         core.ask_main(request)
-        with self._lock:
-            self._asked = True
-            self._wake_for(self.threads)
-        answered.acquire()
-        self._asked = False
+        self._wake_asked()
+        while not answered.acquire(timeout=0.01):
+            self._wake_asked()  # another one may have woken in its place
         result, exception = outcome.pop()
         if exception is not None:
             raise exception
         return result
+
+    def _wake_asked(self):
+        """A thread that polls is asked for something (`core.serve`)."""
+        with self._lock:
+            self._wake_for(self.threads)
 
     # -- Timers --------------------------------------------------------------------------------------------------------
 
@@ -367,6 +370,7 @@ class Scheduler:
     def run(self):
         """Run transactions on all threads until `stop`.  Raises what a callback raised to end the loop."""
         self._locals = locals_of_this_thread()
+        self.cpu = CpuTime()
         helpers = [
             threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
         ]
@@ -390,7 +394,9 @@ class Scheduler:
                     self._stop_at = 0
                 self._wake_for(self.threads)
             for helper in helpers:
-                helper.join()
+                while helper.is_alive():
+                    core.serve()  # what it still runs may ask for something
+                    helper.join(0.01)
             with self._lock:
                 self._stop_at = None
         if self._failure is not None:
@@ -404,9 +410,13 @@ class Scheduler:
         _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
         own = core.exchange_locals(self._locals)
+        core.set_anchor(loop._thread_id, self._wake_asked)
+        self.cpu.begins()
         try:
             self._work(False)
         finally:
+            self.cpu.ends()
+            core.set_anchor(0, None)
             core.exchange_locals(own)
             _asyncio._set_running_loop(None)
             asyncio._set_running_loop(None)
@@ -416,8 +426,7 @@ class Scheduler:
         looked = False  # what has become ready, since the last transaction?
         while True:
             core.settle()
-            if main:
-                core.serve_main()
+            core.serve()
             timeout = None
             with lock:
                 if self._timers and self._timers[0][0] <= self.loop.time():
@@ -433,7 +442,7 @@ class Scheduler:
                         return
                     else:
                         self._polling += 1
-                        timeout = 0.0 if main and self._asked else self._timeout()
+                        timeout = 0.0 if core.is_asked() else self._timeout()
                 else:
                     self._round = len(ready)
             if entry is None:

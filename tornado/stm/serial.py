@@ -9,6 +9,7 @@ import contextvars
 import functools
 import itertools
 import threading
+from _thread import get_ident as thread_ident
 
 _turn = threading.RLock()
 _state = threading.local()
@@ -162,8 +163,8 @@ def ask_main(request):
     request()
 
 
-def serve_main():
-    """Nothing is ever asked of the main thread."""
+def serve():
+    """Nothing is ever asked of a thread."""
 
 
 def receive(put_back, key, function, *args):

@@ -1,22 +1,107 @@
-"""Whichever thread runs them, the transactions of a loop are on the loop's thread, as callbacks are elsewhere."""
+"""Whichever thread runs them, the transactions of a loop are on the loop's thread, as callbacks are elsewhere.
+
+What Python and C code tie to a thread, and what becomes of that here:
+
+==========================================  ==========================  =====================================================
+what                                        tied by                     here
+==========================================  ==========================  =====================================================
+sqlite3 connections, cursors, blobs         the thread that made them   runs alone, on the loop's thread (anchor.c)
+greenlets; SQLAlchemy's asyncio engines     the stack of the thread     the same
+tkinter, curses                             the thread that made them   the same
+C code of other projects (curl, Qt, ...)    nobody knows                the same
+``threading.local``                         a key of the thread         all threads of a loop have one (threadlocal.c)
+``threading.get_ident``, ``get_native_id``  the thread                  those of the loop's thread, in transactions
+``time.thread_time``                        the CPU time of the thread  that of all the loop's threads, in transactions
+running loop, current task                  the state of the thread     set on each (scheduler.py)
+hooks of asynchronous generators            the state of the thread     the loop's, on each; the program sets them for one
+origins of coroutines                       the state of the thread     in debug mode, on each (scheduler.py)
+contextvars, decimal contexts               the state of the thread     those of the callback, on any thread
+handled exception                           the state of the thread     the transaction's: it ends with that
+recursion limit                             the interpreter             as ever
+signal handlers, ``set_wakeup_fd``          the main thread only        set there (signals.py, `loop.on_main`)
+``sys.settrace``, debuggers                 the thread                  the thread that has stopped; what it runs, runs alone
+TLS objects                                 one thread at a time        owned by the transaction (tls.py)
+locale, warnings, umask, directory, GC      the process                 as ever
+``RUSAGE_THREAD``, CPU affinity             the thread                  those of whichever thread runs
+==========================================  ==========================  =====================================================
+
+A thread that is none of the loop (an executor's) is told what it is told elsewhere.
+"""
 
 import _thread
 import asyncio
 import functools
 import threading
+import time
 
 from . import core
 from .core import trusted
+
+_thread_time_ns = time.thread_time_ns
+_clock_gettime_ns = time.clock_gettime_ns
+
+
+@trusted
+def _loop():
+    """The loop whose transaction this is, or None."""
+    loop = asyncio._get_running_loop() if core.in_transaction() else None
+    return loop if getattr(loop, "_thread_id", None) is not None else None
 
 
 @trusted
 def get_ident():
     """In the place of ``threading.get_ident``, which `threading.current_thread` asks too."""
-    if core.in_transaction():
-        thread = getattr(asyncio._get_running_loop(), "_thread_id", None)
-        if thread is not None:
-            return thread
-    return _thread.get_ident()
+    loop = _loop()
+    return _thread.get_ident() if loop is None else loop._thread_id
+
+
+@trusted
+def get_native_id():
+    """In the place of ``threading.get_native_id``."""
+    loop = _loop()
+    return _thread.get_native_id() if loop is None else loop._scheduler.cpu.native_id
+
+
+class CpuTime:
+    """The CPU time that the threads of a loop use.  `native_id` is that of the loop's own."""
+
+    def __init__(self):
+        self.native_id = _thread.get_native_id()
+        self._clocks = [time.pthread_getcpuclockid(_thread.get_ident())]
+        self._ended = 0
+        self._lock = _thread.allocate_lock()
+
+    @trusted
+    def begins(self):
+        """This thread begins to run transactions of the loop."""
+        with self._lock:
+            self._clocks.append(time.pthread_getcpuclockid(_thread.get_ident()))
+
+    @trusted
+    def ends(self):
+        """It does so no more."""
+        with self._lock:
+            self._clocks.remove(time.pthread_getcpuclockid(_thread.get_ident()))
+            self._ended += _thread_time_ns()
+
+    @trusted
+    def total(self):
+        """In nanoseconds."""
+        with self._lock:
+            return self._ended + sum(map(_clock_gettime_ns, self._clocks))
+
+
+@trusted
+def thread_time_ns():
+    """Twin of ``time.thread_time_ns``."""
+    loop = _loop()
+    return _thread_time_ns() if loop is None else loop._scheduler.cpu.total()
+
+
+@trusted
+def thread_time():
+    """Twin of ``time.thread_time``."""
+    return thread_time_ns() / 10**9
 
 
 def _for_threads_to_see(change):
@@ -36,7 +121,14 @@ def _for_threads_to_see(change):
 def install():
     """From here on `threading` sees it so.  Who asks ``_thread`` means it: imports have locks by thread."""
     threading.get_ident = get_ident
+    threading.get_native_id = get_native_id
     threading.Event.set = _for_threads_to_see(threading.Event.set)
     threading.Event.clear = _for_threads_to_see(threading.Event.clear)
     if core.COMPILED:
         core.set_program_thread(get_ident)
+
+
+TWINS = {
+    time.thread_time: thread_time,
+    time.thread_time_ns: thread_time_ns,
+}

@@ -283,6 +283,7 @@ static PyMethodDef trampolines[] = {
     [VIA_CONTEXT] = TRAMPOLINE(call_in_context),
     [VIA_LATER] = TRAMPOLINE(call_with_later),
     [VIA_LRU] = TRAMPOLINE(lru_call),
+    [VIA_ANCHOR] = TRAMPOLINE(call_on_anchor),
 };
 
 /* What stands in for this callable in a call. */

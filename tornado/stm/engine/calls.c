@@ -543,6 +543,7 @@ static const EffectEntry via[] = {
     [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
     [VIA_LATER] = {.effect = EFFECT_VIA, .via = VIA_LATER},
     [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
+    [VIA_ANCHOR] = {.effect = EFFECT_VIA, .via = VIA_ANCHOR},
 };
 
 /* ---- Classes ------------------------------------------------------------------------------ */
@@ -824,6 +825,13 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
             return ensure_instrumented(tx, c);
         if (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c)))
             return ensure_instrumented(tx, PyMethod_GET_FUNCTION(c));
+        if (PyType_Check(c) && is_python_class((PyTypeObject *)c)) {
+            /* Its constructors get barriers, for the calls that they make. */
+            const EffectEntry *ignored = NULL;
+            if (before_class_call(tx, c, (Args){0}, &ignored) < 0)
+                return -1;
+            tx->constructing = NULL;
+        }
         e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
                    : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
     }
@@ -842,6 +850,10 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         PyStackRef_CLOSE(old);
         return 0;
     }
+    bool replaced = e != NULL && (e->twin != NULL || e->effect == EFFECT_VIA);
+    if (tx->grade == GRADE_EXCLUSIVE && !replaced
+        && belongs_on_anchor(tx, c, e != NULL && e->effect != EFFECT_NONE && e != &watched, args, n, kwvalues, nkw))
+        e = &via[VIA_ANCHOR];
     if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)

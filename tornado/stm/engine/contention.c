@@ -590,7 +590,7 @@ wait_for_predecessor(Tx *tx)
     return abort_self(tx, CAUSE_EXCLUSIVE);
 }
 
-/* ---- Requests to the main thread -------------------------------------------------- */
+/* ---- Requests to other threads -------------------------------------------------- */
 
 /* What an exclusive transaction on another thread has the main thread do. There is
  * one such transaction at most, so one request at most. */
@@ -606,21 +606,31 @@ ask_main(PyObject *request)
         PyErr_SetString(PyExc_RuntimeError, "the main thread has been asked already");
         return -1;
     }
-    atomic_thread_fence(memory_order_seq_cst);
-    wake_all(true);
+    wake_idle();
     return 0;
 }
 
-static bool
-asked(Tx *tx)
+/* Threads that wait between attempts look whether they are asked for something. */
+void
+wake_idle(void)
 {
-    return tx->thread_id == stm_main_thread
-        && atomic_load_explicit(&main_request, memory_order_relaxed) != NULL;
+    atomic_thread_fence(memory_order_seq_cst);
+    wake_all(true);
 }
 
-int
-serve_main(void)
+/* Is there anything for serve() to do? */
+bool
+is_asked(Tx *tx)
 {
+    return anchor_asked() || (tx->thread_id == stm_main_thread
+        && atomic_load_explicit(&main_request, memory_order_relaxed) != NULL);
+}
+
+/* Between two attempts: do what this thread is asked for. -1 with an exception of a request to the main thread. */
+int
+serve(void)
+{
+    anchor_serve();
     if (atomic_load_explicit(&main_request, memory_order_relaxed) == NULL
         || PyThread_get_thread_ident() != stm_main_thread)
         return 0;
@@ -639,7 +649,7 @@ static bool
 holds_or_asked(Tx *tx, void *arg)
 {
     Idle *idle = arg;
-    return idle->holds(tx, idle->arg) || asked(tx);
+    return idle->holds(tx, idle->arg) || is_asked(tx);
 }
 
 /* Wait outside any attempt, where the main thread can do as it is asked. */
@@ -653,7 +663,7 @@ await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
             return;
         /* Not as part of what waits here: a finalizer that begins counts as live already. */
         tx_pause(tx);
-        if (serve_main() < 0)
+        if (serve() < 0)
             PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
         tx_resume(tx);
     }

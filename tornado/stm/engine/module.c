@@ -417,13 +417,29 @@ engine_ask_main(PyObject *self, PyObject *request)
 }
 
 static PyObject *
-engine_serve_main(PyObject *self, PyObject *unused)
+engine_serve(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    if (serve_main() < 0)
+    if (serve() < 0)
         return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+thread_ident(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromUnsignedLong(stm_self != NULL ? stm_self->thread_id : PyThread_get_thread_ident());
+}
+
+static PyObject *
+engine_is_asked(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyBool_FromLong(stm_self != NULL && is_asked(stm_self));
 }
 
 static PyObject *
@@ -759,7 +775,13 @@ static PyMethodDef methods[] = {
     {"irrevocable", irrevocable, METH_VARARGS, DOC("irrevocable(why): from here on never abort")},
     {"ask_main", engine_ask_main, METH_O,
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},
-    {"serve_main", engine_serve_main, METH_NOARGS, DOC("on the main thread: call what ask_main was given, if any")},
+    {"serve", engine_serve, METH_NOARGS, DOC("between transactions: do what another thread has asked this one for, if anything")},
+    {"thread_ident", thread_ident, METH_NOARGS, DOC("the identifier of this thread, or of that whose transaction it has at the moment")},
+    {"is_asked", engine_is_asked, METH_NOARGS, DOC("is there anything for serve() to do?")},
+    {"set_anchor", anchor_set, METH_VARARGS,
+     DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
+    {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
+    {"tie", anchor_tie, METH_O, DOC("tie(type): its instances are used on the loop's thread, also where that is no call")},
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},

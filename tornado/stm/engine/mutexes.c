@@ -482,7 +482,7 @@ mutex_await(Tx *tx)
             PyMutex_Unlock(raw(m));
             break;
         }
-        if (serve_main() < 0)
+        if (serve() < 0)
             PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
     }
     Py_CLEAR(tx->mutexes.awaited);

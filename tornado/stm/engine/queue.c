@@ -57,6 +57,7 @@ struct Queue {
     Py_ssize_t n_ready, n_executed;
     int n_running, n_asleep;
     int n_workers, n_hired;         /* threads in work(), or about to be; those of them that others have hired */
+    unsigned long anchor;           /* the thread that runs the queue (anchor.c) */
     int limit;                      /* of n_workers */
     int width;                      /* of n_running: 1..limit */
     uint8_t home[HOMES];            /* slot of a thread by first argument, hashed; 0: none yet */
@@ -78,6 +79,13 @@ bool
 queue_has_ended(Queue *q)
 {
     return atomic_load(&q->ended);
+}
+
+/* Some thread that works for it is asked for something. */
+void
+queue_wake(Queue *q)
+{
+    signal_sleepers(q, INT_MAX);
 }
 
 /* Put a chain of n transactions at the end, with ages in their order. Not if it comes from a
@@ -188,10 +196,12 @@ sleep_since(Queue *q, uint32_t seen, uint64_t cycles)
     struct timespec nap = {0, NAP_NS};
     if (cycles != 0 && (long)(cycles / CYCLES_PER_NS) < NAP_NS)
         nap.tv_nsec = (long)(cycles / CYCLES_PER_NS);
-    PyThreadState *ts = PyEval_SaveThread();
-    syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main || cycles != 0 ? &nap : NULL, NULL, 0);
-    PyEval_RestoreThread(ts);
-    if (main && serve_main() < 0)
+    if (!anchor_asked()) {
+        PyThreadState *ts = PyEval_SaveThread();
+        syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main || cycles != 0 ? &nap : NULL, NULL, 0);
+        PyEval_RestoreThread(ts);
+    }
+    if (serve() < 0)
         PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
 }
 
@@ -381,6 +391,8 @@ static PyObject *
 work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
 {
     bool ran = false, committed = false;
+    unsigned long anchor = tx->anchor;
+    tx->anchor = q->anchor;
     uint64_t window = __builtin_ia32_rdtsc();
     for (;;) {
         if (waiting != Py_None && UNLIKELY(PyList_GET_SIZE(waiting) > 0))
@@ -419,8 +431,10 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
             finalize_dying(tx);
         if (over || (idle && ran))
             signal_sleepers(q, INT_MAX);
-        if (over)
+        if (over) {
+            tx->anchor = anchor;
             return failure;
+        }
         if (widened)
             signal_sleepers(q, widened);
         if (more && hire(q, start) < 0)
@@ -476,7 +490,8 @@ queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
             return NULL;
     }
     q->ended = false;
-    q->n_workers++;
+    if (q->n_workers++ == 0)
+        q->anchor = PyThread_get_thread_ident();
     q->limit = q->width = limit;
     q->trial = FIRST_TRIAL;
     PyMutex_Unlock(&q->lock);

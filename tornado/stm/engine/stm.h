@@ -21,6 +21,7 @@
  *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
  *   callbacks.c    calls that C code makes
+ *   anchor.c         calls of C code that belong on the loop's thread
  *   lru.c          functools.lru_cache
  *   mutexes.c      threading.Lock and RLock, between transactions and threads
  *   twins.c        stand-ins for C functions, in C
@@ -246,6 +247,8 @@ typedef struct Tx {
     _Atomic uint32_t *marks;
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
+    unsigned long anchor;             /* of the thread that it runs transactions for (anchor.c); 0: for nobody else */
+    _Atomic uint32_t answered;      /* futex: the call that it has asked for has been made on the anchor */
     /* Private to this thread: */
     int live;                       /* barriers act: in a transaction, not paused */
     int open;                       /* live, and not exclusive: barriers have to open what they are for */
@@ -289,6 +292,7 @@ typedef struct Tx {
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
+    PyObject *wake_anchor;            /* what has the anchor look around, or NULL */
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL */
     PyObject *fresh;                /* set of ids->objects created in this transaction, or NULL */
     struct {
@@ -544,7 +548,9 @@ void take_ticket(Tx *tx);
 void wait_for_end(Tx *tx, Tx *o, uint64_t serial);
 void pass_gate(Tx *tx);
 int ask_main(PyObject *request);
-int serve_main(void);
+int serve(void);
+bool is_asked(Tx *tx);
+void wake_idle(void);
 extern unsigned long stm_main_thread;
 void end_others(Tx *tx, Queue *q);
 int wait_for_predecessor(Tx *tx);
@@ -861,7 +867,7 @@ int make_fresh(Tx *tx, PyObject *obj);
 
 /* callbacks.c */
 enum { USE_NOTHING, USE_TRUTH, USE_ITEMS, USE_ALL };    /* what C code looks at in a result */
-enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT, VIA_LATER, VIA_LRU };
+enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT, VIA_LATER, VIA_LRU, VIA_ANCHOR };
 extern PyTypeObject Guarded_Type;
 PyObject *guarded_new(PyObject *inner, int use);
 PyObject *stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
@@ -882,6 +888,17 @@ typedef struct {
     Py_ssize_t placeholders;
     void *vectorcall;
 } Partial;
+
+/* anchor.c */
+bool anchor_asked(void);
+void anchor_serve(void);
+void anchor_after_fork(void);
+bool belongs_on_anchor(Tx *tx, PyObject *callable, bool known, PyObject *const *args, Py_ssize_t n,
+                  PyObject *const *kwvalues, Py_ssize_t nkw);
+PyObject *call_on_anchor(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *anchor_tie(PyObject *self, PyObject *type);
+PyObject *anchor_set_untied(PyObject *self, PyObject *names);
+PyObject *anchor_set(PyObject *self, PyObject *args);
 
 /* lru.c */
 extern const size_t lru_size;
@@ -969,6 +986,7 @@ void context_exit(Tx *tx, PyObject *variables);
 /* queue.c */
 extern PyTypeObject Queue_Type;
 bool queue_has_ended(Queue *q);
+void queue_wake(Queue *q);
 Transaction *queue_end(Tx *tx, Queue *q);
 Transaction *queue_added(Tx *tx, Transaction *dropped);
 

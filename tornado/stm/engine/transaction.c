@@ -76,12 +76,15 @@ in_child(void)
         tx->deferred = tx->prepared = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
         tx->births[0] = tx->births[1] = tx->context = NULL;
         memset(&tx->mutexes, 0, sizeof tx->mutexes);
+        tx->anchor = 0;
+        tx->wake_anchor = NULL;
         atomic_store(&slot_used[i], false);
     }
     slots_lock = (PyMutex){0};
     mutexes_after_fork();
     orec_after_fork();
     contention_after_fork();
+    anchor_after_fork();
 }
 
 static void
