@@ -8,7 +8,9 @@ import dataclasses
 import dis
 import enum
 import functools
+import io
 import linecache
+import os
 import sys
 import traceback
 import types
@@ -22,7 +24,8 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is instrumented", allow_module_level=True)
 
 from tornado.stm import _engine
-from tornado.stm.instrument import barriers_in, instrument, trusted
+from tornado.stm import instrument as instrumenter
+from tornado.stm.instrument import barriers_in, has_barriers, instrument, instrument_code, trusted
 
 
 
@@ -1499,3 +1502,121 @@ def test_a_block_begins_a_transaction_within_a_function():
     point = types.SimpleNamespace(x=1, y=2)
     assert step(point) == (2, 5)
     assert step(point) == (3, 12)
+
+
+# ---- What is hard to instrument ---------------------------------------------------------------------------------------------
+
+
+def defaults_of_type_parameters():
+    class A[T = int, **P = [int]]:
+        pass
+
+    def f[T = int](x: T) -> T:
+        return x
+
+    type X[T = int] = list[T]
+
+    def g[*Ts = *tuple[int, str]]():
+        pass
+
+    return [p.__default__ for p in A.__type_params__], f(3), X.__value__, repr(g.__type_params__[0].__default__)
+
+
+def template_strings():
+    name = 255
+    template = t"{name!r:>{5}} {name!a} {name} {name:x}{name!s}"
+    return template.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in template.interpolations]
+
+
+def comprehensions_over_outer_names():
+    A, T, B = 1, 2, 3
+
+    class C[U]:
+        A = 4
+        x = [T for T in (T, B)]
+        y = [(lambda: (B, T))() for B in (A, T)]
+        type Alias[V: ([T for T in (T, [1])], A)] = [(T, A) for T in (T, B)]
+
+    return C.x, C.y, C.Alias.__value__, C.Alias.__type_params__[0].__constraints__, A, T, B
+
+
+@pytest.mark.parametrize("function", [defaults_of_type_parameters, template_strings, comprehensions_over_outer_names])
+def test_new_syntax_is_instrumented(function):
+    expected = repr(function())
+    instrumented = copy_of(function)
+    assert instrument(instrumented)
+    assert repr(run(instrumented)) == expected
+
+
+SOURCES = ["test/test_type_params.py", "test/test_tstring.py", "test/test_type_aliases.py", "string/templatelib.py", "annotationlib.py"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_of_a_source_can_be_instrumented(source, said):
+    path = os.path.join(os.path.dirname(os.__file__), source)
+    with open(path, encoding="utf-8") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    assert instrument_code(code, frozenset(), frozenset(), frozenset()) is not None
+    assert said.getvalue() == ""
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What is written to the process's standard error."""
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", said)
+    return said
+
+
+@pytest.fixture
+def hopeless(monkeypatch):
+    """The rewriter fails at functions whose name begins so."""
+
+    class Failing(instrumenter._Rewriter):
+        def result(self):
+            if self.code.co_name.startswith("hopeless"):
+                raise AssertionError("a message\nof several lines")
+            return super().result()
+
+    monkeypatch.setattr(instrumenter, "_Rewriter", Failing)
+
+
+def test_what_cannot_be_instrumented_says_so_once_and_runs_alone(said, hopeless):
+    def hopeless_step(log):
+        log.append(core.is_exclusive())
+        return len(log)
+
+    def outer(log):
+        return hopeless_step(log)
+
+    log = []
+    before = core.stats()["exclusives"]
+    assert [run(outer, log) for _ in range(3)] == [1, 2, 3]
+    assert [run(hopeless_step, log) for _ in range(2)] == [4, 5]
+    assert log == [True] * 5 and core.stats()["exclusives"] == before + 5
+    (line,) = said.getvalue().splitlines()
+    assert "hopeless_step" in line and f"{__file__}:{hopeless_step.__code__.co_firstlineno}" in line and "alone" in line
+    assert has_barriers(outer.__code__) and not has_barriers(hopeless_step.__code__)
+
+
+def test_code_nested_in_what_can_be_instrumented_may_be_hopeless(said, hopeless):
+    def outer():
+        def hopeless_generator():
+            yield from (1, 2)
+
+        class hopeless_class:
+            attribute = [x for x in hopeless_generator()]
+
+        return hopeless_class.attribute
+
+    assert run(outer) == [1, 2] and run(outer) == [1, 2]
+    assert has_barriers(outer.__code__)
+    assert len(said.getvalue().splitlines()) == 2
+
+
+def test_text_that_cannot_be_instrumented_is_run(said, hopeless):
+    code = compile("x = 1\n", "<text>", "exec").replace(co_name="hopeless_text", co_qualname="hopeless_text")
+    names = {}
+    run(lambda: exec(code, names))
+    run(lambda: exec(code, names))
+    assert names["x"] == 1 and len(said.getvalue().splitlines()) == 1

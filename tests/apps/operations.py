@@ -1574,6 +1574,27 @@ def list_sorted_in_place(h, n):
 
 
 @op
+def list_sort_in_place_fails(h, n):
+    def key(a):
+        h.deque.append(a)
+        return "a" if a == n else a
+
+    h.sorted.sort(key=key)
+
+
+@op
+def aggregates_go_step_by_step(h, n, m):
+    def falling():
+        while len(h.list) > 1:
+            if h.list[-1] == n:
+                raise KeyError(n)
+            yield h.list.pop()
+
+    choose = (min, max, sorted)[m % 3]
+    return choose(falling(), key=lambda a: h.deque.append(len(h.list)) or a) if m % 2 else sum(falling())
+
+
+@op
 def list_sort_fails(h):
     h.list[1:].sort(key=lambda a: a.nothing)
 

@@ -10,9 +10,12 @@ Barriers are left out where they can do nothing:
 * an attribute of a variable that is never rebound, where the same barrier has certainly run before in the same
   activation: a lock is held to the end of the transaction (not in generators, which outlive transactions);
 * closure cells that nobody can rebind while another transaction looks at them.
+
+Code that cannot be rewritten stays as it is and runs alone, each time; which code that is gets said once.
 """
 
 import builtins
+import contextlib
 import dataclasses
 import dis
 import inspect
@@ -23,9 +26,26 @@ import threading
 import types
 import weakref
 
-from bytecode import Bytecode, Instr, Label, TryBegin, TryEnd
+from bytecode import Bytecode, Instr, Intrinsic1Op, Intrinsic2Op, Label, TryBegin, TryEnd, concrete
 
 from . import _engine
+
+
+def _complete_bytecode():
+    """Let `bytecode` know the functions of CALL_INTRINSIC_* that it has no names for, and BUILD_INTERPOLATION's plain number."""
+    for functions, names in (Intrinsic1Op, opcode._intrinsic_1_descs), (Intrinsic2Op, opcode._intrinsic_2_descs):
+
+        def unlisted(cls, number, names=names):
+            member = int.__new__(cls, number)
+            member._name_, member._value_ = names[number], number
+            return member
+
+        functions._missing_ = classmethod(unlisted)
+    for misread in concrete.FORMAT_VALUE_OPS, concrete.BITFLAG_OPCODES:
+        misread.discard(opcode.opmap["BUILD_INTERPOLATION"])
+
+
+_complete_bytecode()
 
 #: instruction -> (barrier, where its operand comes from: "name" or None)
 BARRIERS = {
@@ -214,6 +234,8 @@ _barriers, _tables = {}, {}
 _globals_of = {}
 #: id of a code object -> (weak reference to it, {what of its module matters: instrumented code})
 _done = {}
+#: id of a code object that cannot be instrumented -> weak reference to it
+_hopeless = {}
 
 
 def barrier(name, operand=None, table=None):
@@ -282,16 +304,17 @@ def instrument(function):
     """Replace the function's code by one with barriers.  Idempotent; other threads may be calling the function.
 
     Returns:
-        False if the code is so long that the work would take seconds; nothing is done then.
+        False if that cannot be done; nothing is done then.
     """
     code = function.__code__
     if has_barriers(code):
         return True
-    if len(code.co_code) > LONGEST:
-        return False
     namespace = function.__globals__
     with _lock:
-        _engine.replace_code(function, _instrumented(code, namespace))
+        instrumented = _instrumented(code, namespace)
+        if instrumented is None:
+            return False
+        _engine.replace_code(function, instrumented)
     return True
 
 
@@ -330,9 +353,7 @@ def with_barriers(suspended):
 
 
 def instrument_module_code(code, namespace):
-    """The instrumented form of code that `exec` is about to run in this namespace; None if it is too long for that."""
-    if len(code.co_code) > LONGEST:
-        return None
+    """The instrumented form of code that `exec` is about to run in this namespace; None if there can be none."""
     with _lock:
         module_rebinds(namespace, code)
         return code if has_barriers(code) else _instrumented(code, namespace)
@@ -348,7 +369,10 @@ def _instrumented(code, namespace):
         _done[key] = weakref.ref(code, lambda _: forget(key, None)), {}
     variants = _done[key][1]
     if (rebound, shadowed) not in variants:
-        variants[rebound, shadowed] = instrument_code(code, shadowed, rebound, frozenset())
+        instrumented = instrument_code(code, shadowed, rebound, frozenset())
+        if instrumented is None:
+            return None
+        variants[rebound, shadowed] = instrumented
     return variants[rebound, shadowed]
 
 
@@ -446,23 +470,61 @@ def _stable_cells(code, outer_stable):
 
 
 def instrument_code(code, shadowed, rebound, outer_stable):
-    """A copy of the code with barriers, and so for the code nested in it.
+    """A copy of the code with barriers, and so for the code nested in it, as far as that can be had.
 
     Args:
         code: a code object of CPython's compiler.
         shadowed: names of builtins that its module has globals of.
         rebound: names of globals that need barriers.
         outer_stable: closure variables of the enclosing code that need none.
+
+    Returns:
+        The copy, or None: whoever calls the code has to run alone.
     """
-    return _Rewriter(code, shadowed, rebound, outer_stable).result()
+    if id(code) in _hopeless:
+        return None
+    if len(code.co_code) > LONGEST:
+        _give_up(code, "it is very long")
+        return None
+    try:
+        return _Rewriter(code, shadowed, rebound, outer_stable).result()
+    except (RecursionError, MemoryError):
+        return None  # not for want of skill: later it may be done
+    except Exception as e:
+        _give_up(code, f"its bytecode is beyond the engine ({type(e).__name__}: {e})")
+        return None
+
+
+def _give_up(code, why):
+    """Remember that the code cannot be instrumented, and say so on the process's own standard error."""
+    key, forget = id(code), _hopeless.pop
+    _hopeless[key] = weakref.ref(code, lambda _: forget(key, None))
+    why = " ".join(why.split())
+    if sys.__stderr__ is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.__stderr__.write(
+                f"tornado.stm: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) runs alone: {why}\n"
+            )
+
+
+def _rename(code, names):
+    """The code with other names for some variables of its own."""
+    if not names:
+        return code
+    varnames, cellvars = (tuple(names.get(name, name) for name in old) for old in (code.co_varnames, code.co_cellvars))
+    return code.replace(co_varnames=varnames, co_cellvars=cellvars)
 
 
 class _Rewriter:
     def __init__(self, code, shadowed, rebound, outer_stable):
+        # `bytecode` takes a variable of a comprehension for the outer one of the same name, unless it is called otherwise.
+        ambiguous = {*code.co_varnames, *code.co_cellvars} & {*code.co_freevars}
+        self.stable = _stable_cells(code, outer_stable) - ambiguous
+        code = _rename(code, {name: name + "'" for name in ambiguous})
         self.code = code
+        self.old_names = {name + "'": name for name in ambiguous}
         self.shadowed = shadowed
         self.rebound = rebound
-        self.stable = _stable_cells(code, outer_stable)
         self.suspends = bool(code.co_flags & GENERATOR_FLAGS)
         self.bytecode = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
         self.out = []
@@ -786,6 +848,7 @@ class _Rewriter:
             numbers = [barriers[item.barrier()] for item in beginning + body if _is_numbered(item)]
             consts = (*code.co_consts, barrier_table(tuple(barriers)))  # where generators find it
             code = code.replace(co_code=_with_numbers(code.co_code, numbers), co_consts=consts)
+        code = _rename(code, self.old_names)
         return code.replace(co_flags=self.code.co_flags | _engine.CO_INSTRUMENTED, co_qualname=self.code.co_qualname)
 
     def numbered(self, items):
@@ -921,7 +984,7 @@ class _Rewriter:
 
     def nested(self, code):
         if id(code) not in self.codes:
-            self.codes[id(code)] = instrument_code(code, self.shadowed, self.rebound, self.stable)
+            self.codes[id(code)] = instrument_code(code, self.shadowed, self.rebound, self.stable) or code
         return self.codes[id(code)]
 
 

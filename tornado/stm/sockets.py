@@ -112,7 +112,7 @@ trusted(_put_back), trusted(_take), trusted(has_input), trusted(_would_block)
 
 
 @trusted
-def recv(sock, bufsize, flags=0):
+def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
     if flags:
         core.exclusive("receiving with flags")
@@ -151,8 +151,25 @@ def _drop_first(fd):
 
 
 @trusted
+def is_readable(buffer):
+    """Can bytes be taken from this object?"""
+    try:
+        return memoryview(buffer).c_contiguous
+    except TypeError:
+        return False
+
+
+@trusted
+def is_writable(buffer):
+    """Can bytes be put into this object?"""
+    return is_readable(buffer) and not memoryview(buffer).readonly
+
+
+@trusted
 def recv_into(sock, buffer, nbytes=0, flags=0):
     """Twin of ``socket.recv_into``."""
+    if not is_writable(buffer):
+        return _methods.recv_into(sock, buffer, nbytes, flags)  # which raises what it has to
     view = memoryview(buffer).cast("B")
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
     data = recv(sock, nbytes or len(view), flags)
@@ -161,7 +178,7 @@ def recv_into(sock, buffer, nbytes=0, flags=0):
 
 
 @trusted
-def getsockopt(sock, level, option, *size):
+def getsockopt(sock, level, option, /, *size):
     """Twin of ``socket.getsockopt``: asking for the pending error clears it, so the next attempt is told again."""
     if (level, option) in _SENDING:
         core.exclusive("asking how a socket sends")  # after what this transaction has set
@@ -191,9 +208,12 @@ _SENDING = {
 
 
 @trusted
-def setsockopt(sock, level, option, *value):
+def setsockopt(sock, level, option, /, *value):
     """Twin of ``socket.setsockopt``."""
-    if (level, option) not in _SENDING or not transactional(sock):
+    # One of another kind raises what it has to.
+    usual = len(value) == 1 and (
+        isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER else isinstance(value[0], int))
+    if (level, option) not in _SENDING or not usual or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)
     _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
@@ -209,7 +229,7 @@ def _set_now(sock, level, option, value):
 
 
 @trusted
-def recvfrom(sock, bufsize, flags=0):
+def recvfrom(sock, bufsize, flags=0, /):
     """Twin of ``socket.recvfrom``."""
     if flags:
         core.exclusive("receiving with flags")
@@ -365,9 +385,9 @@ def _put_aside(sock, data):
 
 
 @trusted
-def send(sock, data, flags=0):
+def send(sock, data, flags=0, /):
     """Twin of ``socket.send``: takes as many bytes as there is room for; raises BlockingIOError when there is none."""
-    if flags or not transactional(sock):
+    if flags or not is_readable(data) or not transactional(sock):
         send_at_once(sock)
         return _send(sock, data, flags)
     return put_off(sock, data)
@@ -406,9 +426,9 @@ def put_off(sock, data, write=None):
 
 
 @trusted
-def sendall(sock, data, flags=0):
+def sendall(sock, data, flags=0, /):
     """Twin of ``socket.sendall``: only for what there is room for."""
-    if flags or not transactional(sock):
+    if flags or not is_readable(data) or not transactional(sock):
         send_at_once(sock)
         return _methods.sendall(sock, data, flags)
     view = memoryview(data).cast("B")
@@ -417,9 +437,10 @@ def sendall(sock, data, flags=0):
 
 
 @trusted
-def sendmsg(sock, buffers, *rest):
+def sendmsg(sock, buffers, /, *rest):
     """Twin of ``socket.sendmsg``, for plain data."""
-    if rest or not transactional(sock):
+    usual = not rest and isinstance(buffers, (list, tuple)) and all(map(is_readable, buffers))
+    if not usual or not transactional(sock):
         send_at_once(sock)
         return _methods.sendmsg(sock, buffers, *rest)
     core.open_all(buffers)
@@ -471,8 +492,10 @@ def _close_now(sock):
 
 
 @trusted
-def shutdown(sock, how):
+def shutdown(sock, how, /):
     """Twin of ``socket.shutdown``."""
+    if how not in (socket.SHUT_RD, socket.SHUT_WR, socket.SHUT_RDWR):
+        return _shutdown(sock, how)  # which raises what it has to
     if not transactional(sock):
         core.exclusive("shutdown at once")
         if not waits_to_be_sent(sock):
@@ -579,6 +602,8 @@ def detach(sock):
     """Twin of ``socket.detach``."""
     if core.in_transaction():
         core.own(sock)
+        if waits_to_be_sent(sock):
+            core.exclusive("detaching a socket object that has something to send")  # which sends it
         core.irrevocable("detaching a socket object")
     return _methods.detach(sock)
 

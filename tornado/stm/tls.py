@@ -39,11 +39,13 @@ def _socket_of(connection):
 
 
 @trusted
-def read(connection, size=1024, buffer=None):
+def read(connection, size, buffer=None, /):
     """Twin of ``_SSLSocket.read``."""
     sock = _socket_of(connection)
     if buffer is None:
         return _read(connection, size) if sock is None else sockets.receive(sock, size, _read, connection)
+    if not sockets.is_writable(buffer):
+        return _read(connection, size, buffer)  # which raises what it has to
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
     if sock is None:
         return _read(connection, size, buffer)
@@ -54,8 +56,10 @@ def read(connection, size=1024, buffer=None):
 
 
 @trusted
-def write(connection, data):
+def write(connection, data, /):
     """Twin of ``_SSLSocket.write``.  Raises SSLWantWriteError when too much waits to be sent."""
+    if not sockets.is_readable(data):
+        return _write(connection, data)  # which raises what it has to
     sock = _socket_of(connection)
     core.open_all(data)
     if sock is None:

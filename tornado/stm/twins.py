@@ -41,16 +41,30 @@ __builtins__ = dict(vars(builtins))
 # ---- Output: written at commit, in order ---------------------------------------------------------------------------
 
 
-def print_(*values, sep=" ", end="\n", file=None, flush=False):
-    """Twin of ``print``: the text is made now and written at commit."""
+def print_(*values, sep=None, end=None, file=None, flush=False):
+    """Twin of ``print``."""
+    flush = bool(flush)
     if file is None:
-        file = sys.stdout
+        file = _standard_output()
         if file is None:
             return
-    text = (" " if sep is None else sep).join([str(value) for value in values]) + ("\n" if end is None else end)
-    file.write(text)
+    for name, text in ("sep", sep), ("end", end):
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{name} must be None or a string, not {type(text).__name__}")
+    for i, value in enumerate(values):
+        if i > 0:
+            file.write(" " if sep is None else sep)
+        file.write(str(value))
+    file.write("\n" if end is None else end)
     if flush:
         file.flush()
+
+
+@trusted
+def _standard_output():
+    if not hasattr(sys, "stdout"):
+        raise RuntimeError("lost sys.stdout")
+    return sys.stdout
 
 
 _text_write = _io.TextIOWrapper.write
@@ -82,24 +96,84 @@ def _writes_at_once(file):
 
 
 @trusted
-def text_write(file, text):
+def text_write(file, text, /):
     """Twin of ``TextIOWrapper.write``."""
-    if file.closed or _writes_at_once(file):
+    if file.closed or _writes_at_once(file) or not isinstance(text, str):
         return _text_write(file, text)  # which raises what it has to
-    if not isinstance(text, str):
-        raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-    files.note_writing()
-    core.defer(_text_write, file, text)
+    if not (text.isascii() or _can_be_encoded(file, text)):
+        core.exclusive("writing what cannot be encoded")
+        return _text_write(file, text)
+    _put_off(_text_write, file, text)
     return len(text)
 
 
 @trusted
-def text_flush(file):
+def _can_be_encoded(file, text):
+    """Is that certain, and without a look at what the program may have registered?"""
+    if file.errors not in _ERROR_HANDLERS:
+        return False
+    try:
+        text.encode(file.encoding, file.errors)
+    except ValueError:
+        return False
+    return True
+
+
+#: those of Python itself that are known to do nothing but replace
+_ERROR_HANDLERS = {"strict", "ignore", "replace", "backslashreplace", "namereplace", "surrogateescape", "surrogatepass",
+                   "xmlcharrefreplace"}
+
+
+class _Output:
+    """What a thread's transaction writes at its commit: functions and their arguments, in program order."""
+
+    @trusted
+    def __init__(self):
+        self.actions = []
+
+    @trusted
+    def write_out(self):
+        """At commit: nobody else's output comes in between.  What fails keeps the rest from nothing."""
+        actions, self.actions = self.actions, []
+        failure = None
+        with _writing:
+            for function, *args in actions:
+                try:
+                    function(*args)
+                except Exception as e:
+                    failure = failure or e
+        if failure is not None:
+            raise failure
+
+    @trusted
+    def drop(self):
+        """The attempt has been rolled back."""
+        self.actions = []
+
+
+_output = core.PerThread(_Output)
+_writing = _thread.RLock()
+
+
+@trusted
+def _put_off(function, *args):
+    files.note_writing()
+    if core.is_exclusive():
+        function(*args)
+        return
+    output = _output.mine()
+    output.actions.append((function, *args))
+    if len(output.actions) == 1:
+        core.on_abort(output.drop)
+        core.defer(output.write_out)
+
+
+@trusted
+def text_flush(file, /):
     """Twin of ``TextIOWrapper.flush``."""
     if file.closed or _writes_at_once(file):
         return _text_flush(file)
-    files.note_writing()
-    core.defer(_text_flush, file)
+    _put_off(_text_flush, file)
 
 
 @trusted
@@ -109,135 +183,44 @@ def buffered_writer(*args, **kwds):
 
 
 @trusted
-def buffered_write(file, data):
+def buffered_write(file, data, /):
     """Twin of ``BufferedWriter.write``."""
     core.open_all(data)
-    if file.closed or _writes_at_once(file):
-        return _buffered_write(file, data)
-    data = bytes(data)
-    files.note_writing()
-    core.defer(_buffered_write, file, data)
-    return len(data)
+    chunk = _bytes_of(data)
+    if file.closed or _writes_at_once(file) or chunk is None:
+        return _buffered_write(file, data)  # which raises what it has to
+    _put_off(_buffered_write, file, chunk)
+    return len(chunk)
 
 
 @trusted
-def buffered_flush(file):
+def _bytes_of(data):
+    """The bytes in a buffer as they are now, or None if it is no buffer that can be written."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        return None
+    return bytes(view) if view.c_contiguous else None
+
+
+@trusted
+def buffered_flush(file, /):
     """Twin of ``BufferedWriter.flush``."""
     if file.closed or _writes_at_once(file):
         return _buffered_flush(file)
-    files.note_writing()
-    core.defer(_buffered_flush, file)
+    _put_off(_buffered_flush, file)
 
 
-# ---- Sorting with a key function -----------------------------------------------------------------------------------
-# C code would compare what the function returns, which nobody has opened.  So the keys are made first, in Python.
+# ---- Dicts made of rows -------------------------------------------------------------
 
 
-def sorted_(iterable, /, *, key=None, reverse=False):
-    """Twin of ``sorted``."""
-    items = list(iterable)
-    if key is None:
-        core.open_all(items)
-        return _in_order(items, items, reverse)
-    return _in_order([key(item) for item in items], items, reverse)
-
-
-def list_sort(self, /, *, key=None, reverse=False):
-    """Twin of ``list.sort``.  The list is empty meanwhile, so that a change shows."""
-    items = list.copy(self)
-    list.clear(self)
-    try:
-        items = sorted_(items, key=key, reverse=reverse)
-    finally:
-        changed = list.__len__(self)
-        list.__setitem__(self, slice(None), items)
-    if changed:
-        raise ValueError("list modified during sort")
-
-
-@trusted
-def _in_order(keys, items, reverse):
-    core.open_all(keys)
-    if keys is items:
-        return _sorted(items, reverse=reverse)
-    return [items[i] for i in _sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)]
-
-
-_sorted = builtins.sorted
-_no_default = object()
-
-
-def _extreme(name, choose):
-    def twin(*values, key=None, default=_no_default):
-        if len(values) == 1:
-            values = list(values[0])
-            if not values:
-                if default is _no_default:
-                    raise ValueError(f"{name}() iterable argument is empty")
-                return default
-        elif not values:
-            raise TypeError(f"{name} expected at least 1 argument, got 0")
-        elif default is not _no_default:
-            raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
-        if key is None:
-            return _choose(choose, values)
-        keys = [key(value) for value in values]
-        return values[_choose_index(choose, keys)]
-
-    return twin
-
-
-@trusted
-def _choose(choose, values):
-    core.open_all(values)
-    return choose(values)
-
-
-@trusted
-def _choose_index(choose, keys):
-    core.open_all(keys)
-    return choose(range(len(keys)), key=keys.__getitem__)
-
-
-# ---- Functions that look into the items they are given -------------------------------------------------------------
-
-
-def all_(iterable, /):
-    """Twin of ``all``."""
-    for item in iterable:
-        if not item:
-            return False
-    return True
-
-
-def any_(iterable, /):
-    """Twin of ``any``."""
-    for item in iterable:
-        if item:
-            return True
-    return False
-
-
-def sum_(iterable, /, start=0):
-    """Twin of ``sum``."""
-    return _sum(list(iterable), start)
-
-
-@trusted
-def _sum(items, start):
-    core.open_all(items)
-    core.open_all(start)
-    return builtins.sum(items, start)
+_missing = object()
 
 
 def _row(i, row):
     """The key and the value in the i-th row that a dict is made of."""
     try:
-        try:
-            items = iter(row)
-        except TypeError:
-            raise TypeError("object is not iterable") from None
-        pair = tuple(items)
+        pair = tuple(_iterator(row))
     except TypeError as error:
         error.add_note(f"Cannot convert dictionary update sequence element #{i} to a sequence")
         raise
@@ -246,25 +229,38 @@ def _row(i, row):
     return pair
 
 
-def _ordered_row(_, row):
-    """The same for an OrderedDict, which has other complaints."""
-    pair = tuple(row)
-    if len(pair) < 2:
-        raise ValueError(f"need more than {len(pair)} value{'s' if not pair else ''} to unpack")
-    if len(pair) > 2:
+def _iterator(row):
+    try:
+        return iter(row)
+    except TypeError:
+        pass
+    raise TypeError("object is not iterable")
+
+
+def _ordered_row(row):
+    """The same for an OrderedDict, which has other complaints, and makes them before it has seen all."""
+    items = iter(row)
+    key = next(items, _missing)
+    if key is _missing:
+        raise ValueError("need more than 0 values to unpack")
+    value = next(items, _missing)
+    if value is _missing:
+        raise ValueError("need more than 1 value to unpack")
+    if next(items, _missing) is not _missing:
         raise ValueError("too many values to unpack (expected 2)")
-    return pair
+    return key, value
 
 
-def _dict_twin(cls, before):
+def _dict_twin(cls, before, update):
     """Twin of the constructor of a kind of dict, whose first arguments, `before` of them, are none of its contents."""
 
-    row_of = _ordered_row if cls is OrderedDict else _row
-
     def twin(*args, **kwargs):
-        if len(args) == before + 1:
-            args = (*args[:before], _items_of(args[before], row_of))
-        return _make(cls, args, kwargs)
+        usual = len(args) == before + 1 and not (before and args[0] is not None and not callable(args[0]))
+        if not usual or type(args[before]) is dict:
+            return _make(cls, args, kwargs)
+        made = _make(cls, args[:before], {})
+        update(made, args[before], **kwargs)
+        return made
 
     return twin
 
@@ -276,50 +272,37 @@ def _make(cls, args, kwargs):
     return _engine.capture(cls(*args, **kwargs))
 
 
-def _items_of(source, row_of):
-    """What a constructor of a dict is given, as something of which C code needs to open no more than the items."""
-    if isinstance(source, dict):
-        return source
-    if hasattr(source, "keys"):
-        return [(key, source[key]) for key in source.keys()]
-    return [row_of(i, row) for i, row in enumerate(source)]
-
-
-def dict_update(self, /, *others, **kwargs):
-    """Twin of ``dict.update``: key by key, so that it conflicts with nothing but the same keys."""
-    _update(self, dict.__setitem__, others, kwargs)
-
-
-def ordered_dict_update(self, /, *others, **kwargs):
-    """Twin of ``OrderedDict.update``."""
-    _update(self, operator.setitem, others, kwargs, row_of=_ordered_row)
-
-
-def dict_init(self, /, *others, **kwargs):
-    """Twin of ``dict.__init__``."""
-    _update(self, dict.__setitem__, others, kwargs, "dict")
-
-
-def ordered_dict_init(self, /, *others, **kwargs):
-    """Twin of ``OrderedDict.__init__``."""
-    _update(self, operator.setitem, others, kwargs, "OrderedDict", _ordered_row)
-
-
-def _update(self, put, others, kwargs, name="update", row_of=_row):
-    if len(others) > 1:
-        raise TypeError(f"{name} expected at most 1 argument, got {len(others)}")
-    for other in others:
-        if isinstance(other, dict):
-            for key, value in other.items():
-                put(self, key, value)
+def dict_update(self, other=_missing, /, **kwargs):
+    """Twin of ``dict.update`` and ``dict.__init__``: key by key, so that it conflicts with nothing but the same keys."""
+    if other is not _missing:
+        if isinstance(other, dict) and type(other).__iter__ is dict.__iter__:
+            for key, value in dict.items(other):
+                dict.__setitem__(self, key, value)
         elif hasattr(other, "keys"):
             for key in other.keys():
-                put(self, key, other[key])
+                dict.__setitem__(self, key, other[key])
         else:
             for i, row in enumerate(other):
-                put(self, *row_of(i, row))
+                dict.__setitem__(self, *_row(i, row))
     for key, value in kwargs.items():
-        put(self, key, value)
+        dict.__setitem__(self, key, value)
+
+
+def ordered_dict_update(self, other=_missing, /, **kwargs):
+    """Twin of ``OrderedDict.update`` and ``OrderedDict.__init__``."""
+    if other is not _missing:
+        if type(other) is dict:
+            for key, value in list(other.items()):
+                self[key] = value
+        elif hasattr(other, "keys"):
+            for key in other.keys():
+                self[key] = other[key]
+        else:
+            for row in other.items() if hasattr(other, "items") else other:
+                key, value = _ordered_row(row)
+                self[key] = value
+    for key, value in kwargs.items():
+        self[key] = value
 
 
 def dict_subclass(cls, rows, /):
@@ -329,63 +312,7 @@ def dict_subclass(cls, rows, /):
     return self
 
 
-# ---- Searching in sorted lists -------------------------------------------------------------------------------------
-
-
-def bisect_left(a, x, lo=0, hi=None, *, key=None):
-    """Twin of ``bisect_left``."""
-    hi = _end_of_search(a, lo, hi)
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if (a[middle] if key is None else key(a[middle])) < x:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo
-
-
-def bisect_right(a, x, lo=0, hi=None, *, key=None):
-    """Twin of ``bisect_right``."""
-    hi = _end_of_search(a, lo, hi)
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if x < (a[middle] if key is None else key(a[middle])):
-            hi = middle
-        else:
-            lo = middle + 1
-    return lo
-
-
-def _end_of_search(a, lo, hi):
-    if lo < 0:
-        raise ValueError("lo must be non-negative")
-    return len(a) if hi is None else hi
-
-
-def insort_left(a, x, lo=0, hi=None, *, key=None):
-    """Twin of ``insort_left``."""
-    a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
-
-
-def insort_right(a, x, lo=0, hi=None, *, key=None):
-    """Twin of ``insort_right``."""
-    a.insert(bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
-
-
 # ---- Functions that call functions ---------------------------------------------------------------------------------
-
-
-def reduce_(function, iterable, /, initial=_no_default):
-    """Twin of ``functools.reduce``."""
-    items = iter(iterable)
-    if initial is _no_default:
-        for initial in items:
-            break
-        else:
-            raise TypeError("reduce() of empty iterable with no initial value")
-    for item in items:
-        initial = function(initial, item)
-    return initial
 
 
 def call(function, /, *args, **kwargs):
@@ -401,25 +328,7 @@ def cmp_to_key(mycmp):
 
 _cmp_to_key = functools.cmp_to_key
 
-# ---- Text and bytes ------------------------------------------------------------------------------------------------
-
-
-def bytes_join(separator, iterable, /):
-    """Twin of ``bytes.join``."""
-    return _bytes_join(separator, list(iterable))
-
-
-def bytearray_join(separator, iterable, /):
-    """Twin of ``bytearray.join``: the separator cannot change its size meanwhile."""
-    with memoryview(separator):
-        return _bytes_join(separator, list(iterable))
-
-
-@trusted
-def _bytes_join(separator, items):
-    core.open_items(separator)
-    core.open_all(items)
-    return separator.join(items)
+# ---- Text and packed data ------------------------------------------------------------------------------------------------
 
 
 #: formats none of whose fields names an attribute or an item of an argument
@@ -437,7 +346,13 @@ def str_format_map(self, mapping, /):
     """Twin of ``str.format_map``."""
     if type(mapping) is not dict or _looks_inside(self):
         return _format(self, None, mapping, _Numbering(), 2)
-    return _format_at_once(self, (), mapping)
+    return _format_map_at_once(self, mapping)
+
+
+@trusted
+def _format_map_at_once(text, mapping):
+    core.open_all(mapping)
+    return text.format_map(mapping)
 
 
 @trusted
@@ -520,15 +435,41 @@ def _argument(key, args, kwargs):
 
 
 def unpack_all(layout, buffer, /):
-    """Twin of ``struct.iter_unpack``: a generator, which can be put back where it was."""
-    return iter_unpack(struct.Struct(layout), buffer)
+    """Twin of ``struct.iter_unpack``."""
+    return unpack_iterator(struct.Struct(layout), buffer)
+
+
+class unpack_iterator:
+    """What the twins of ``iter_unpack`` return: it can be put back where it was."""
+
+    __slots__ = "_layout", "_view", "_at"
+
+    def __init__(self, layout, buffer, /):
+        _check_unpack(layout, buffer)
+        self._layout = layout
+        self._view = memoryview(buffer).cast("B")
+        self._at = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._view is None:
+            raise StopIteration
+        at = self._at
+        if at >= self._view.nbytes:
+            self._view = None
+            raise StopIteration
+        self._at = at + self._layout.size
+        return self._layout.unpack_from(self._view, at)
+
+    def __length_hint__(self):
+        return 0 if self._view is None else (self._view.nbytes - self._at) // self._layout.size
 
 
 def iter_unpack(layout, buffer, /):
     """Twin of ``Struct.iter_unpack``."""
-    _check_unpack(layout, buffer)
-    view = memoryview(buffer)
-    return (layout.unpack_from(view, i) for i in range(0, len(view.cast("B")), layout.size))
+    return unpack_iterator(layout, buffer)
 
 
 @trusted
@@ -562,6 +503,9 @@ def _dumps(obj, protocol, fix_imports):
 
 def loads(data, /, *, fix_imports=True, encoding="ASCII", errors="strict", buffers=()):
     """Twin of ``pickle.loads``."""
+    fix_imports = bool(fix_imports)
+    if not (isinstance(encoding, str) and isinstance(errors, str)):
+        return _loads_alone(data, fix_imports, encoding, errors, buffers)  # which raises what it has to
     return _loads(data, dict(fix_imports=fix_imports, encoding=encoding, errors=errors, buffers=buffers))
 
 
@@ -569,6 +513,12 @@ def loads(data, /, *, fix_imports=True, encoding="ASCII", errors="strict", buffe
 def _loads(data, options):
     core.open_items(data)
     return _Unpickler(io.BytesIO(data), **options).load()
+
+
+@trusted
+def _loads_alone(data, fix_imports, encoding, errors, buffers):
+    core.exclusive("unpickling in an unusual way")
+    return pickle.loads(data, fix_imports=fix_imports, encoding=encoding, errors=errors, buffers=buffers)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -591,13 +541,16 @@ class _Unpickler(pickle.Unpickler):
 def add_note(self, note, /):
     """Twin of ``BaseException.add_note``."""
     if not isinstance(note, str):
-        raise TypeError(f"add_note() argument must be str, not {type(note).__name__}")
+        _add_note(self, note)  # which raises what it has to
     if not hasattr(self, "__notes__"):
         self.__notes__ = []
     notes = self.__notes__
     if not isinstance(notes, list):
         raise TypeError("Cannot add note: __notes__ is not a list")
     list.append(notes, note)
+
+
+_add_note = trusted(lambda exception, note: BaseException.add_note(exception, note))
 
 
 @trusted
@@ -698,28 +651,15 @@ TWINS = {
     builtins.print: print_,
     dict.update: dict_update,
     OrderedDict.update: ordered_dict_update,
-    dict.__init__: dict_init,
-    OrderedDict.__init__: ordered_dict_init,
-    builtins.all: _engine.short_way(builtins.all, all_),
-    builtins.any: _engine.short_way(builtins.any, any_),
-    builtins.sorted: _engine.short_way(builtins.sorted, sorted_),
-    builtins.sum: _engine.short_way(builtins.sum, sum_),
-    builtins.min: _engine.short_way(builtins.min, _extreme("min", builtins.min)),
-    builtins.max: _engine.short_way(builtins.max, _extreme("max", builtins.max)),
-    dict: _engine.short_way(dict, _dict_twin(dict, 0)),
-    OrderedDict: _dict_twin(OrderedDict, 0),
-    defaultdict: _dict_twin(defaultdict, 1),
-    _bisect.bisect_left: _engine.short_way(_bisect.bisect_left, bisect_left),
-    _bisect.bisect_right: _engine.short_way(_bisect.bisect_right, bisect_right),
-    _bisect.insort_left: insort_left,
-    _bisect.insort_right: insort_right,
-    functools.reduce: reduce_,
+    dict.__init__: dict_update,
+    OrderedDict.__init__: ordered_dict_update,
+    dict: _engine.short_way(dict, _dict_twin(dict, 0, dict_update)),
+    OrderedDict: _dict_twin(OrderedDict, 0, ordered_dict_update),
+    defaultdict: _dict_twin(defaultdict, 1, dict_update),
     functools.cmp_to_key: cmp_to_key,
     operator.call: call,
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
-    bytes.join: bytes_join,
-    bytearray.join: bytearray_join,
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _create_decimal: create_decimal,
@@ -728,7 +668,6 @@ TWINS = {
     _enter_decimal_context: enter_decimal_context,
     pickle.dumps: dumps,
     pickle.loads: loads,
-    list.sort: list_sort,
     _text_write: text_write,
     _text_flush: text_flush,
     _io.BufferedWriter: buffered_writer,
@@ -738,8 +677,11 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
+        all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
+        _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval,
-        builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info, _lru_wrapper.cache_clear)},
+        builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
+        _lru_wrapper.cache_clear)},
     **files.TWINS,
     **sockets.TWINS,
     **(tls.TWINS if tls is not None else {}),

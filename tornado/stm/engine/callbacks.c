@@ -102,10 +102,10 @@ PyTypeObject Guarded_Type = {
     .tp_iternext = guarded_next,
 };
 
-PyObject *
-guarded_new(PyObject *inner, int use)
+static PyObject *
+guard_around(PyTypeObject *type, PyObject *inner, int use)
 {
-    Guarded *o = PyObject_GC_New(Guarded, &Guarded_Type);
+    Guarded *o = PyObject_GC_New(Guarded, type);
     if (o == NULL)
         return NULL;
     o->inner = Py_NewRef(inner);
@@ -113,6 +113,55 @@ guarded_new(PyObject *inner, int use)
     o->vectorcall = guarded_vectorcall;
     PyObject_GC_Track(o);
     return (PyObject *)o;
+}
+
+PyObject *
+guarded_new(PyObject *inner, int use)
+{
+    return guard_around(&Guarded_Type, inner, use);
+}
+
+/* How many items are to come, for code that makes room for them. */
+static PyObject *
+guarded_length_hint(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Py_ssize_t n = PyObject_LengthHint(((Guarded *)self)->inner, 0);
+    return n < 0 ? NULL : PyLong_FromSsize_t(n);
+}
+
+static PyMethodDef guarded_methods[] = {
+    {"__length_hint__", guarded_length_hint, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *
+guarded_iter(PyObject *self)
+{
+    Guarded *o = (Guarded *)self;
+    Tx *tx = stm_self;
+    PyObject *it = tx != NULL && tx->open && open_iter(tx, o->inner) < 0 ? NULL : PyObject_GetIter(o->inner);
+    PyObject *guarded = it == NULL ? NULL : it == o->inner ? Py_NewRef(self) : guarded_items(it, o->use);
+    Py_XDECREF(it);
+    return guarded;
+}
+
+PyTypeObject GuardedItems_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.GuardedItems",
+    .tp_doc = PyDoc_STR("An iterable whose items are opened for C code."),
+    .tp_basicsize = sizeof(Guarded),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_dealloc = guarded_dealloc,
+    .tp_traverse = guarded_traverse,
+    .tp_iter = guarded_iter,
+    .tp_iternext = guarded_next,
+    .tp_methods = guarded_methods,
+};
+
+PyObject *
+guarded_items(PyObject *iterable, int use)
+{
+    return guard_around(&GuardedItems_Type, iterable, use);
 }
 
 /* ---- Trampolines --------------------------------------------------------------------- */
@@ -270,6 +319,55 @@ call_with_later(PyObject *make, PyObject *const *args, Py_ssize_t n, PyObject *k
     Tx *tx = stm_self;
     if (result != NULL && tx != NULL && tx->open)
         note(tx, result, OPENED_BORN, 1);
+    return result;
+}
+
+/* Can the function be called so? */
+static bool
+takes(PyFunctionObject *f, Py_ssize_t n, PyObject *kwnames)
+{
+    PyCodeObject *code = (PyCodeObject *)f->func_code;
+    Py_ssize_t defaults = f->func_defaults == NULL ? 0 : PyTuple_GET_SIZE(f->func_defaults);
+    Py_ssize_t missing = Py_MAX(code->co_argcount - defaults - n, 0);
+    if (n > code->co_argcount && !(code->co_flags & CO_VARARGS))
+        return false;
+    for (Py_ssize_t k = 0; kwnames != NULL && k < PyTuple_GET_SIZE(kwnames); k++) {
+        Py_ssize_t i = code->co_posonlyargcount, end = code->co_argcount + code->co_kwonlyargcount;
+        while (i < end && !PyUnicode_Equal(PyTuple_GET_ITEM(code->co_localsplusnames, i), PyTuple_GET_ITEM(kwnames, k)))
+            i++;
+        if (i == end ? !(code->co_flags & CO_VARKEYWORDS) : i < n)
+            return false;
+        missing -= i < code->co_argcount - defaults;
+    }
+    return missing == 0;
+}
+
+/* A twin whose arguments have not been looked at. What it does not take the original complains of. */
+static PyObject *
+call_checked(PyObject *parts, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *original = PyTuple_GET_ITEM(parts, 0), *twin = PyTuple_GET_ITEM(parts, 1);
+    PyObject *self = PyTuple_GET_SIZE(parts) > 2 ? PyTuple_GET_ITEM(parts, 2) : NULL;
+    Tx *tx = stm_self;
+    if (takes((PyFunctionObject *)twin, n + (self != NULL), kwnames))
+        return self != NULL ? call_prepended(twin, self, args, n, kwnames) : stm_call(twin, args, n, kwnames);
+    if (tx != NULL && tx->open && exclusive_for(tx, "an unusual call of", original) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
+/* The twin in Python, for a call with so many positional arguments and perhaps others: a new reference.
+ *
+ * `self` is bound in the original, or NULL. */
+PyObject *
+twin_for(PyObject *original, PyObject *twin, PyObject *self, Py_ssize_t n, bool has_keywords)
+{
+    static PyMethodDef checked = {"call_checked", _PyCFunction_CAST(call_checked), METH_FASTCALL | METH_KEYWORDS, NULL};
+    if (!has_keywords && takes((PyFunctionObject *)twin, n + (self != NULL), NULL))
+        return self != NULL ? PyMethod_New(twin, self) : Py_NewRef(twin);
+    PyObject *parts = self != NULL ? PyTuple_Pack(3, original, twin, self) : PyTuple_Pack(2, original, twin);
+    PyObject *result = parts == NULL ? NULL : PyCFunction_New(&checked, parts);
+    Py_XDECREF(parts);
     return result;
 }
 

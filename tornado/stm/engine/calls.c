@@ -201,13 +201,11 @@ ensure_instrumented(Tx *tx, PyObject *func)
     PyObject *r = PyObject_CallOneArg(stm_instrument, func);
     PyThreadState_LeaveTracing(tx->tstate);
     tx_resume(tx);
-    if (r == NULL) {
-        PyErr_FormatUnraisable("tornado.stm: cannot instrument %R", func);
-        return exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
-    }
+    if (r == NULL)
+        return -1;      /* an interrupt, an abort */
     bool done = r == Py_True;
     Py_DECREF(r);
-    return done ? 0 : exclusive_for(tx, "call of a very long function", NULL);
+    return done ? 0 : exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
 }
 
 /* ---- C functions ---------------------------------------------------------------------- */
@@ -866,11 +864,12 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         twin = watched_constructor(c);
     else if (e->effect == EFFECT_VIA)
         twin = trampoline(e->via, c);
+    else if (e->effect == EFFECT_TWIN && e == lookup_instances(Py_TYPE(c)))
+        twin = PyMethod_New(e->twin, c);
+    else if (PyFunction_Check(e->twin))
+        twin = twin_for(c, e->twin, self != NULL && !PyModule_Check(self) ? self : NULL, n, nkw > 0);
     else if (e->effect != EFFECT_CREATES && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
-    else if (e->effect == EFFECT_TWIN && e == lookup_instances(Py_TYPE(c))) {
-        twin = PyMethod_New(e->twin, c);
-    }
     else
         twin = Py_NewRef(e->twin);
     if (twin == NULL)

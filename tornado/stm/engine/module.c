@@ -846,7 +846,8 @@ engine_exec(PyObject *module)
     PyObject *operators = PyImport_ImportModule("_operator");
     stm_add = operators ? PyObject_GetAttrString(operators, "add") : NULL;
     Py_XDECREF(operators);
-    if (stm_add == NULL || PyType_Ready(&Guarded_Type) < 0 || types_register(&Guarded_Type, KIND_INERT) < 0
+    if (stm_add == NULL || PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&GuardedItems_Type) < 0
+        || types_register(&Guarded_Type, KIND_INERT) < 0 || types_register(&GuardedItems_Type, KIND_INERT) < 0
         || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0)
         return -1;
     if (PyType_Ready(&Transaction_Type) < 0

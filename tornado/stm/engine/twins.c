@@ -214,9 +214,9 @@ heap_make(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
 }
 
 #define HEAP_TWIN(function, max) \
-    static PyObject *function##_##max(PyObject *original, PyObject *const *args, Py_ssize_t n) \
+    static PyObject *function##_##max(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) \
     { \
-        return function(original, args, n, max); \
+        return kwnames == NULL ? function(original, args, n, max) : PyObject_Vectorcall(original, args, n, kwnames); \
     }
 HEAP_TWIN(heap_push, false)
 HEAP_TWIN(heap_push, true)
@@ -286,6 +286,285 @@ count_elements(PyObject *original, PyObject *const *args, Py_ssize_t n)
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
+/* ---- Guarded calls ------------------------------------------------------------------------------
+ * The original does the work itself, so that each step comes in its order and an exception leaves
+ * what it always leaves; what it takes from iterables, and what the functions that it was given
+ * return, is opened on the way. */
+
+typedef enum {
+    AS_IT_IS = 0,
+    LOOKED_AT,              /* compared, added, copied */
+    LOOKED_AT_UNLESS_KEYED, /* the same, unless a `key` is given, of which the results are */
+    ITEMS_PASSED_ON,        /* an iterable: what becomes of its items */
+    ITEMS_TESTED,
+    ITEMS_LOOKED_AT,
+    ITEMS_LOOKED_AT_UNLESS_KEYED,
+    FUNCTION,               /* its results are passed on */
+    SORTED,                 /* a list that is changed */
+} Part;
+
+typedef struct {
+    Part parts[3];          /* of the positional arguments; more are like the last */
+    Part one;               /* what the only positional argument is, where that is different */
+    const char *keyword;    /* an argument beside `key` that is LOOKED_AT */
+} Guarding;
+
+/* The argument, opened, or what guards it: a new reference. */
+static PyObject *
+guard_argument(Tx *tx, PyObject *arg, Part part, bool keyed)
+{
+    if (part == LOOKED_AT_UNLESS_KEYED)
+        part = keyed ? AS_IT_IS : LOOKED_AT;
+    if (part == ITEMS_LOOKED_AT_UNLESS_KEYED)
+        part = keyed ? ITEMS_PASSED_ON : ITEMS_LOOKED_AT;
+    switch (part) {
+    case AS_IT_IS:
+        break;
+    case LOOKED_AT:
+        return open_deep_read(tx, arg) < 0 ? NULL : Py_NewRef(arg);
+    case ITEMS_PASSED_ON:
+        return guarded_items(arg, USE_NOTHING);
+    case ITEMS_TESTED:
+        return guarded_items(arg, USE_TRUTH);
+    case FUNCTION:
+        return PyCallable_Check(arg) ? guarded_new(arg, USE_NOTHING) : Py_NewRef(arg);
+    case SORTED:
+        if (PyList_Check(arg) && (open_whole_write(tx, arg) < 0 || (!keyed && open_deep_read(tx, arg) < 0)))
+            return NULL;
+        break;
+    default:
+        return guarded_items(arg, USE_ALL);
+    }
+    return Py_NewRef(arg);
+}
+
+#define MOST_GUARDED 16
+
+static PyObject *
+call_guarded(PyObject *original, const Guarding *g, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), all = n + nkw, made = 0;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    bool keyed = false;
+    for (Py_ssize_t i = 0; i < nkw; i++)
+        keyed |= PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, i), "key") && args[n + i] != Py_None;
+    PyObject *few[MOST_GUARDED], **more = all > MOST_GUARDED ? PyMem_Malloc(all * sizeof(PyObject *)) : few;
+    if (more == NULL)
+        return PyErr_NoMemory();
+    Py_ssize_t last = (Py_ssize_t)Py_ARRAY_LENGTH(g->parts) - 1;
+    for (; made < all; made++) {
+        PyObject *name = made < n ? NULL : PyTuple_GET_ITEM(kwnames, made - n);
+        if (name == NULL)
+            more[made] = guard_argument(tx, args[made], n == 1 && g->one ? g->one : g->parts[Py_MIN(made, last)], keyed);
+        else if (keyed && PyUnicode_EqualToUTF8(name, "key"))
+            more[made] = PyCallable_Check(args[made]) ? guarded_new(args[made], USE_ALL) : Py_NewRef(args[made]);
+        else
+            more[made] = guard_argument(
+                tx, args[made], g->keyword != NULL && PyUnicode_EqualToUTF8(name, g->keyword) ? LOOKED_AT : AS_IT_IS, keyed);
+        if (more[made] == NULL)
+            break;
+    }
+    PyObject *result = made == all ? PyObject_Vectorcall(original, more, n, kwnames) : NULL;
+    while (made > 0)
+        Py_DECREF(more[--made]);
+    if (more != few)
+        PyMem_Free(more);
+    return result;
+}
+
+#define GUARDED(function, ...) \
+    static PyObject *function(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) \
+    { \
+        static const Guarding guarding = {__VA_ARGS__}; \
+        return call_guarded(original, &guarding, args, n, kwnames); \
+    }
+GUARDED(join, {LOOKED_AT, ITEMS_LOOKED_AT})
+GUARDED(reduce, {FUNCTION, ITEMS_PASSED_ON, AS_IT_IS})
+GUARDED(sort, {SORTED})
+
+/* The same for what is often given constants, which need no guards. */
+
+typedef bool (*Simple)(PyObject *o);
+
+/* False also on error. */
+static bool
+all_simple(Tx *tx, PyObject *const *args, Py_ssize_t n, Simple is_simple)
+{
+    bool in_container = n == 1 && (PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]));
+    if (n == 1 && !in_container)
+        return false;
+    if (in_container) {
+        if (open_iter(tx, args[0]) < 0)
+            return false;
+        n = PySequence_Fast_GET_SIZE(args[0]);
+        args = PySequence_Fast_ITEMS(args[0]);
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!is_simple(args[i]))
+            return false;
+    }
+    return true;
+}
+
+#define AGGREGATE(function, is_simple, ...) \
+    static PyObject *function(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) \
+    { \
+        static const Guarding guarding = {__VA_ARGS__}; \
+        Tx *tx = stm_self; \
+        bool simple = tx != NULL && tx->open && kwnames == NULL && all_simple(tx, args, n, is_simple); \
+        if (PyErr_Occurred()) \
+            return NULL; \
+        return simple ? PyObject_Vectorcall(original, args, n, NULL) \
+                      : call_guarded(original, &guarding, args, n, kwnames); \
+    }
+AGGREGATE(test_items, is_constant, {ITEMS_TESTED})
+AGGREGATE(sum_up, is_constant, {ITEMS_LOOKED_AT, LOOKED_AT}, .keyword = "start")
+AGGREGATE(sort_items, compares_plainly, {ITEMS_LOOKED_AT_UNLESS_KEYED})
+AGGREGATE(choose_item, compares_plainly, {LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED},
+          .one = ITEMS_LOOKED_AT_UNLESS_KEYED)
+
+/* ---- Searching in what is sorted ------------------------------------------------------------------
+ * In the steps of bisect, which opens no more items than it compares. */
+
+typedef struct { PyObject *a, *x, *key; Py_ssize_t lo, hi; } Search;
+
+#define TO_THE_END (-1)
+
+/* What bisect or insort was called with: 0 if the original shall complain, -1 on error. */
+static int
+get_search(Search *s, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    static const char *const names[] = {"a", "x", "lo", "hi", "key"};
+    PyObject *given[5] = {NULL};
+    if (n > 4)
+        return 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        given[i] = args[i];
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        int which = 0;
+        while (which < 5 && !PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, i), names[which]))
+            which++;
+        if (which == 5 || given[which] != NULL)
+            return 0;
+        given[which] = args[n + i];
+    }
+    if (given[0] == NULL || given[1] == NULL)
+        return 0;
+    *s = (Search){given[0], given[1], given[4] == Py_None ? NULL : given[4], 0, TO_THE_END};
+    if (given[2] != NULL) {
+        PyObject *index = PyNumber_Index(given[2]);
+        s->lo = index == NULL ? -1 : PyLong_AsSsize_t(index);
+        Py_XDECREF(index);
+        if (s->lo == -1 && PyErr_Occurred())
+            return -1;
+    }
+    if (given[3] != NULL && given[3] != Py_None) {
+        if (!PyIndex_Check(given[3])) {
+            PyErr_Format(PyExc_TypeError, "argument should be integer or None, not '%.200s'", Py_TYPE(given[3])->tp_name);
+            return -1;
+        }
+        s->hi = PyNumber_AsSsize_t(given[3], PyExc_OverflowError);
+        if (s->hi == -1 && PyErr_Occurred())
+            return -1;
+    }
+    return 1;
+}
+
+/* What the key function makes of a reference, or that itself; opened, unless it is NULL. */
+static PyObject *
+key_of_item(Tx *tx, PyObject *key, PyObject *item)
+{
+    if (item != NULL && key != NULL)
+        Py_SETREF(item, stm_call(key, &item, 1, NULL));
+    if (item != NULL && tx->open && open_deep_read(tx, item) < 0)
+        Py_CLEAR(item);
+    return item;
+}
+
+/* Where the key belongs: to the right of what is equal, or to the left; -1 on error. */
+static Py_ssize_t
+search(Tx *tx, Search *s, PyObject *x, bool right)
+{
+    Py_ssize_t lo = s->lo, hi = s->hi;
+    if (lo < 0) {
+        PyErr_SetString(PyExc_ValueError, "lo must be non-negative");
+        return -1;
+    }
+    if (kind_of(tx, s->a) != KIND_INSTANCE && open_whole_read(tx, s->a) < 0)
+        return -1;
+    if (hi == TO_THE_END && (hi = PySequence_Size(s->a)) < 0)
+        return -1;
+    while (lo < hi) {
+        Py_ssize_t middle = lo + (hi - lo) / 2;
+        PyObject *item = key_of_item(tx, s->key, PySequence_GetItem(s->a, middle));
+        int r = item == NULL ? -1
+            : right ? PyObject_RichCompareBool(x, item, Py_LT) : PyObject_RichCompareBool(item, x, Py_LT);
+        Py_XDECREF(item);
+        if (r < 0)
+            return -1;
+        if (r == right)
+            hi = middle;
+        else
+            lo = middle + 1;
+    }
+    return lo;
+}
+
+static PyObject *
+bisect(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, bool right)
+{
+    Tx *tx = stm_self;
+    Search s;
+    int usual = tx == NULL || !tx->open ? 0 : get_search(&s, args, n, kwnames);
+    if (usual <= 0)
+        return usual < 0 ? NULL : PyObject_Vectorcall(original, args, n, kwnames);
+    Py_ssize_t at = tx->open && open_deep_read(tx, s.x) < 0 ? -1 : search(tx, &s, s.x, right);
+    return at < 0 ? NULL : PyLong_FromSsize_t(at);
+}
+
+static int
+insert(Tx *tx, PyObject *a, Py_ssize_t at, PyObject *x)
+{
+    static PyObject *name;
+    if (PyList_CheckExact(a))
+        return tx->open && open_whole_write(tx, a) < 0 ? -1 : PyList_Insert(a, at, x);
+    if (name == NULL)
+        name = PyUnicode_InternFromString("insert");
+    PyObject *method = name == NULL || (tx->open && open_attr_read(tx, a, name) < 0) ? NULL : PyObject_GetAttr(a, name);
+    PyObject *index = method == NULL ? NULL : PyLong_FromSsize_t(at);
+    PyObject *result = index == NULL ? NULL : stm_call(method, (PyObject *[]){index, x}, 2, NULL);
+    Py_XDECREF(method);
+    Py_XDECREF(index);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static PyObject *
+insort(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, bool right)
+{
+    Tx *tx = stm_self;
+    Search s;
+    int usual = tx == NULL || !tx->open ? 0 : get_search(&s, args, n, kwnames);
+    if (usual <= 0)
+        return usual < 0 ? NULL : PyObject_Vectorcall(original, args, n, kwnames);
+    PyObject *x = key_of_item(tx, s.key, Py_NewRef(s.x));
+    Py_ssize_t at = x == NULL ? -1 : search(tx, &s, x, right);
+    Py_XDECREF(x);
+    return at < 0 || insert(tx, s.a, at, s.x) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+#define SEARCH_TWIN(function, right) \
+    static PyObject *function##_##right(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) \
+    { \
+        return function(original, args, n, kwnames, right); \
+    }
+SEARCH_TWIN(bisect, false)
+SEARCH_TWIN(bisect, true)
+SEARCH_TWIN(insort, false)
+SEARCH_TWIN(insort, true)
+
 /* ---- Short ways ---------------------------------------------------------------------------------
  * What is simple is left to the original, once it has been opened, and anything else to a
  * stand-in in Python: `pair` is the original and that. */
@@ -327,68 +606,6 @@ make_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames
     return result;
 }
 
-typedef bool (*Simple)(PyObject *o);
-
-static bool
-all_simple(PyObject *const *items, Py_ssize_t n, Simple is_simple)
-{
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (!is_simple(items[i]))
-            return false;
-    }
-    return true;
-}
-
-/* A function of what an iterable yields, or of its arguments, if those are simple. A generator's
- * are put into a list first, unless the function might stop before its end. */
-static PyObject *
-aggregate(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, Simple is_simple, bool takes_all)
-{
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
-        return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
-    if (n != 1 || kwnames != NULL)
-        return kwnames == NULL && all_simple(args, n, is_simple) ? PyObject_Vectorcall(ways(pair, 0), args, n, NULL)
-                                                                 : stm_call(ways(pair, 1), args, n, kwnames);
-    PyObject *items = NULL;
-    if (takes_all && PyGen_CheckExact(args[0])) {
-        items = open_iter(tx, args[0]) < 0 ? NULL : PySequence_List(args[0]);
-        if (items == NULL)
-            return NULL;
-        note_captured(tx, items);
-    }
-    else if (PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0])) {
-        if (open_iter(tx, args[0]) < 0)
-            return NULL;
-        items = Py_NewRef(args[0]);
-    }
-    bool simple = items != NULL && all_simple(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items), is_simple);
-    PyObject *const *given = items != NULL ? &items : args;
-    PyObject *result = simple ? PyObject_Vectorcall(ways(pair, 0), given, 1, NULL) : stm_call(ways(pair, 1), given, 1, NULL);
-    Py_XDECREF(items);
-    return result;
-}
-
-/* sum, all, any */
-static PyObject *
-sum_up(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    return aggregate(pair, args, n, kwnames, is_constant, true);
-}
-
-static PyObject *
-test_items(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    return aggregate(pair, args, n, kwnames, is_constant, false);
-}
-
-/* min, max, sorted */
-static PyObject *
-compare_items(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    return aggregate(pair, args, n, kwnames, compares_plainly, true);
-}
-
 /* str.format() where no field looks inside an argument; which formats are such is remembered. */
 static PyObject *
 format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
@@ -409,64 +626,10 @@ format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnam
     return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
 }
 
-/* bisect without a key in a list or tuple: 0 to the left of what is equal, 1 to the right */
-static Py_ssize_t
-search(Tx *tx, PyObject *sorted, PyObject *x, int right)
-{
-    Py_ssize_t lo = 0, hi = PySequence_Fast_GET_SIZE(sorted);
-    if (open_deep_read(tx, x) < 0)
-        return -1;
-    while (lo < hi) {
-        Py_ssize_t middle = lo + (hi - lo) / 2;
-        PyObject *item = PySequence_GetItem(sorted, middle);
-        int r = item == NULL || open_deep_read(tx, item) < 0 ? -1
-            : right ? PyObject_RichCompareBool(x, item, Py_LT) : PyObject_RichCompareBool(item, x, Py_LT);
-        Py_XDECREF(item);
-        if (r < 0)
-            return -1;
-        if (r == right)
-            hi = middle;
-        else
-            lo = middle + 1;
-    }
-    return lo;
-}
-
-static PyObject *
-bisect(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, int right)
-{
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open || n != 2 || kwnames != NULL
-        || (!PyList_CheckExact(args[0]) && !PyTuple_CheckExact(args[0])))
-        return stm_call(ways(pair, 1), args, n, kwnames);
-    Py_ssize_t at = open_whole_read(tx, args[0]) < 0 ? -1 : search(tx, args[0], args[1], right);
-    return at < 0 ? NULL : PyLong_FromSsize_t(at);
-}
-
-static PyObject *
-bisect_left(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    return bisect(pair, args, n, kwnames, 0);
-}
-
-static PyObject *
-bisect_right(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    return bisect(pair, args, n, kwnames, 1);
-}
-
 #define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef short_ways[] = {
     SHORT_WAY("dict", make_dict),
-    SHORT_WAY("min", compare_items),
-    SHORT_WAY("max", compare_items),
-    SHORT_WAY("sum", sum_up),
-    SHORT_WAY("all", test_items),
-    SHORT_WAY("any", test_items),
-    SHORT_WAY("sorted", compare_items),
     SHORT_WAY("format", format_text),
-    SHORT_WAY("bisect_left", bisect_left),
-    SHORT_WAY("bisect_right", bisect_right),
     {NULL, NULL, 0, NULL},
 };
 
@@ -719,7 +882,17 @@ import_module(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject 
 
 /* ---- The table -------------------------------------------------------------------------------- */
 
-#define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL, NULL}
+/* The original complains of keywords. */
+#define WITHOUT_KEYWORDS(name, f) \
+    static PyObject *name(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) \
+    { \
+        return kwnames == NULL ? f(original, args, n) : PyObject_Vectorcall(original, args, n, kwnames); \
+    }
+WITHOUT_KEYWORDS(count, count_elements)
+WITHOUT_KEYWORDS(cache_info, lru_info)
+WITHOUT_KEYWORDS(cache_clear, lru_clear)
+
+#define TWIN(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef twins[] = {
     TWIN("heappush", heap_push_false),
     TWIN("heappop", heap_pop_false),
@@ -731,14 +904,27 @@ static PyMethodDef twins[] = {
     TWIN("heapreplace_max", heap_replace_true),
     TWIN("heappushpop_max", heap_push_pop_true),
     TWIN("heapify_max", heap_make_true),
-    TWIN("_count_elements", count_elements),
-    TWIN("cache_info", lru_info),
-    TWIN("cache_clear", lru_clear),
-    {"_abc_subclasscheck", _PyCFunction_CAST(check_subclass), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"__subclasses__", _PyCFunction_CAST(subclasses), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"exec", _PyCFunction_CAST(run_statements), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"eval", _PyCFunction_CAST(run_expression), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"__import__", _PyCFunction_CAST(import_module), METH_FASTCALL | METH_KEYWORDS, NULL},
+    TWIN("_count_elements", count),
+    TWIN("cache_info", cache_info),
+    TWIN("cache_clear", cache_clear),
+    TWIN("_abc_subclasscheck", check_subclass),
+    TWIN("__subclasses__", subclasses),
+    TWIN("all", test_items),
+    TWIN("any", test_items),
+    TWIN("bisect_left", bisect_false),
+    TWIN("bisect_right", bisect_true),
+    TWIN("insort_left", insort_false),
+    TWIN("insort_right", insort_true),
+    TWIN("join", join),
+    TWIN("max", choose_item),
+    TWIN("min", choose_item),
+    TWIN("reduce", reduce),
+    TWIN("sort", sort),
+    TWIN("sorted", sort_items),
+    TWIN("sum", sum_up),
+    TWIN("exec", run_statements),
+    TWIN("eval", run_expression),
+    TWIN("__import__", import_module),
     {NULL, NULL, 0, NULL},
 };
 
