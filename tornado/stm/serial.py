@@ -10,6 +10,9 @@ import functools
 import itertools
 import threading
 
+#: as many as the compiled engine takes, so that programs are the same
+MOST_THREADS = 127
+
 _turn = threading.RLock()
 _state = threading.local()
 _ages = itertools.count(1)
@@ -184,6 +187,11 @@ def is_fresh(obj):
 def is_exclusive():
     """Does this thread run alone?"""
     return in_transaction()
+
+
+def is_hidden(code):
+    """No Python code stands in for C functions."""
+    return False
 
 
 def is_unwinding():
