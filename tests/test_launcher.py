@@ -113,7 +113,7 @@ def both(python, *arguments, cwd, given=b""):
         )
         for more in ((), ("-m", "tornado.stm", "-j", "2"))
     ]  # fmt: skip
-    plain, ours = ([*process.communicate(given, timeout=50), process.returncode] for process in processes)
+    plain, ours = ([*process.communicate(given, timeout=110), process.returncode] for process in processes)
     if has_gil(python):
         notice, _, ours[1] = ours[1].partition(b"\n")
         assert b"one thread" in notice

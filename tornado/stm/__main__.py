@@ -50,7 +50,7 @@ def main(arguments):
     program = options.program[0]
     if options.module:
         if not may_be_module(program):
-            return fail(NO_MODULE % program)
+            parser.error(NO_MODULE % program)
     elif program != STDIN and not os.path.exists(program):
         parser.error(f"{program}: there is no such script")
     elif os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
