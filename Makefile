@@ -32,4 +32,4 @@ bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, aio
 	@.venv/bin/python -m stm_bench apps
 
 clean:                ## remove what was made here; the cached interpreter stays
-	@rm -rf .venv .venv-gil .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so
+	@rm -rf .venv .venv-gil* .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so

@@ -3,8 +3,9 @@
 #
 #   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source;
 #   2. .venv        made from it, with this checkout (editable) and the test, bench and, if it can be had, compat extras;
-#   3. .venv-gil    the same checkout on the newest CPython with a GIL, .venv-pypy with plain Tornado, and .venv-27 with
-#                   Tornado 4 on CPython 2.7 (for the tests of the PyPy-STM loop), if they are there;
+#   3. .venv-gil-3.11, -3.12 and so on: the same checkout on each minor version of CPython with a GIL that there is, and
+#      .venv-gil, a link to the newest; .venv-pypy with plain Tornado, and .venv-27 with Tornado 4 on CPython 2.7 (for
+#      the tests of the PyPy-STM loop), if they are there;
 #   4. siege, the load generator of the benchmarks.
 #
 # Without 1 and 2 there is nothing to run, so their failure is an error (status 2).  3 and 4 only widen what can be
@@ -60,29 +61,32 @@ if ok:
     print(sys.executable)
 '
 
-# The best interpreter of a kind, "free" or "gil", among the commands on standard input; nothing if there is none.
-best() {
+# Those of a kind, "free" or "gil", among the commands on standard input, the best last.
+ranked() {
     local python
     sort -u | while read -r python; do
         "$python" -I -c "$PROBE" "$1" 2>/dev/null </dev/null || true
-    done | sort | tail -n 1 | cut -f 2
+    done | sort
 }
+
+# The best free-threaded interpreter among the commands on standard input; nothing if there is none.
+best() { ranked free | tail -n 1 | cut -f 2; }
 
 # The free-threaded interpreter, in $PYTHON.
 get_free_threaded() {
     if [[ -n ${STM_PYTHON:-} ]]; then
-        PYTHON=$({ command -v "$STM_PYTHON" || true; } | best free)
+        PYTHON=$({ command -v "$STM_PYTHON" || true; } | best)
         [[ -n $PYTHON ]] || die "STM_PYTHON=$STM_PYTHON is not a free-threaded CPython 3.14 or later with its headers"
         return
     fi
     if [[ ${PGO:-} == 1 ]]; then
-        PYTHON=$({ compgen -G "$CACHE/cpython-*t-pgo/bin/python3" || true; } | best free)
+        PYTHON=$({ compgen -G "$CACHE/cpython-*t-pgo/bin/python3" || true; } | best)
     else
-        PYTHON=$(candidates | best free)
+        PYTHON=$(candidates | best)
         if [[ -z $PYTHON ]] && command -v uv >/dev/null; then
             say "no free-threaded CPython 3.14 or later found; asking uv for one"
             uv python install --quiet 3.14t || say "uv could not install it"
-            PYTHON=$(candidates | best free)
+            PYTHON=$(candidates | best)
         fi
     fi
     if [[ -z $PYTHON ]]; then
@@ -152,22 +156,53 @@ setup_venv() {
     is_stamped .venv/engine.stamp "$engine" || compile_engine
 }
 
+# One environment for each minor version.  To find them, each candidate is started once, and again when others are there.
 setup_venv_gil() {
-    local wanted python
-    wanted=$(hash_of setup.py pyproject.toml)
-    if [[ -x .venv-gil/bin/python ]] && is_stamped .venv-gil/install.stamp "$wanted"; then
+    local wanted rank python version newest complete=yes
+    wanted=$({ hash_of setup.py pyproject.toml; candidates; } | sha256sum | cut -d ' ' -f 1)
+    if is_stamped .venv/gil.stamp "$wanted" && [[ -z $(broken_venvs_gil) ]]; then
         return
     fi
-    python=$(candidates | best gil)
-    if [[ -z $python ]]; then
+    broken_venvs_gil | xargs -r rm -rf
+    declare -A pythons=()
+    while IFS=$'\t' read -r rank python; do
+        IFS=. read -r _ version _ <<<"$rank"
+        pythons[$((10#$version))]=$python
+    done < <(candidates | ranked gil)
+    for version in "${!pythons[@]}"; do
+        make_venv_gil ".venv-gil-3.$version" "${pythons[$version]}" || complete=no
+    done
+    newest=$(compgen -G '.venv-gil-3.*' | sort -V | tail -n 1 || true)
+    if [[ -z $newest ]]; then
         say "no CPython 3.11 or later with a GIL found: nothing to compare with (install python3 and python3-venv for it)"
         return
     fi
-    say "making .venv-gil from $python"
-    if (make_venv .venv-gil "$python" && fill_venv .venv-gil -e '.[test]'); then
-        echo "$wanted" >.venv-gil/install.stamp
+    [[ -L .venv-gil ]] || rm -rf .venv-gil
+    ln -sfn "$newest" .venv-gil
+    [[ $complete == no ]] || echo "$wanted" >.venv/gil.stamp
+}
+
+# The environments whose interpreters are gone.
+broken_venvs_gil() {
+    local venv
+    for venv in $(compgen -G '.venv-gil-3.*' || true); do
+        [[ -x $venv/bin/python ]] || echo "$venv"
+    done
+}
+
+make_venv_gil() {
+    local wanted
+    wanted=$(hash_of setup.py pyproject.toml)
+    if [[ -x $1/bin/python ]] && is_stamped "$1/install.stamp" "$wanted"; then
+        return
+    fi
+    say "making $1 from $2"
+    if (make_venv "$1" "$2" && fill_venv "$1" -e '.[test]'); then
+        echo "$wanted" >"$1/install.stamp"
     else
-        say "CPython with a GIL will be missing from the tests and benchmarks"
+        rm -rf "$1"
+        say "this CPython with a GIL will be missing from the tests and benchmarks"
+        return 1
     fi
 }
 

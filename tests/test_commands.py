@@ -7,22 +7,12 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
-GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
-
-on_both = pytest.mark.parametrize(
-    "python",
-    [
-        pytest.param(sys.executable, id="free-threaded", marks=pytest.mark.skipif(not FREE_THREADED, reason="a GIL")),
-        pytest.param(str(GIL), id="gil", marks=pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")),
-    ],
-)
-parallel_only = pytest.mark.skipif(not FREE_THREADED, reason="needs a free-threaded interpreter")
+from interpreters import ROOT, has_gil, on_both, parallel_only
 
 WHO_AM_I = """
 import asyncio, json, sys
@@ -128,7 +118,7 @@ def program(folder, text, name="app.py"):
 
 def without_notice(python, stderr):
     """What the program itself wrote: on an interpreter with a GIL the first line says why there is one thread."""
-    if python != str(GIL):
+    if not has_gil(python):
         return stderr
     notice, _, rest = stderr.partition("\n")
     assert "GIL" in notice and "one thread" in notice, stderr
@@ -147,7 +137,7 @@ def test_script_sees_what_plain_python_shows_it(python, tmp_path):
         assert ours.returncode == 0, ours.stderr
         assert ours.stdout == plain.stdout
     loop = without_notice(python, ours.stderr).strip()
-    assert (loop == "TransactionalEventLoop") == (python != str(GIL))
+    assert (loop == "TransactionalEventLoop") != has_gil(python)
 
 
 @on_both
@@ -179,7 +169,7 @@ def test_program_that_starts_the_ioloop_itself(python, tmp_path):
     assert result.returncode == 0, result.stderr
     seen, after = result.stdout.splitlines()
     assert seen.startswith("[0, 1, 2, 3, 4]") and after == "after"
-    assert ("TransactionalEventLoop" in seen) == (python != str(GIL))
+    assert ("TransactionalEventLoop" in seen) != has_gil(python)
     assert without_notice(python, result.stderr) == ""
 
 
@@ -245,19 +235,20 @@ def test_error_in_the_program_is_not_taken_for_bad_input(python, tmp_path):
         (["-j", "-1", "app.py"], ["-j", "-1"]),
         (["-j", "1.5", "app.py"], ["-j 1.5", "positive integer"]),
         (["-j", "", "app.py"], ["-j", "positive integer"]),
+        (["-j", "128", "app.py"], ["-j 128", "127 at most"]),
+        (["-j", "10000", "app.py"], ["-j 10000", "127 at most"]),
+        (["-j", "9" * 5000, "app.py"], ["-j 9", "127 at most"]),
         (["-j"], ["-j"]),
         (["missing.py"], ["missing.py", "no such script"]),
         (["folder"], ["folder", "__main__"]),
         (["-m", "missing_module"], ["missing_module", "no such module"]),
         (["-m", "missing_package.module"], ["missing_package.module", "no such module"]),
-        (["-m", "asyncio.missing"], ["asyncio.missing", "no such module"]),
         (["-m", "..odd"], ["..odd", "no such module"]),
-        (["-m", "package"], ["package", "no such module"]),
         (["-m"], ["which program"]),
         ([], ["which program"]),
         (["--wrong", "app.py"], ["--wrong"]),
     ],
-    ids=" ".join,
+    ids=lambda words: " ".join(words)[:40],
 )
 def test_bad_input_is_one_line(python, tmp_path, arguments, words):
     program(tmp_path, WHO_AM_I)
@@ -265,6 +256,25 @@ def test_bad_input_is_one_line(python, tmp_path, arguments, words):
     (tmp_path / "folder").mkdir()
     result = stm(python, *arguments, cwd=tmp_path)
     assert is_bad_input(result, *words) and result.stdout == ""
+
+
+@on_both
+@pytest.mark.parametrize("name", ["asyncio.missing", "package", "package.missing", "package.module.missing"])
+def test_module_that_its_package_has_not_is_one_line(python, tmp_path, name):
+    program(tmp_path, "", "package/__init__.py")
+    program(tmp_path, "", "package/module.py")
+    result = stm(python, "-m", name, cwd=tmp_path)
+    result.stderr = without_notice(python, result.stderr)
+    assert is_bad_input(result, name, "no such module") and result.stdout == ""
+
+
+@on_both
+def test_archive_without_a_main_module_is_one_line(python, tmp_path):
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("other.py", "")
+    result = stm(python, "app.zip", cwd=tmp_path)
+    result.stderr = without_notice(python, result.stderr)
+    assert is_bad_input(result, "app.zip", "__main__") and result.stdout == ""
 
 
 @on_both
@@ -329,7 +339,7 @@ def test_conflict_log_of_a_program_without_conflicts_can_be_read(python, tmp_pat
     assert result.returncode == 0, result.stderr
     assert log.read_bytes()[:16] == b"STMGC-C7-PROF01\n"
     report = analyse(log)
-    if python == str(GIL):
+    if has_gil(python):
         assert is_bad_input(report, str(log), "no transaction")
     else:
         assert report.returncode == 0, report.stderr
@@ -449,3 +459,84 @@ def test_sigterm_ends_an_unmodified_server_with_status_0(python, tmp_path, argum
         server.kill()
     assert server.returncode == 0, stderr
     assert without_notice(python, stderr) == ""
+
+
+BLOCKED = """
+import asyncio, atexit, queue, sys, threading
+
+atexit.register(print, "at exit")
+nothing = queue.SimpleQueue()
+
+async def main():
+    if sys.argv[1] == "thread":
+        threading.Thread(target=nothing.get).start()
+    else:
+        asyncio.get_running_loop().run_in_executor(None, nothing.get)
+        await asyncio.to_thread(int)
+    print("listening", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def end(python, *arguments, cwd):
+    """Run a program that prints "listening", send it SIGTERM; what else it prints, and its exit status."""
+    server = subprocess.Popen(
+        [python, "-m", "tornado.stm", "-j", "2", *arguments], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout.readline() == "listening\n"
+        server.send_signal(signal.SIGTERM)
+        stdout, stderr = server.communicate(timeout=40)
+    finally:
+        server.kill()
+    return stdout, without_notice(python, stderr), server.returncode
+
+
+@on_both
+@pytest.mark.parametrize("kind", ["thread", "executor"])
+def test_sigterm_ends_a_program_whose_threads_are_blocked(python, tmp_path, kind):
+    program(tmp_path, BLOCKED)
+    assert end(python, "app.py", kind, cwd=tmp_path) == ("at exit\n", "", 0)
+
+
+@on_both
+def test_sigterm_waits_for_threads_that_end(python, tmp_path):
+    text = """
+import asyncio, signal, sys, threading
+
+ends = threading.Event()
+
+def work():
+    ends.wait()
+    print("thread is over", flush=True)
+
+async def main():
+    threading.Thread(target=work).start()
+    print("listening", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        ends.set()
+
+asyncio.run(main())
+"""
+    assert end(python, program(tmp_path, text), cwd=tmp_path) == ("thread is over\n", "", 0)
+
+
+@on_both
+@pytest.mark.parametrize("how", ["asyncio", "ioloop"])
+def test_sigterm_ends_a_program_under_autoreload(python, tmp_path, how):
+    text = SERVER
+    if how == "ioloop":
+        text = """
+import tornado.ioloop
+
+loop = tornado.ioloop.IOLoop.current()
+loop.add_callback(print, "listening", flush=True)
+loop.start()
+"""
+    program(tmp_path, text)
+    stdout, stderr, status = end(python, "-m", "tornado.autoreload", "app.py", "0", cwd=tmp_path)
+    assert (stdout, status) == ("", 0), stderr

@@ -9,7 +9,8 @@ import socket
 
 import pytest
 
-from programs import GIL, TIMEOUT, Client, Program, get, in_parallel, reset, until
+from interpreters import GIL, needs_gil
+from programs import TIMEOUT, Client, Program, get, in_parallel, reset, until
 from tornado.stm import core
 from tornado.stm.graceful import KILLED
 
@@ -192,7 +193,6 @@ def test_sigterm_ends_a_program_all_of_whose_threads_loop(server):
     assert [connection.recv(4096) for connection in endless] == [b"", b""]
 
 
-@pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")
 def test_sigterm_ends_a_program_that_cannot_be_interrupted(server):
     """In C code, for which CPython itself may wait whenever it stops all threads for a moment."""
     matching = computing(server, "/match?length=60", "all")
@@ -200,9 +200,9 @@ def test_sigterm_ends_a_program_that_cannot_be_interrupted(server):
     assert matching.recv(4096) == b""
 
 
-@pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")
+@needs_gil
 def test_sigterm_ends_a_program_that_loops_with_a_gil():
-    with Program("faulty.py", python=str(GIL)) as server:
+    with Program("faulty.py", python=GIL) as server:
         endless = computing(server, "/spin", "main")
         assert server.end() == KILLED
         assert endless.recv(4096) == b""

@@ -4,16 +4,12 @@ import ast
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
+from interpreters import FREE_THREADED, GIL, ROOT
 from stm_bench.from_pypystm import pipeline, words
-
-ROOT = Path(__file__).resolve().parent.parent
-FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
-GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
 
 #: PyPy-STM's names: of the module, and of its objects that the programs use
 NAMES = {
@@ -29,8 +25,8 @@ METHODS = {"add", "add_generator", "get", "join", "put", "run", "setdefault", "t
         pytest.param((sys.executable, {}), id="this"),
         pytest.param((sys.executable, {"PYTHON_GIL": "1"}), id="switched-on", marks=pytest.mark.skipif(
             not FREE_THREADED, reason="this interpreter has no switch")),
-        pytest.param((str(GIL), {}), id="gil", marks=pytest.mark.skipif(
-            not (FREE_THREADED and GIL.exists()), reason="no other interpreter")),
+        pytest.param((GIL, {}), id="gil", marks=pytest.mark.skipif(
+            not (FREE_THREADED and GIL), reason="no other interpreter")),
     ]
 )  # fmt: skip
 def output_of(request):

@@ -7,28 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from interpreters import ROOT, has_gil, on_both
+
 SERVER = ROOT / "tests" / "lifecycle_apps" / "server.py"
-FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
-GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
 
 #: a server that takes longer to end is taken for stuck
 STUCK = 5
 
-on_both = pytest.mark.parametrize(
-    "python",
-    [
-        pytest.param(sys.executable, id="free-threaded", marks=pytest.mark.skipif(not FREE_THREADED, reason="a GIL")),
-        pytest.param(str(GIL), id="gil", marks=pytest.mark.skipif(not GIL.exists(), reason="no interpreter with a GIL")),
-    ],
-)
 every_way_to_start = pytest.mark.parametrize("how", ["run", "asyncio", "ioloop", "install"])
 
 
@@ -404,7 +395,7 @@ result.append(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 
 
 @on_both
-@pytest.mark.parametrize("threads", ["0", "-1", "'2'", "True", "1.5"])
+@pytest.mark.parametrize("threads", ["0", "-1", "'2'", "True", "1.5", "128", "10000"])
 def test_bad_number_of_threads(python, threads):
     assert result_of(python, f"""
 import tornado.stm
@@ -421,8 +412,60 @@ for start in (lambda: tornado.stm.run(main(), threads={threads}), lambda: tornad
 
 
 @on_both
+def test_most_threads(python):
+    expected = 1 if has_gil(python) else 127
+    assert result_of(python, f"""
+import threading
+import tornado.stm
+
+async def main():
+    while threading.active_count() < {expected}:
+        await asyncio.sleep(0.001)
+    return threading.active_count()
+
+result.append(tornado.stm.run(main(), threads=127))
+""") == [expected]
+
+
+@on_both
+def test_run_and_install_refuse_what_asyncio_refuses(python):
+    """With the same errors."""
+    assert result_of(python, """
+import warnings
+import tornado.stm
+
+warnings.simplefilter("ignore")  # coroutines that have not been awaited
+
+async def main():
+    await asyncio.sleep(0)
+
+def error_of(function, *args):
+    try:
+        function(*args)
+    except Exception as e:
+        return type(e).__name__, str(e)
+
+for wrong in (5, None, main, [main]):
+    result.append(error_of(tornado.stm.run, wrong) == error_of(asyncio.run, wrong) != None)
+
+async def inside():
+    result.append(error_of(tornado.stm.run, main()) == error_of(asyncio.run, main()) != None)
+    result.append(error_of(tornado.stm.install))
+    return type(asyncio.new_event_loop()).__module__
+
+result.append(asyncio.run(inside()))
+tornado.stm.run(inside())
+result.pop()
+""") == [
+        True, True, True, True,
+        True, ["RuntimeError", "tornado.stm.install() cannot be called from a running event loop"], "asyncio.unix_events",
+        True,
+    ]
+
+
+@on_both
 def test_install(python):
-    parallel = python != str(GIL)
+    parallel = not has_gil(python)
     name, *rest = result_of(python, """
 import tornado.ioloop
 import tornado.stm

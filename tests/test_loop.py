@@ -1,33 +1,27 @@
 """The loop against what asyncio and Tornado promise: the checks of lifecycle_apps/loop_checks.py, in other processes.
 
-Each check runs on two threads, once undisturbed and once with aborts injected; where there is an interpreter with a GIL,
-on that one too: same results.
+Each check runs on two threads, once undisturbed and once with aborts injected; where there are interpreters with a GIL,
+on those too: same results.
 """
 
 import json
 import subprocess
 import sys
-import sysconfig
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from interpreters import FREE_THREADED, ROOT, WITH_A_GIL
+
 CHECKS = ROOT / "tests" / "lifecycle_apps" / "loop_checks.py"
 NAMES = [
     line.split("(")[0].split()[-1]
     for line in CHECKS.read_text().partition("\n# The program\n")[0].splitlines()
     if line.startswith(("async def ", "def ")) and "()" in line
 ]
-FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
-GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
 
 #: name: the interpreter, the seed for aborts (0: none)
-VARIANTS = {"undisturbed": (sys.executable, 0), "aborts": (sys.executable, 41), "gil": (str(GIL), 0)}
-if not FREE_THREADED:
-    VARIANTS = {"gil": VARIANTS["gil"]}
-elif not GIL.exists():
-    del VARIANTS["gil"]
+VARIANTS = {"undisturbed": (sys.executable, 0), "aborts": (sys.executable, 41)} if FREE_THREADED else {}
+VARIANTS |= {f"gil-{version}": (python, 0) for version, python in WITH_A_GIL.items()}
 
 
 def run_checks(interpreter, seed, names):

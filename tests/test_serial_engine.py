@@ -4,19 +4,15 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-FREE_THREADED = sysconfig.get_config_var("Py_GIL_DISABLED")
-GIL = ROOT / ".venv-gil" / "bin" / "python" if FREE_THREADED else Path(sys.executable)
+from interpreters import FREE_THREADED, ROOT, gil_parameters
 
 pytestmark = pytest.mark.parametrize(
     "python, environment",
     [
-        pytest.param(str(GIL), {}, id="gil", marks=pytest.mark.skipif(not GIL.exists(), reason="no such interpreter")),
+        *gil_parameters({}),
         pytest.param(
             sys.executable, {"PYTHON_GIL": "1"}, id="switched-on",
             marks=pytest.mark.skipif(not FREE_THREADED, reason="this interpreter has no switch"),
@@ -274,7 +270,7 @@ except RuntimeError:
 """) == [5, False, "once", "not nested"]
 
 
-@pytest.mark.parametrize("threads", ["0", "-1", "'2'", "True", "2.0"])
+@pytest.mark.parametrize("threads", ["0", "-1", "'2'", "True", "2.0", "128"])
 def test_bad_number_of_threads(python, environment, threads):
     assert result_of(python, environment, f"""
 try:

@@ -14,15 +14,16 @@ def run(main, *, threads=None, debug=None):
     SIGTERM ends it gracefully: no new connections, what has begun is answered, then ``main`` is cancelled.
 
     Args:
-        main: a coroutine.
-        threads: how many threads run transactions; by default as many as this process may use CPUs.
+        main: a coroutine, or what else ``asyncio.run`` takes.
+        threads: how many threads run transactions, at most 127; by default as many as this process may use CPUs.
         debug: asyncio's debug mode.
 
     Returns:
         What the coroutine returns.
 
     Raises:
-        ValueError: ``threads`` is no positive integer.
+        ValueError: ``threads`` is no such number.
+        What ``asyncio.run`` raises: for anything else than a coroutine, and where a loop is running.
         Whatever the coroutine raises.
     """
     from . import runner
@@ -37,7 +38,8 @@ def install(threads=None):
         threads: as for `run`.
 
     Raises:
-        ValueError: ``threads`` is no positive integer.
+        ValueError: ``threads`` is no such number.
+        RuntimeError: a loop is running.
     """
     from . import runner
 

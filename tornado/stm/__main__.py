@@ -1,16 +1,23 @@
 """``python -m tornado.stm [-j N] app.py [args...]``: run an unmodified program on the transactional loop."""
 
 import argparse
+import builtins
 import errno
 import importlib.util
+import io
 import os
 import pkgutil
 import runpy
 import sys
 import types
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
-from . import install, restart
+from . import core, install, restart, tracebacks, transaction
+
+#: the name of a script that is read from standard input
+STDIN = "-"
+
+NO_MODULE = "%s: there is no such module to run"
 
 
 def main(arguments):
@@ -33,69 +40,102 @@ def main(arguments):
         parser.error("which program? Give a script, or -m and a module")
     threads = None
     if options.threads is not None:
-        if not options.threads.isdecimal() or int(options.threads) < 1:
-            parser.error(f"-j {options.threads}: the number of threads must be a positive integer")
-        threads = int(options.threads)
+        try:
+            threads = int(options.threads) if options.threads.isdecimal() else 0
+            transaction.set_threads(threads)
+        except ValueError:
+            parser.error(
+                f"-j {options.threads}: the number of threads must be a positive integer, {core.MOST_THREADS} at most"
+            )
     program = options.program[0]
     if options.module:
-        if not is_executable_module(program):
-            parser.error(f"{program}: there is no such module to run")
-    elif not os.path.exists(program):
+        if not may_be_module(program):
+            parser.error(NO_MODULE % program)
+    elif program != STDIN and not os.path.exists(program):
         parser.error(f"{program}: there is no such script")
     elif os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
         parser.error(f"{program}: there is no __main__.py in this folder")
     install(threads)
     restart.install()
+    sys.modules["__main__"] = new_main_module()
     sys.argv = options.program
+    run = run_module if options.module else run_script
     try:
-        if options.module:
-            runpy.run_module(program, run_name="__main__", alter_sys=True)
-        else:
-            run_script(program)
-    except OSError as e:
-        if e.errno != errno.EADDRINUSE:
+        return run(program)
+    except SystemExit:
+        raise
+    except BaseException as e:
+        if isinstance(e, OSError) and e.errno == errno.EADDRINUSE:
+            return fail(f"{program}: {e.strerror or 'address already in use'}: end the other server or choose another port")
+        tracebacks.show_programs_own(e)
+        raise
+
+
+def may_be_module(name):
+    """Can there be a module of this name?  Imports nothing: the packages that it is in belong to the program."""
+    first, *rest = name.split(".")
+    return all([first, *rest]) and importlib.util.find_spec(first) is not None
+
+
+def new_main_module():
+    """What Python makes before it runs a program."""
+    module = types.ModuleType("__main__")
+    module.__loader__ = BuiltinImporter
+    module.__builtins__ = builtins
+    if sys.version_info < (3, 14):
+        module.__annotations__ = {}
+    return module
+
+
+def run_module(name):
+    """Run a module as ``python -m name`` does; return the exit status."""
+    sys.argv[0] = "-m"
+    return run_as_main(name, True, NO_MODULE % name)
+
+
+def run_as_main(name, alter_argv, missing):
+    """Let Python's own function run a module; it raises SystemExit if there is none."""
+    try:
+        runpy._run_module_as_main(name, alter_argv)
+    except SystemExit as e:
+        found_none = isinstance(e.__context__, runpy._Error) and e.__traceback__.tb_next.tb_next is None
+        if not found_none:
             raise
-        return fail(f"{program}: {e.strerror or 'address already in use'}: end the other server or choose another port")
+        return fail(missing)
     return 0
 
 
 def run_script(path):
-    """Run a script as ``python path`` does: ``__file__`` is absolute, ``sys.argv[0]`` is what was typed."""
+    """Run a script as ``python path`` does; return the exit status."""
     if not sys.flags.safe_path:
         del sys.path[0]  # the current folder, which ``-m`` has put there
-    if pkgutil.get_importer(path) is not None:
-        runpy.run_path(path, run_name="__main__")  # a folder or an archive
-        return
+    if path != STDIN and pkgutil.get_importer(path) is not None:
+        sys.path.insert(0, os.path.join(os.getcwd(), path))
+        return run_as_main("__main__", False, f"{path}: there is no __main__.py in this archive")
+    main_module = sys.modules["__main__"]
+    main_module.__cached__ = None
+    if path == STDIN:
+        folder, main_module.__file__ = "", "<stdin>"
+        code = compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True)
+    else:
+        folder, path = os.path.dirname(os.path.realpath(path)), os.path.join(os.getcwd(), path)
+        main_module.__file__ = path
+        with io.open_code(path) as file:
+            code = pkgutil.read_code(file)
+            main_module.__loader__ = (SourcelessFileLoader if code else SourceFileLoader)("__main__", path)
+            if code is None:
+                file.seek(0)
+                code = compile(file.read(), path, "exec", dont_inherit=True)
     if not sys.flags.safe_path:
-        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    path = os.path.join(os.getcwd(), path)
-    loader = SourceFileLoader("__main__", path)
-    main_module = types.ModuleType("__main__")
-    main_module.__file__ = path
-    main_module.__loader__ = loader
-    sys.modules["__main__"] = main_module
-    exec(loader.source_to_code(loader.get_data(path), path), vars(main_module))
+        sys.path.insert(0, folder)
+    exec(code, vars(main_module))
+    return 0
 
 
 def fail(message):
     """Print one line on stderr; return the exit status of bad input."""
     print(f"python -m tornado.stm: {message}", file=sys.stderr)
     return 2
-
-
-def is_executable_module(name):
-    """Is there a module or package of this name that can be run?  Imports the packages that it is in."""
-    if not all(name.split(".")):
-        return False
-    try:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(name + ".__main__")
-    except ModuleNotFoundError as e:
-        if e.name is None or not (name + ".").startswith(e.name + "."):
-            raise
-        return False
-    return spec is not None
 
 
 if __name__ == "__main__":

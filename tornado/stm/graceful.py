@@ -1,13 +1,19 @@
-"""A graceful end on SIGTERM: accept nothing new, answer what has begun, then cancel all tasks; in any case, an end."""
+"""A graceful end on SIGTERM: accept nothing new, answer what has begun, then cancel all tasks; in any case, an end.
+
+Also in spite of threads that do not end, for which a program waits at its exit, and of `tornado.autoreload`, which would go on
+to wait for changed files: without this handler SIGTERM would have ended them at once.
+"""
 
 import _signal  # the functions of `signal` make enum members each time
 import _thread
 import asyncio
 import contextlib
 import faulthandler
+import functools
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 
@@ -17,7 +23,7 @@ from .core import trusted
 #: seconds that a program has, after SIGTERM, to finish what it has begun
 GRACE = 0.6
 
-#: seconds that a callback may take longer than that, before it is taken to run for ever
+#: seconds that a callback may take longer than that, before it is taken to run for ever; or a thread that is waited for
 PATIENCE = 2.0
 
 #: exit status of a program that had to be killed
@@ -55,9 +61,26 @@ class EndsGracefully:
         finally:
             self._awaited = False
 
+    async def shutdown_default_executor(self, *timeout):
+        """Wait for the threads of the executor; no longer than threads have to end, once SIGTERM has come."""
+        executor = self._default_executor
+        if not self.terminated or executor is None:
+            return await super().shutdown_default_executor(*timeout)
+        self._executor_shutdown_called = True
+        waiting = threading.Thread(target=executor.shutdown, daemon=True)
+        waiting.start()
+        while waiting.is_alive() and guard.time_for_threads() > 0:
+            await asyncio.sleep(STEP)
+
     @contextlib.contextmanager
     def _sigterm_drains(self):
-        """While the loop runs: SIGTERM drains it, unless the program has a handler of its own."""
+        """While the loop runs: SIGTERM drains it, unless the program has a handler of its own.
+
+        Raises:
+            SystemExit: autoreload is about to wait for changes of a program that SIGTERM has ended (status 0).
+        """
+        if guard.is_ending() and _autoreload_waits():
+            raise SystemExit(0)
         if (
             threading.current_thread() is not threading.main_thread()
             or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -73,6 +96,7 @@ class EndsGracefully:
     def _drain_once(self):
         if not self.terminated:
             self.terminated = True
+            guard.note_end()
             self._drain()
 
     def _handles_requests(self):
@@ -104,11 +128,15 @@ class Guard:
         self._thread = None  # its number, in the process `_process`
         self._process = None
         self._told = False  # by the main thread, which has taken the signal itself
+        self._ending = None  # the process that has been told to end
+        self._threads_until = None  # when nobody waits for its threads any more
+        self._at_exit = None  # what `_thread` calls at the exit, when no thread can be started any more
         self._handler = self._on_main
 
     @trusted
     def begin(self, loop):
         """This loop runs from here on."""
+        _limit_the_wait_for_threads()
         if self._process != os.getpid():
             self._process = os.getpid()
             self._thread = _thread.start_new_thread(self._watch, ())
@@ -124,6 +152,23 @@ class Guard:
         self._loop = None
 
     @trusted
+    def note_end(self):
+        """SIGTERM has come, and a loop begins to end."""
+        self._ending = os.getpid()
+
+    @trusted
+    def is_ending(self):
+        """Has this process been told to end?"""
+        return self._ending == os.getpid()
+
+    @trusted
+    def time_for_threads(self):
+        """Seconds that threads have left: `PATIENCE` from when somebody first waits for them."""
+        if self._threads_until is None:
+            self._threads_until = time.monotonic() + PATIENCE
+        return max(0.0, self._threads_until - time.monotonic())
+
+    @trusted
     def _is_in_force(self):
         return _signal.getsignal(signal.SIGTERM) == self._handler
 
@@ -135,17 +180,34 @@ class Guard:
     @trusted
     def _watch(self):
         signals.block_all()
-        while True:
+        while self._at_exit is None:
             _signal.sigwait({signal.SIGTERM})
             loop = self._loop
             if loop is not None and self._is_in_force():
                 self._see_to_it(loop)
                 while _signal.sigtimedwait({signal.SIGTERM}, 0):
                     pass  # it has come once more meanwhile
-            elif not self._told:
+            elif not self._told and self._at_exit is None:
                 # The program has a handler of its own by now.
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
             self._told = False
+        self._at_exit()
+
+    @trusted
+    def wait_for_threads(self, wait):
+        """At the exit of a program that has been told to end: call this, which waits for its threads, but not for ever."""
+        ended = _thread.allocate_lock()
+        ended.acquire()
+
+        def wait_for_all():
+            try:
+                wait()
+            finally:
+                ended.release()
+
+        self._at_exit = wait_for_all
+        signal.pthread_kill(self._thread, signal.SIGTERM)
+        ended.acquire(timeout=self.time_for_threads())
 
     @trusted
     def _see_to_it(self, loop):
@@ -163,6 +225,34 @@ class Guard:
 
 
 guard = Guard()
+
+
+@trusted
+@core.once
+def _limit_the_wait_for_threads():
+    """Have the interpreter, at its exit, wait for threads only so long, if SIGTERM has ended the program."""
+    wait = threading._shutdown
+
+    @functools.wraps(wait)
+    def _shutdown():
+        if guard.is_ending():
+            guard.wait_for_threads(wait)
+        else:
+            wait()
+
+    threading._shutdown = _shutdown
+
+
+@trusted
+def _autoreload_waits():
+    """Is the loop that begins to run that of ``autoreload.wait()``?  (Run as a program, autoreload has two modules.)"""
+    autoreload = sys.modules.get("tornado.autoreload")
+    frame = sys._getframe()
+    while autoreload is not None and frame is not None:
+        if frame.f_code.co_name == "wait" and frame.f_code.co_filename == autoreload.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @trusted

@@ -279,8 +279,12 @@ def barriers_in(code):
 
 
 def trusted(function):
-    """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
-    _engine.replace_code(function, _trusted_code(function.__code__))
+    """Declare a function that is aware of transactions by itself: it is not instrumented (decorator).
+
+    To do so stops all threads for a moment.  What a trusted function defines is trusted already, and needs no decorator.
+    """
+    if not function.__code__.co_flags & _engine.CO_TRUSTED:
+        _engine.replace_code(function, _trusted_code(function.__code__))
     return function
 
 

@@ -50,7 +50,6 @@ def guarded_signals():
 
 @trusted
 def _guard(handler, waiting):
-    @trusted
     def guard(signum, frame):
         if not _is_in_own_code(frame):
             waiting.append((_handle, (handler, signum)))

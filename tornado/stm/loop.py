@@ -374,6 +374,12 @@ def _next_task_number():
     return next(_task_numbers)
 
 
+class TaskReference(weakref.ref):
+    """Knows under which key of a `TaskRegistry` it is, also when the task is gone."""
+
+    __slots__ = ("key",)
+
+
 class TaskRegistry:
     """In the place of asyncio's weak set of tasks: creating and ending tasks conflicts with nothing.
 
@@ -385,16 +391,16 @@ class TaskRegistry:
 
     @trusted
     def add(self, task):
-        references, key = self._references, id(task)
-
-        @trusted
-        def forget(reference):
-            if references.get(key) is reference:
-                del references[key]
-
-        references[key] = weakref.ref(task, forget)
+        reference = TaskReference(task, self._forget)
+        reference.key = id(task)
+        self._references[reference.key] = reference
         # A task that is rolled back may be kept alive by a cycle.
-        core.on_abort(references.pop, key, None)
+        core.on_abort(self._references.pop, reference.key, None)
+
+    @trusted
+    def _forget(self, reference):
+        if self._references.get(reference.key) is reference:
+            del self._references[reference.key]
 
     @trusted
     def discard(self, task):

@@ -9,14 +9,16 @@ import sysconfig
 
 from . import core, transaction
 from .graceful import GRACE, STEP, EndsGracefully, is_listening
-from .loop import TransactionalEventLoop, use_python_futures
+
+if core.PARALLEL:
+    from .loop import TransactionalEventLoop, use_python_futures
 
 
 def usable_threads(threads):
     """Check a thread count and say, once, why there is only one.
 
     Raises:
-        ValueError: not a positive integer.
+        ValueError: not a possible number of threads.
     """
     transaction.set_threads(threads)
     if not core.PARALLEL:
@@ -175,6 +177,8 @@ def open_log():
 
 def run(main, threads, debug):
     """See `tornado.stm.run`."""
+    if asyncio._get_running_loop() is not None:
+        return asyncio.run(main)  # which says that this cannot be
     loop = None
     try:
         with asyncio.Runner(debug=debug, loop_factory=lambda: new_loop(threads)) as runner:
@@ -185,7 +189,8 @@ def run(main, threads, debug):
             return None
         raise
     finally:
-        main.close()
+        if asyncio.iscoroutine(main):
+            main.close()
 
 
 #: Libraries whose C parts, of which the engine knows nothing, have a twin in Python, which an environment variable asks for.
@@ -194,6 +199,8 @@ WITH_PYTHON_PARTS = ("AIOHTTP", "FROZENLIST", "MULTIDICT", "PROPCACHE", "YARL")
 
 def install(threads):
     """See `tornado.stm.install`."""
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("tornado.stm.install() cannot be called from a running event loop")
     usable_threads(threads)
     open_log()
     if core.PARALLEL:

@@ -172,7 +172,6 @@ class Scheduler:
         answered = _thread.allocate_lock()
         answered.acquire()
 
-        @trusted
         def request():
             try:
                 outcome.append((function(*args), None))

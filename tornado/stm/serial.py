@@ -11,6 +11,9 @@ import itertools
 import threading
 from _thread import get_ident as thread_ident
 
+#: as many as the compiled engine takes, so that programs are the same
+MOST_THREADS = 127
+
 _turn = threading.RLock()
 _state = threading.local()
 _ages = itertools.count(1)
@@ -190,6 +193,11 @@ def is_fresh(obj):
 def is_exclusive():
     """Does this thread run alone?"""
     return in_transaction()
+
+
+def is_hidden(code):
+    """No Python code stands in for C functions."""
+    return False
 
 
 def is_unwinding():

@@ -37,18 +37,21 @@ _threads = None
 
 def _default_threads():
     count = getattr(os, "process_cpu_count", None)
-    return (count() if count else len(os.sched_getaffinity(0))) or 1
+    return min((count() if count else len(os.sched_getaffinity(0))) or 1, core.MOST_THREADS)
 
 
 def set_threads(threads):
-    """Set how many threads `run` uses; None: as many as this process may use CPUs.
+    """Set how many threads `run` uses, 127 at most; None: as many as this process may use CPUs.
 
     Raises:
-        ValueError: not a positive number.
+        ValueError: not such a number.
     """
     global _threads
-    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
-        raise ValueError(f"the number of threads must be a positive integer, not {threads!r}")
+    if threads is not None:
+        if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= core.MOST_THREADS:
+            raise ValueError(
+                f"the number of threads must be a positive integer, {core.MOST_THREADS} at most, not {threads!r}"
+            )
     _threads = threads
 
 

@@ -856,7 +856,8 @@ engine_exec(PyObject *module)
     if (PyType_Ready(&Queue_Type) < 0 || PyModule_AddObjectRef(module, "Queue", (PyObject *)&Queue_Type) < 0)
         return -1;
     if (barriers_init(module) < 0 || PyModule_AddIntConstant(module, "CO_INSTRUMENTED", CO_STM_INSTRUMENTED) < 0
-        || PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0)
+        || PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0
+        || PyModule_AddIntConstant(module, "MOST_THREADS", MAX_THREADS - 1) < 0)
         return -1;
     static const char *const kinds[] = {
         NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",

@@ -1,0 +1,49 @@
+"""The interpreters that tests run programs on: this one, and what `make setup` has found with a GIL, one a minor version."""
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def _environments():
+    """{minor version: its interpreter}, the newest last."""
+    if not FREE_THREADED:
+        return {"{}.{}".format(*sys.version_info): sys.executable}
+    found = {
+        environment.name.removeprefix(".venv-gil-"): str(environment / "bin" / "python")
+        for environment in ROOT.glob(".venv-gil-*") if os.access(environment / "bin" / "python", os.X_OK)
+    }  # fmt: skip
+    return dict(sorted(found.items(), key=lambda item: [int(part) for part in item[0].split(".")]))
+
+
+WITH_A_GIL = _environments()
+
+#: the newest with a GIL, or None
+GIL = list(WITH_A_GIL.values())[-1] if WITH_A_GIL else None
+
+needs_gil = pytest.mark.skipif(GIL is None, reason="no interpreter with a GIL")
+parallel_only = pytest.mark.skipif(not FREE_THREADED, reason="needs a free-threaded interpreter")
+
+
+def has_gil(python):
+    """Is this one of those with a GIL?"""
+    return python in WITH_A_GIL.values()
+
+
+def gil_parameters(*more):
+    """A parameter for each of them, or one that is skipped; each with these values besides."""
+    if not WITH_A_GIL:
+        return [pytest.param(None, *more, id="gil", marks=needs_gil)]
+    return [pytest.param(python, *more, id=f"gil-{version}") for version, python in WITH_A_GIL.items()]
+
+
+#: on both kinds: one that runs transactions in parallel, and all with a GIL
+on_both = pytest.mark.parametrize(
+    "python", [pytest.param(sys.executable, id="free-threaded", marks=parallel_only), *gil_parameters()]
+)

@@ -1,0 +1,48 @@
+"""What the interpreter says of an exception that ends a program: as if the program had been started without this package."""
+
+import os
+import sys
+
+from . import core
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+
+
+def show_programs_own(exception):
+    """Called with what ends the program, where that has been caught: whoever has called this function is no part of it."""
+    traceback = _without_ours(exception.__traceback__)
+    _clean_chained(exception)
+    programs_hook = sys.excepthook
+
+    def excepthook(kind, value, _):
+        sys.excepthook = programs_hook
+        value.__traceback__ = sys.last_traceback = traceback
+        programs_hook(kind, value, traceback)
+
+    sys.excepthook = excepthook
+
+
+def _clean_chained(exception):
+    """The exceptions that it came of, and that it is a group of."""
+    seen, waiting = {id(exception)}, [exception]
+    while waiting:
+        each = waiting.pop()
+        for other in (each.__cause__, each.__context__, *getattr(each, "exceptions", ())):
+            if isinstance(other, BaseException) and id(other) not in seen:
+                seen.add(id(other))
+                waiting.append(other)
+                other.__traceback__ = _without_ours(other.__traceback__)
+
+
+def _without_ours(traceback):
+    """The traceback without the frames of this package, and of what takes the place of C functions."""
+    entries = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE) and not core.is_hidden(code):
+            entries.append(traceback)
+        traceback = traceback.tb_next
+    for entry, following in zip(entries, [*entries[1:], None]):
+        if entry.tb_next is not following:
+            entry.tb_next = following
+    return entries[0] if entries else None
