@@ -19,7 +19,7 @@ from client import in_parallel as all_in_parallel
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "apps"
 GIL = ROOT / ".venv-gil" / "bin" / "python"
-TIMEOUT = 30  # seconds until a silent program is taken to hang
+TIMEOUT = 60  # seconds until a silent program is taken to hang
 
 
 class Program:

@@ -67,9 +67,12 @@ def without_gaps(output):
 @pytest.mark.parametrize("way", ["ours", "aborts"])
 def test_debug_mode_says_what_it_says_upstream(way):
     expected, told = (debug_messages(output) for output in (upstream("debug"), run(way, "debug")))
-    # The first call of a function may be slow here, so there may be more of such messages.
-    assert told >= expected, sorted(expected - told)
-    assert not [line for line in told - expected if not line.startswith("LOG WARNING asyncio Executing")]
+    assert len([line for line in expected if line.startswith(EXECUTING)]) == 4
+    assert told == expected
+
+
+EXECUTING = "LOG WARNING asyncio Executing"
+SLOW_ON_PURPOSE = re.compile(EXECUTING + r" <[^<]*(slow\(\)|name='slowpoke')")
 
 
 def debug_messages(output):
@@ -77,6 +80,8 @@ def debug_messages(output):
     output = re.sub(r"took .* seconds|when=[\d.]+", "...", output)
     lines = [line for line in output.splitlines() if not re.match(r'  File ".*/(asyncio/|tornado/stm/|threading.py)', line)]
     in_program = [line for line in lines if not line.startswith((" " * 4, "<frozen", '  File "<frozen'))]
+    # Anything may be slow on a busy machine, and here the first call of a function; what counts is what is slow on purpose.
+    in_program = [line for line in in_program if not line.startswith(EXECUTING) or SLOW_ON_PURPOSE.match(line)]
     return {line for line in in_program if "tornado/stm" not in line and not line.endswith("in <module>")}
 
 
