@@ -1346,7 +1346,9 @@ def serve(*handlers):
 
 async def http_client_on_the_same_loop():
     server, url = serve((r"/hello/(\w+)", Hello), (r"/chunks", Chunks))
-    client = tornado.httpclient.AsyncHTTPClient(force_instance=True, max_clients=5)
+    client = tornado.httpclient.AsyncHTTPClient(
+        force_instance=True, max_clients=5, defaults={"connect_timeout": FOR_EVER, "request_timeout": FOR_EVER}
+    )
     responses = await asyncio.gather(*[client.fetch(f"{url}/hello/n{i}") for i in range(30)])
     assert [json.loads(r.body) for r in responses] == [{"hello": f"n{i}"} for i in range(30)]
     assert [r.headers["X-Name"] for r in responses] == [f"n{i}" for i in range(30)]
