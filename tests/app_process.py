@@ -14,7 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 APPS = TESTS / "apps"
-TIMEOUT = 20  # seconds until a silent server is taken to hang
+TIMEOUT = 60  # seconds until a silent server is taken to hang
 
 #: how an application is run: on upstream's loop, to show that the test itself is right; on ours; on ours with aborts
 HOWS = ["upstream", "ours", "aborts"]

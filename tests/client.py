@@ -17,7 +17,7 @@ from pathlib import Path
 import tornado
 
 APPS = Path(__file__).resolve().parent / "apps"
-TIMEOUT = 20  # seconds until a silent server is taken to hang
+TIMEOUT = 60  # seconds until a silent server is taken to hang
 
 REASONS = {200: "OK", 500: "Internal Server Error"}
 

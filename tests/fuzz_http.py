@@ -25,7 +25,7 @@ from programs import Program
 RETRIES = 8
 
 #: seconds to wait for bytes that upstream has sent
-PATIENCE = 10
+PATIENCE = 60
 
 DATE = re.compile(rb"\r\nDate: [^\r\n]*")
 

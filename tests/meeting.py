@@ -11,7 +11,7 @@ import time
 from tornado.stm import core
 from tornado.stm.core import trusted
 
-TIMEOUT = 10
+TIMEOUT = 60
 APART, CONFLICT, ALONE = "apart", "conflict", "alone"
 
 

@@ -18,7 +18,7 @@ from client import in_parallel as all_in_parallel
 
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "apps"
-TIMEOUT = 30  # seconds until a silent program is taken to hang
+TIMEOUT = 60  # seconds until a silent program is taken to hang
 
 
 class Program:

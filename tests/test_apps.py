@@ -130,7 +130,9 @@ def test_members_that_leave_are_forgotten(chat):
 
 def test_long_polling_tells_every_message_once(chat):
     async def clients():
-        client = tornado.simple_httpclient.SimpleAsyncHTTPClient(max_clients=20, force_instance=True)
+        client = tornado.simple_httpclient.SimpleAsyncHTTPClient(
+            max_clients=20, force_instance=True, defaults={"connect_timeout": TIMEOUT, "request_timeout": TIMEOUT}
+        )
         before = len(chat.get("/log")["messages"])
 
         async def poll(count):

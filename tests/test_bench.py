@@ -29,7 +29,7 @@ PRIMES_TO_30 = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
 
 
 def run(*command, **options):
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, **options)
 
 
 def one_line(text):
@@ -50,7 +50,7 @@ def upstream():
 def get(server, path):
     """The status and the body that `server` answers."""
     try:
-        with urllib.request.urlopen(server.url(path), timeout=30) as response:
+        with urllib.request.urlopen(server.url(path), timeout=100) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -82,7 +82,7 @@ def test_sigterm_stops_an_upstream_server_and_writes_no_counts():
 def test_ctrl_c_stops_an_upstream_server_without_a_traceback():
     with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(20) == 0
+        assert server.process.wait(100) == 0
         assert Path(server.path("stderr")).read_text() == ""
 
 

@@ -11,7 +11,7 @@ import pytest
 from tornado.stm import core, transaction
 from tornado.stm.transaction import TransactionQueue
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 colour = contextvars.ContextVar("colour", default="none")
 number = contextvars.ContextVar("number")

@@ -24,7 +24,7 @@ from tornado.stm.instrument import trusted
 
 core.activate()
 
-TIMEOUT = 5
+TIMEOUT = 60
 
 
 class Interleaved:

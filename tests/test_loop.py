@@ -29,7 +29,7 @@ def run_checks(interpreter, seed, names):
     results = {}
     while names:
         process = subprocess.run(
-            [interpreter, str(CHECKS), str(seed), *names], capture_output=True, text=True, timeout=110, cwd=ROOT
+            [interpreter, str(CHECKS), str(seed), *names], capture_output=True, text=True, cwd=ROOT
         )
         results.update(json.loads(line) for line in process.stdout.splitlines() if line.startswith("["))
         names = [name for name in names if name not in results]

@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "operation_apps"
-TIMEOUT = 60  # seconds: no test should come near
+TIMEOUT = 250  # seconds: no test comes near, on a busy machine either
 
 if not sysconfig.get_config_var("Py_GIL_DISABLED"):
     pytest.skip("on an interpreter with a GIL the loop is asyncio's own", allow_module_level=True)
@@ -67,9 +67,12 @@ def without_gaps(output):
 @pytest.mark.parametrize("way", ["ours", "aborts"])
 def test_debug_mode_says_what_it_says_upstream(way):
     expected, told = (debug_messages(output) for output in (upstream("debug"), run(way, "debug")))
-    # The first call of a function may be slow here, so there may be more of such messages.
-    assert told >= expected, sorted(expected - told)
-    assert not [line for line in told - expected if not line.startswith("LOG WARNING asyncio Executing")]
+    assert len([line for line in expected if line.startswith(EXECUTING)]) == 4
+    assert told == expected
+
+
+EXECUTING = "LOG WARNING asyncio Executing"
+SLOW_ON_PURPOSE = re.compile(EXECUTING + r" <[^<]*(slow\(\)|name='slowpoke')")
 
 
 def debug_messages(output):
@@ -77,6 +80,8 @@ def debug_messages(output):
     output = re.sub(r"took .* seconds|when=[\d.]+", "...", output)
     lines = [line for line in output.splitlines() if not re.match(r'  File ".*/(asyncio/|tornado/stm/|threading.py)', line)]
     in_program = [line for line in lines if not line.startswith((" " * 4, "<frozen", '  File "<frozen'))]
+    # Anything may be slow on a busy machine, and here the first call of a function; what counts is what is slow on purpose.
+    in_program = [line for line in in_program if not line.startswith(EXECUTING) or SLOW_ON_PURPOSE.match(line)]
     return {line for line in in_program if "tornado/stm" not in line and not line.endswith("in <module>")}
 
 
@@ -133,9 +138,12 @@ def test_faulthandler_shows_a_callback_that_never_ends(threads):
             dump, deadline = b"", time.monotonic() + TIMEOUT
             while b'faults.py", line' not in dump or b" in loops_for_ever\n" not in dump:
                 assert time.monotonic() < deadline, dump.decode()
+                dump = b""
                 process.send_signal(signal.SIGUSR1)
-                if select.select([process.stderr], [], [], 0.1)[0]:
+                # Not before it is silent again: else it would do nothing but dump.
+                while select.select([process.stderr], [], [], 0.2)[0]:
                     dump += os.read(process.stderr.fileno(), 10000)
+                    assert process.poll() is None, dump.decode()
         finally:
             process.kill()
 

@@ -16,7 +16,7 @@ from tornado.stm.instrument import trusted
 
 core.activate()
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 @trusted

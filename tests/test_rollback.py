@@ -1970,7 +1970,7 @@ print(core.Transaction(exhaust, (pairs,)).run() == list(itertools.zip_longest("a
 
 
 def test_zip_longest():
-    done = subprocess.run([sys.executable, "-c", ZIP_LONGEST], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", ZIP_LONGEST], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 

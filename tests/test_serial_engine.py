@@ -34,7 +34,7 @@ def result_of(python, environment, program):
     """What the program leaves in `result`."""
     text = PROLOGUE + program + "\nprint(json.dumps(result))\n"
     finished = subprocess.run(
-        [python, "-c", text], capture_output=True, text=True, timeout=50, cwd=ROOT, env={**os.environ, **environment}
+        [python, "-c", text], capture_output=True, text=True, timeout=100, cwd=ROOT, env={**os.environ, **environment}
     )
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)

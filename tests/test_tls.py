@@ -18,6 +18,7 @@ from tornado.web import Application, RequestHandler
 import tornado.stm
 from tornado.stm import core, runner, transaction
 
+TIMEOUT = 200  # seconds until what does not come is taken to hang
 CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))
 LARGE = bytes(range(256)) * 4096  # 1 MiB: more than an outbox or a kernel's buffer holds
 
@@ -40,7 +41,7 @@ def run(request):
     """Runs a coroutine on two threads, with aborts injected so often."""
     core.activate()
     core.inject_aborts(request.param, 1)
-    yield lambda main: tornado.stm.run(asyncio.wait_for(main, 60), threads=2)
+    yield lambda main: tornado.stm.run(asyncio.wait_for(main, TIMEOUT), threads=2)
     core.inject_aborts(0, 0)
 
 
@@ -97,7 +98,7 @@ def test_large_requests_and_answers(run):
         Upload.total = 0
         server = HTTPServer(Application([("/", Upload)]), ssl_options=server_context())
         port = await listening(server)
-        client = AsyncHTTPClient(force_instance=True)
+        client = AsyncHTTPClient(force_instance=True, defaults={"connect_timeout": TIMEOUT, "request_timeout": TIMEOUT})
         answers = await asyncio.gather(*(
             client.fetch(
                 f"https://127.0.0.1:{port}/", method="POST", body=LARGE, headers={"Content-Type": "x/y"}, validate_cert=False
@@ -301,7 +302,7 @@ def test_what_is_written_outside_comes_after_what_was_written_inside(tls, end):
         transport.write(PENDING)
 
     async def received(server):
-        error = await asyncio.wait_for(receivers[0].lost, 20)
+        error = await asyncio.wait_for(receivers[0].lost, TIMEOUT)
         server.close()
         return error
 
@@ -329,7 +330,7 @@ def test_what_a_tls_stream_writes_outside_comes_after_what_it_wrote_inside():
         stream.write(PENDING)
 
     async def received(server):
-        return await asyncio.wait_for(server.received, 20)
+        return await asyncio.wait_for(server.received, TIMEOUT)
 
     with asyncio.Runner(loop_factory=lambda: runner.new_loop(2)) as running:
         server, stream = running.run(connect())

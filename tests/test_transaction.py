@@ -14,7 +14,7 @@ from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
 
 core.activate()
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 @pytest.fixture(params=[1, 2, 4], autouse=True)
@@ -1184,7 +1184,7 @@ def test_all_threads_take_part_again_after_a_time_of_conflicts():
     @trusted
     def meet():
         met.append(threading.get_ident())
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + TIMEOUT
         while len(set(met)) < threads:
             assert time.monotonic() < give_up
             time.sleep(0.001)

@@ -19,7 +19,7 @@ from tornado.stm.instrument import trusted
 
 core.activate()
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 def run(function, *args):

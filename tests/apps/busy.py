@@ -40,7 +40,9 @@ class Thread(tornado.web.RequestHandler):
 
 class Relay(tornado.web.RequestHandler):
     async def get(self, number):
-        answer = await tornado.httpclient.AsyncHTTPClient().fetch(f"http://{self.request.host}/thread/{number}")
+        client = tornado.httpclient.AsyncHTTPClient()
+        url = f"http://{self.request.host}/thread/{number}"
+        answer = await client.fetch(url, connect_timeout=60, request_timeout=60)
         self.set_header("Content-Type", "application/json")
         self.write(answer.body)
 

@@ -34,7 +34,7 @@ class Fetch(tornado.web.RequestHandler):
     async def get(self):
         client = CLIENTS[self.get_argument("client")]()
         host = f"http://{self.request.host}"
-        answers = await asyncio.gather(*(client.fetch(host + path) for path in self.get_arguments("paths")))
+        answers = await asyncio.gather(*(client.fetch(host + path, connect_timeout=60, request_timeout=60) for path in self.get_arguments("paths")))
         self.write({"bodies": [answer.body.decode() for answer in answers]})
 
 

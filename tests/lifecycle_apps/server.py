@@ -1,8 +1,9 @@
 """A server that the lifecycle tests start, load and end.
 
-    server.py HOW      HOW: run, asyncio (under ``python -m tornado.stm``), ioloop (likewise), install, own-handler
+    server.py HOW [GRACE]      HOW: run, asyncio (under ``python -m tornado.stm``), ioloop (likewise), install, own-handler
+                               GRACE: seconds to answer in what has begun when SIGTERM comes; without, those of every program
 
-It prints its port, and at the end how it ended.
+It prints its port, and at the end how it ended.  On a slow machine, too, it comes to that end: nothing kills it before.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ import time
 import tornado.httpserver
 import tornado.ioloop
 import tornado.netutil
+import tornado.stm
+import tornado.stm.runner
 import tornado.web
 
 
@@ -26,6 +29,26 @@ class Busy(tornado.web.RequestHandler):
             sum(range(500))
         await asyncio.sleep(0.02)
         self.write((name * 20000)[:20000])
+
+
+class Held(Busy):
+    """Begins, and goes on when SIGTERM has come."""
+
+    begun = 0
+
+    async def get(self, name):
+        type(self).begun += 1
+        loop = asyncio.get_running_loop()
+        while not loop.terminated:
+            await asyncio.sleep(0.005)
+        await super().get(name)
+
+
+class Begun(tornado.web.RequestHandler):
+    """Answers how many requests are held."""
+
+    def get(self):
+        self.write(str(Held.begun))
 
 
 class Streamed(tornado.web.RequestHandler):
@@ -42,7 +65,7 @@ class Slow(tornado.web.RequestHandler):
     """Answers too late for a graceful end."""
 
     async def get(self):
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
         self.write("at last")
 
 
@@ -76,13 +99,20 @@ def listen():
     server = tornado.httpserver.HTTPServer(
         tornado.web.Application(
             [
-                (r"/busy/(\w+)", Busy), (r"/streamed", Streamed), (r"/slow", Slow), (r"/fails", Fails), (r"/echo", Echo),
-                (r"/large", Large),
+                (r"/busy/(\w+)", Busy), (r"/held/(\w+)", Held), (r"/begun", Begun), (r"/streamed", Streamed),
+                (r"/slow", Slow), (r"/fails", Fails), (r"/echo", Echo), (r"/large", Large),
             ]
         )
     )
     server.add_sockets([sock])
     print(sock.getsockname()[1], flush=True)
+
+
+def set_everywhere(name, value):
+    """Set a constant of tornado.stm.graceful, there and where it has been imported."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("tornado.stm.") and hasattr(module, name):
+            setattr(module, name, value)
 
 
 async def main():
@@ -99,10 +129,11 @@ def own_handler(number, frame):
 
 
 if __name__ == "__main__":
-    how = sys.argv[1]
+    how, *grace = sys.argv[1:]
+    set_everywhere("PATIENCE", 60)
+    if grace:
+        set_everywhere("GRACE", float(*grace))
     if how in ("run", "own-handler"):
-        import tornado.stm
-
         if how == "own-handler":
             signal.signal(signal.SIGTERM, own_handler)
         tornado.stm.run(main(), threads=2)
@@ -111,8 +142,6 @@ if __name__ == "__main__":
         tornado.ioloop.IOLoop.current().start()
     else:
         if how == "install":
-            import tornado.stm
-
             tornado.stm.install(2)
         asyncio.run(main())
     print("the end", flush=True)

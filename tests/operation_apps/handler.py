@@ -58,7 +58,7 @@ async def main():
     client = tornado.httpclient.AsyncHTTPClient()
     url = "http://127.0.0.1:%d/" % sock.getsockname()[1]
     for path in sys.argv[1:]:
-        response = await client.fetch(url + path, request_timeout=100)
+        response = await client.fetch(url + path, connect_timeout=100, request_timeout=100)
         print("answer:", response.body.decode())
     server.stop()
 
