@@ -463,6 +463,10 @@ def use_python_futures():
     format_helpers.extract_stack = extract_stack
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")
+    core.holds(asyncio.Handle, "_callback")
+    core.holds(tasks._PyTask, "_coro")
+    core.holds(Watch, "reader")
+    core.holds(Watch, "writer")
     futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
     tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 

@@ -61,6 +61,17 @@ hide_frames(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+holds(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyTypeObject *type;
+    PyObject *name;
+    if (!PyArg_ParseTuple(args, "O!U", &PyType_Type, &type, &name) || register_holder(type, name) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 is_hidden(PyObject *self, PyObject *code)
 {
     (void)self;
@@ -554,8 +565,8 @@ atomic_enter(PyObject *self, PyObject *unused)
         return NULL;
     if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
+    tx->base = NULL;
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
-    log_if(tx, LOG_START);
     history(tx, DID_BEGIN, 0, 0);
     Py_RETURN_TRUE;
 }
@@ -723,6 +734,8 @@ static PyMethodDef methods[] = {
     {"register_module", register_module, METH_VARARGS,
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
+    {"holds", holds, METH_VARARGS,
+     DOC("holds(type, name): what this attribute is will be called; for the conflict log")},
     {"hide_frames", hide_frames, METH_VARARGS,
      DOC("hide_frames(file, name): tracebacks leave out functions whose file and qualified name begin so")},
     {"is_hidden", is_hidden, METH_O, DOC("is_hidden(code): do tracebacks leave it out?")},
