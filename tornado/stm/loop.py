@@ -83,6 +83,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def __init__(self, threads, selector=None):
         core.activate()
+        # Nobody would announce its first call, which comes from C.
+        core.ensure_instrumented(futures._PyFuture.__await__)
         use_python_futures()
         overrides.apply()
         self._scheduler = Scheduler(self, threads)

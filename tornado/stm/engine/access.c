@@ -60,7 +60,7 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
     }
     PyErr_Clear();
     tx_resume(tx);
-    return become_inevitable(tx, GRADE_EXCLUSIVE, text);
+    return become_inevitable(tx, GRADE_EXCLUSIVE);
 }
 
 /* ---- Attributes ------------------------------------------------------------------ */

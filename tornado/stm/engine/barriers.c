@@ -1317,7 +1317,7 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
     bool first = !tx->releasing;
     tx->instrumenting = first;
     int r = first ? exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname)
-        : become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
+        : become_inevitable(tx, GRADE_EXCLUSIVE);
     tx->instrumenting = false;
     if (r < 0)
         return NULL;

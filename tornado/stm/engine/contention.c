@@ -202,8 +202,17 @@ static void
 log_inevitable(Tx *tx, int slot)
 {
     Tx *o = slot > 0 ? atomic_load(&stm_threads[slot]) : NULL;
-    if (UNLIKELY(stm_log_on) && o != NULL)
-        log_conflict(tx, LOG_INEVITABLE, o, atomic_load(&o->inevitable_at));
+    const char *there = UNLIKELY(stm_log_on) && o != NULL ? atomic_load(&o->inevitable_at) : NULL;
+    if (there != NULL)      /* else it has just ended, or had begun before there was a log */
+        log_conflict(tx, LOG_INEVITABLE, o, there);
+}
+
+static void
+log_wait_for(Tx *tx, int slot)
+{
+    log_inevitable(tx, slot);
+    if (slot > 0)
+        log_wait(tx);
 }
 
 /* An exclusive one waits for this attempt, which therefore must not wait for what comes after that. */
@@ -261,7 +270,7 @@ stm_attention(Tx *tx)
     if (tx->releasing == AFTER_ABORT)
         return abort_self(tx, CAUSE_DROPPED);
     if (tx->releasing && tx->grade == GRADE_NONE)
-        return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
+        return become_inevitable(tx, GRADE_EXCLUSIVE);     /* a finalizer after a commit */
     interruptible(tx);
     if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
         return abort_self(tx, CAUSE_INJECTED);
@@ -669,8 +678,7 @@ pass_gate(Tx *tx)
         set_state(tx, TX_WAITING);
         wake(0, PARK_OTHERS);
         history(tx, DID_WAIT, 0, FOR_GATE);
-        log_inevitable(tx, atomic_load(&stm_exclusive_slot));
-        log_wait(tx);
+        log_wait_for(tx, atomic_load(&stm_exclusive_slot));
         await_idle(tx, PARK_GATE, gate_open, &over);
         log_go(tx);
         history(tx, DID_GO, 0, 0);
@@ -853,10 +861,8 @@ log_wait_for_token(Tx *tx)
     int holder = DISPATCHING;
     while (UNLIKELY(stm_log_on) && holder == DISPATCHING)
         holder = atomic_load(&token_slot);
-    if (holder != DISPATCHING && holder != tx->slot) {
-        log_inevitable(tx, holder);
-        log_wait(tx);
-    }
+    if (holder != tx->slot)
+        log_wait_for(tx, holder);
 }
 
 /* In an attempt: -1 when it must abort, which it is to the last. */
@@ -911,6 +917,7 @@ begin_inevitable(Tx *tx, int grade)
     history(tx, DID_WANT, 0, grade);
     if (UNLIKELY(stm_log_on) && (tx->txn == NULL || atomic_load(&tx->inevitable_at) == NULL))
         atomic_store(&tx->inevitable_at, log_place(tx));
+    tx->instrumenting = atomic_load(&tx->inevitable_at) == stm_nowhere;     /* the last attempt was */
     Transaction *p = pending_predecessor(tx);
     if (p != NULL) {
         log_wait(tx);
@@ -926,6 +933,7 @@ begin_inevitable(Tx *tx, int grade)
     tx->grade = grade;
     if (grade == GRADE_EXCLUSIVE)
         exclude_others(tx, now_ns());
+    tx->instrumenting = false;
     history(tx, DID_GET, 0, grade);
 }
 
@@ -933,7 +941,7 @@ begin_inevitable(Tx *tx, int grade)
  * beside the others, GRADE_EXCLUSIVE alone. Returns -1 when it has to abort
  * first; the next attempt then begins in the grade asked for. */
 int
-become_inevitable(Tx *tx, int grade, const char *why)
+become_inevitable(Tx *tx, int grade)
 {
     if (tx->grade >= grade)
         return 0;

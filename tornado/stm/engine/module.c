@@ -406,14 +406,12 @@ exclusive(PyObject *self, PyObject *args)
 }
 
 static PyObject *
-irrevocable(PyObject *self, PyObject *args)
+irrevocable(PyObject *self, PyObject *why)
 {
     (void)self;
-    const char *why;
-    if (!PyArg_ParseTuple(args, "s", &why))
-        return NULL;
+    (void)why;      /* for those who read the call */
     Tx *tx = live_tx();
-    if (tx != NULL && become_inevitable(tx, GRADE_IRREVOCABLE, why) < 0)
+    if (tx != NULL && become_inevitable(tx, GRADE_IRREVOCABLE) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -769,7 +767,7 @@ static PyMethodDef methods[] = {
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
-    {"irrevocable", irrevocable, METH_VARARGS, DOC("irrevocable(why): from here on never abort")},
+    {"irrevocable", irrevocable, METH_O, DOC("irrevocable(why): from here on never abort")},
     {"ask_main", engine_ask_main, METH_O,
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},
     {"serve_main", engine_serve_main, METH_NOARGS, DOC("on the main thread: call what ask_main was given, if any")},

@@ -567,7 +567,7 @@ void allow(Tx *tx);
 void limit_allowance(double seconds);
 bool is_overdue(Tx *tx);
 void stand_back(Tx *tx);
-int become_inevitable(Tx *tx, int grade, const char *why);
+int become_inevitable(Tx *tx, int grade);
 void begin_inevitable(Tx *tx, int grade);
 void inevitable_end(Tx *tx);
 void take_ticket(Tx *tx);
