@@ -28,7 +28,8 @@ Whom a conflict is charged to
     C7  Every CONTENTION_* record is one conflict of its thread.  What that thread logs next is how it was decided:
           WAIT_CONTENTION           it waits: the pause is charged to the conflict.  A thread that becomes inevitable
                                     also waits for all others, so WAIT_SYNC_PAUSE after CONTENTION_INEVITABLE counts
-                                    too; after any other conflict it is a wait for something else.
+                                    too, unless that has been waited for as a contention; after any other conflict it
+                                    is a wait for something else.
           ABORTING_OTHER_CONTENTION the other thread's current transaction will abort: the CPU time of that one, all of
                                     it, is charged to the conflict.  The other may have noticed, and logged its ABORT,
                                     before this record was written: then that abort is meant and not the next.
@@ -40,15 +41,19 @@ Whom a conflict is charged to
         this record (what follows is the undoing, which only the total of aborted time has), and all of its pauses: it
         has waited in vain.  So a pause may show under two conflicts, the one it was for and the one that wasted it.
 
-    The wait before a START (WAIT_FREE_SEGMENT), and pauses for other threads' collections, are nobody's conflict:
-    they are only in the total of paused time, which is listed by kind of wait.
+    The wait before a START (WAIT_FREE_SEGMENT), pauses for other threads' collections and the wait for an earlier
+    transaction's commit are nobody's conflict: they are only in the total of paused time, which is listed by kind of
+    wait.  tornado-stm tells of a wait to begin, while another thread is inevitable, as of a conflict with that one.
 """
 
 import argparse
+import errno
 import json
 import math
 import os
 import re
+import signal
+import stat
 import struct
 import sys
 from functools import lru_cache
@@ -122,8 +127,11 @@ class LogReader:
     def __init__(self, stream, progress=None):
         """`stream` is a binary file; `progress` is called with the number of bytes read so far, now and then.
 
+        What is appended to a regular file from here on is not read: the program may write faster than we read.
         Raises LogError when this is no log, or one without a header's worth of bytes.
         """
+        status = os.fstat(stream.fileno())
+        self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
         header = stream.read(HEADER_SIZE)
         if header not in FORMATS:
             if any(known.startswith(header) for known in FORMATS):
@@ -143,7 +151,8 @@ class LogReader:
         rest = b""
         total = HEADER_SIZE
         while True:
-            chunk = self._stream.read(self.CHUNK)
+            left = self.CHUNK if self._size is None else self._size - total
+            chunk = self._stream.read(min(left, self.CHUNK)) if left > 0 else b""
             if not chunk:
                 break
             total += len(chunk)
@@ -259,6 +268,7 @@ class Thread:
         self.away = 0  # detached in this transaction, ended ones only
         self.conflict = None  # the conflict that its waits and its abort are charged to
         self.conflict_when = now
+        self.paid = None  # the wait that was charged to that conflict: no other kind will be
         self.won = False  # that conflict was decided against the other thread
         self.doomed_by = None  # the conflict in which another thread has asked for its abort
         self.explained = False  # its abort has been charged already
@@ -403,6 +413,7 @@ class C7Accounts(Accounts):
     def contention(self, thread, now, name, other, here, there):
         thread.conflict = self.conflict(name, here, there)
         thread.conflict_when = now
+        thread.paid = None
         thread.won = False
         thread.conflict.charge(now, count=1)
 
@@ -429,7 +440,8 @@ class C7Accounts(Accounts):
     def charge_pause(self, thread, now, pause):
         if thread.conflict is None:
             return
-        if thread.wait_name in WAITS_OF[thread.conflict.kind]:
+        if thread.wait_name in WAITS_OF[thread.conflict.kind] and thread.paid in (None, thread.wait_name):
+            thread.paid = thread.wait_name
             thread.conflict.charge(now, paused=pause)
         else:
             thread.conflict = None
@@ -496,24 +508,27 @@ def share(part, whole):
 
 
 def printable(text):
-    """`text` without line breaks and control characters."""
-    return "".join(c if c.isprintable() else "\\x%02x" % ord(c) for c in text)
+    """`text` without line breaks and control characters, nor bytes that are no text (of a file's name)."""
+    return "".join(c if c.isprintable() else "\\x%02x" % (ord(c) & 0xFF if "\udc80" <= c <= "\udcff" else ord(c))
+                   for c in text)
 
 
 def place_text(place):
     """The text of a place as it may be printed."""
-    return printable(place.decode("utf-8", "replace"))
+    return printable(place.decode("utf-8", "surrogateescape"))
 
 
 @lru_cache(maxsize=None)
 def source_line(place):
-    """The line of source that the text of a place points to, stripped; "" when that cannot be read."""
-    match = PLACE.match(place)
-    if not match or not os.path.isfile(match.group(1)):
+    """The line of source that a place, as bytes, points to, stripped; "" when that cannot be read."""
+    match = PLACE.match(place.decode("utf-8", "surrogateescape"))
+    if not match:
         return ""
-    number = int(match.group(2))
+    name, number = os.fsencode(match.group(1)), int(match.group(2))
+    if number > sys.maxsize or not os.path.isfile(name):
+        return ""
     try:
-        with open(match.group(1), encoding="utf-8", errors="replace") as source:
+        with open(name, encoding="utf-8", errors="replace") as source:
             return printable("".join(islice(source, max(number - 1, 0), number)).strip())
     except OSError:
         return ""
@@ -545,10 +560,9 @@ def conflict_lines(conflict, real_time):
     yield "%s lost in aborts, %s paused (%dx STM_%s)" % (
         seconds(conflict.lost), seconds(conflict.paused), conflict.count, conflict.kind)
     for place in filter(None, (conflict.here or b"(no place in the log)", conflict.there)):
-        text = place_text(place)
-        yield text
-        if source_line(text):
-            yield "    " + source_line(text)
+        yield place_text(place)
+        if source_line(place):
+            yield "    " + source_line(place)
     yield "time line: |%s|" % conflict.timeline.draw(real_time)
 
 
@@ -629,11 +643,19 @@ def parse_arguments(argv):
 
 
 def complain(text):
-    print("print_stm_log: " + text, file=sys.stderr)
+    """Tell the user in one line, if there is anybody to tell."""
+    if sys.stderr is not None:
+        try:
+            print("print_stm_log: " + text, file=sys.stderr, flush=True)
+        except OSError:
+            pass
 
 
 def main(argv=None):
-    """The command; returns its exit status: 0, or 2 when the log cannot be analysed or the JSON not be written."""
+    """The command; returns its exit status: 0, or 2 when the log cannot be analysed or the JSON not be written.
+
+    Raises OSError when the report cannot be written.
+    """
     arguments = parse_arguments(argv)
     try:
         accounts = analyse(arguments.log, progress_meter(arguments.log))
@@ -644,7 +666,8 @@ def main(argv=None):
         complain("%s: %s" % (arguments.log, error.strerror or error))
         return 2
     if accounts.truncated:
-        complain("%s ends in the middle of a record (its process was killed?): analysed up to there" % arguments.log)
+        complain("%s ends in the middle of a record (its process was killed, or still runs): analysed up to there"
+                 % arguments.log)
     if accounts.unknown_events:
         complain("%s has %d events of unknown number: skipped" % (arguments.log, accounts.unknown_events))
     if arguments.json:
@@ -655,18 +678,39 @@ def main(argv=None):
         except OSError as error:
             complain("%s: %s" % (arguments.json, error.strerror or error))
             return 2
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "it is closed")
     sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        for line in report_lines(accounts, arguments.limit):
-            print(line)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor when the interpreter flushes it
+    for line in report_lines(accounts, arguments.limit):
+        print(line)
     return 0
 
 
-if __name__ == "__main__":
+def run():
+    """main() as a process: what cannot be written is one line and status 2, or where the reader has left, silence.
+
+    Returns the exit status, which for a reader that has left and for an interrupt is a shell's for that signal.
+    """
     try:
-        sys.exit(main())
+        try:
+            status = main()
+        except SystemExit as end:  # of the command line's syntax, or --help
+            status = end.code
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        status = 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        sys.exit(130)
+        status = 128 + signal.SIGINT
+    except OSError as error:
+        complain("standard output: %s" % (error.strerror or error))
+        status = 2
+    if sys.stdout is not None:
+        # What is left in its buffer is not tried again by the interpreter.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run())

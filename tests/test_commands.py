@@ -346,7 +346,7 @@ def test_conflict_log_names_the_users_code(tmp_path):
     # Both sides of one conflict: a place, its source line, and the other place.
     assert any(i + 2 in places for i in places), report.stdout
     sources = {lines[i + 1] for i in places}
-    assert sources <= {'n = shared["n"]', 'shared["n"] = n + 1', "for _ in range(20000):"}, sources
+    assert sources <= {"def count():", 'n = shared["n"]', 'shared["n"] = n + 1', "for _ in range(20000):"}, sources
     assert sources & {'n = shared["n"]', 'shared["n"] = n + 1'}, sources
 
 

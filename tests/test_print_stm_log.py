@@ -4,6 +4,8 @@ import importlib.util
 import json
 import os
 import re
+import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -170,6 +172,15 @@ def test_c7_becoming_inevitable_waits_for_all_others(analyse):
     ))
     assert rows(accounts) == [("CONTENTION_INEVITABLE", HERE, "", 1, 0, 5)]
     assert accounts.cpu_committed == 3 * MS
+
+
+def test_c7_a_wait_for_something_else_is_not_charged_to_what_was_waited_for(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "START"), (1, 1, "INEVITABLE", HERE, THERE), (1, 1, "WAIT_CONTENTION"), (3, 1, "WAIT_DONE"),
+        (4, 1, "WAIT_SYNC_PAUSE"), (9, 1, "WAIT_DONE"), (9, 1, "COMMIT"),
+    ))
+    assert rows(accounts) == [("CONTENTION_INEVITABLE", HERE, THERE, 1, 0, 2)]
+    assert accounts.paused == 7 * MS
 
 
 def test_c7_aborting_the_other(analyse):
@@ -354,8 +365,30 @@ def test_places_that_cannot_be_printed_as_they_are(write):
 
 def test_places_whose_source_cannot_be_read(write, tmp_path):
     places = ['File "%s", line 1, in f' % tmp_path, 'File "%s", line 99, in f' % write(b"one line\n", "short.py"),
-              'File "%s", line 0, in f' % write(b"\xff\xfe", "binary.py"), 'File "<string>", line 1, in f', 'File "']
-    assert [analyser.source_line(place) for place in places] == [""] * 5
+              'File "%s", line 0, in f' % write(b"\xff\xfe", "binary.py"), 'File "<string>", line 1, in f', 'File "',
+              'File "%s", line %s, in f' % (write(b"one line\n", "short.py"), "9" * 150),
+              'File "a\0b", line 1, in f', 'File "%s", line 1, in f' % os.devnull]
+    assert [analyser.source_line(place.encode()) for place in places] == [""] * 8
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_source_without_permission(write):
+    path = write(b"secret = 1\n", "app.py")
+    os.chmod(path, 0)
+    assert analyser.source_line(b'File "%s", line 1, in f' % path.encode()) == ""
+
+
+def test_place_whose_file_has_a_name_that_is_no_text(write, tmp_path):
+    path = os.path.join(os.fsencode(str(tmp_path)), b"caf\xe9\xc3\xa9.py")
+    with open(path, "wb") as source:
+        source.write(b"drink()\n")
+    place = b'File "%s", line 1, in f' % path
+    record = struct.pack("<IIIIBBB", *stamp(1), 1, 0, C7_NUMBERS["WRITE_READ"], len(place), 0) + place
+    log = write(c7_log((0, 1, "START")) + record + c7_record(2, 1, "ABORT"))
+    environment = dict(os.environ, PYTHONIOENCODING="utf-8")
+    done = subprocess.run([sys.executable, str(SCRIPT), log], stdout=subprocess.PIPE, env=environment, check=True)
+    assert b"caf\\xe9\xc3\xa9.py\", line 1, in f\n    drink()\n" in done.stdout
+    assert analyser.as_json(analyser.analyse(log))["conflicts"][0]["here"].endswith('caf\\xe9é.py", line 1, in f')
 
 
 def test_json(write, tmp_path):
@@ -399,6 +432,52 @@ def test_no_log(write, data, says):
     done = command(write(data))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1 and says in done.stderr
+
+
+def test_time_stamps_that_go_back(write, tmp_path):
+    log = write(c7_log(
+        (50, 1, "START"), (20, 1, "WRITE_WRITE", HERE, THERE, 2), (10, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"),
+        (5, 2, "START"), (4, 2, "MINOR_START"), (1, 2, "MINOR_DONE"), (60, 1, "ABORT"), (0, 2, "COMMIT")))
+    done = command(log, "--json", tmp_path / "out.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    accounts = analyser.analyse(log)
+    assert accounts.real_time == 10 * MS
+    assert all(t >= 0 for t in (accounts.cpu_committed, accounts.cpu_aborted, accounts.paused, accounts.gc))
+
+
+def test_log_that_grows_while_it_is_read(write, monkeypatch):
+    """It is read as far as it went in the beginning: a program may write faster than anybody reads."""
+    path = write(c7_log((0, 1, "START"), (1, 1, "COMMIT")))
+    monkeypatch.setattr(analyser.LogReader, "CHUNK", 8)
+
+    def grow(read):
+        with open(path, "ab") as log:
+            log.write(c7_record(2, 1, "START") + c7_record(3, 1, "COMMIT"))
+
+    accounts = analyser.analyse(path, grow)
+    assert (accounts.records, accounts.truncated) == (2, False)
+
+
+def test_log_through_a_pipe(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    process = subprocess.Popen([sys.executable, str(SCRIPT), pipe], stdout=subprocess.PIPE, universal_newlines=True)
+    with open(pipe, "wb") as log:
+        log.write(c7_log((0, 1, "START"), (2, 1, "COMMIT")))
+    assert "Total real time:         0.002s" in process.communicate()[0]
+    assert process.returncode == 0
+
+
+def test_interrupt(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    process = subprocess.Popen([sys.executable, str(SCRIPT), pipe], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with open(pipe, "wb") as log:  # opened by both: it is about to read
+        log.write(c7_log((0, 1, "START")))
+        log.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == (b"", b"")
+    assert process.returncode == 130
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -489,4 +568,27 @@ def test_reader_of_the_output_that_leaves_early(write):
     process.stdout.close()
     complaints = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(), complaints) == (0, b"")
+    assert (process.wait(), complaints) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all"]])
+@pytest.mark.parametrize("redirect, says", [(">/dev/full", "No space left on device"), (">&-", "closed")])
+def test_output_that_cannot_be_written(write, redirect, says, arguments):
+    log = write(c8_log(*[(i, 1, "WRITE_READ", "place %d" % i) for i in range(3000)]))
+    line = " ".join(map(shlex.quote, [sys.executable, str(SCRIPT), log, *arguments])) + " " + redirect
+    done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and says in done.stderr
+
+
+@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", ">&- 2>&-"])
+def test_complaints_that_cannot_be_written(write, redirect):
+    line = " ".join(map(shlex.quote, [sys.executable, str(SCRIPT), write(C7_HEADER)])) + " " + redirect
+    done = subprocess.run(line, shell=True, stdout=subprocess.PIPE, universal_newlines=True)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_json_on_a_full_disk(write, tmp_path):
+    log, _ = report_of_three(write, tmp_path)
+    done = command(log, "--json", "/dev/full")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and "No space left" in done.stderr

@@ -790,7 +790,8 @@ int stm_barriers_off;
 int
 exclusive_for(Tx *tx, const char *what, PyObject *o)
 {
-    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE, what);
+    (void)what;
+    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE);
 }
 
 /* In namespaces.c: no dict is watched. */

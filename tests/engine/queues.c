@@ -124,7 +124,7 @@ run_node(Native *native)
     }
     if (lock_exclusive(tx, cell_of(node->tree, WHOLE), &first) < 0)
         return NULL;
-    if (mix(node->random + 99) % 50 == 0 && become_inevitable(tx, GRADE_EXCLUSIVE, "a test") < 0)
+    if (mix(node->random + 99) % 50 == 0 && become_inevitable(tx, GRADE_EXCLUSIVE) < 0)
         return NULL;
     Commit *commit = object_new(&Native_Type, sizeof(Commit));
     commit->native.call = count_commit;

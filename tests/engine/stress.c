@@ -456,7 +456,7 @@ go_irrevocable(void)
 {
     if (self->tx->grade != GRADE_NONE)
         return 0;
-    if (become_inevitable(self->tx, GRADE_IRREVOCABLE, "chosen") < 0)
+    if (become_inevitable(self->tx, GRADE_IRREVOCABLE) < 0)
         return refused();
     self->irrevocable = true;
     return 0;
@@ -465,7 +465,7 @@ go_irrevocable(void)
 static int
 go_exclusive(void)
 {
-    if (become_inevitable(self->tx, GRADE_EXCLUSIVE, "chosen") < 0)
+    if (become_inevitable(self->tx, GRADE_EXCLUSIVE) < 0)
         return refused();
     self->irrevocable = true;
     return 0;

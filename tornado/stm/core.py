@@ -17,7 +17,7 @@ def gil_is_enabled():
 try:
     from ._engine import (
         MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
-        ensure_instrumented, exchange_locals, exclusive, fresh, guarded, hide_frames, in_transaction, inject_aborts,
+        ensure_instrumented, exchange_locals, exclusive, fresh, guarded, hide_frames, holds, in_transaction, inject_aborts,
         inject_delays, irrevocable, is_asked, is_exclusive, is_fresh, is_hidden, is_unwinding, leave_mutexes, log_close,
         log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive, record_history, recorded_history,
         rehearse, serve, set_allowance, set_anchor, set_program_thread, settle, share, stats, suspended_call,

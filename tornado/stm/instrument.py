@@ -18,6 +18,7 @@ import builtins
 import contextlib
 import dataclasses
 import dis
+import functools
 import inspect
 import opcode
 import os
@@ -1094,6 +1095,7 @@ def activate():
         main_thread = threading.main_thread().ident
         _engine.configure(instrument, see_globals, sys.monitoring.DISABLE, _PythonClass, main_thread)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
+        _engine.holds(functools.partial, "func")
         for name, module in list(sys.modules.items()):
             if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
                 _trust_module(module)

@@ -83,6 +83,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def __init__(self, threads, selector=None):
         core.activate()
+        # Nobody would announce its first call, which comes from C.
+        core.ensure_instrumented(futures._PyFuture.__await__)
         use_python_futures()
         overrides.apply()
         self._scheduler = Scheduler(self, threads)
@@ -469,6 +471,10 @@ def use_python_futures():
     format_helpers.extract_stack = extract_stack
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")
+    core.holds(asyncio.Handle, "_callback")
+    core.holds(tasks._PyTask, "_coro")
+    core.holds(Watch, "reader")
+    core.holds(Watch, "writer")
     futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
     tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 

@@ -30,7 +30,7 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
 {
     if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
-    const char *place = log_place(tx);
+    const char *place = location(tx);
     char text[400];
     if (obj == NULL)
         snprintf(text, sizeof text, "%s", what);
@@ -60,7 +60,7 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
     }
     PyErr_Clear();
     tx_resume(tx);
-    return become_inevitable(tx, GRADE_EXCLUSIVE, text);
+    return become_inevitable(tx, GRADE_EXCLUSIVE);
 }
 
 /* ---- Attributes ------------------------------------------------------------------ */

@@ -1318,8 +1318,11 @@ on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n)
             Py_RETURN_NONE;
     }
     /* What an ended transaction sets off runs alone, every time. */
-    int r = tx->releasing ? become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit")
-        : exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname);
+    bool first = !tx->releasing;
+    tx->instrumenting = first;
+    int r = first ? exclusive_for(tx, "first call from C of", ((PyCodeObject *)args[0])->co_qualname)
+        : become_inevitable(tx, GRADE_EXCLUSIVE);
+    tx->instrumenting = false;
     if (r < 0)
         return NULL;
     Py_RETURN_NONE;

@@ -291,7 +291,7 @@ callback_vectorcall(PyObject *func, PyObject *const *args, size_t nargsf, PyObje
         bool called_back = is_called_back(func, args[n - 1]);
         if (!is_right_place(tx, own, PyThreadState_Get()->current_frame)
             && (called_back || !tx->live
-                || become_inevitable(tx, GRADE_EXCLUSIVE, "a weak reference's callback") < 0)
+                || become_inevitable(tx, GRADE_EXCLUSIVE) < 0)
             && put_off_call(tx, func, args, n) == 0) {
             PyErr_Clear();
             Py_RETURN_NONE;

@@ -404,7 +404,7 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         }
         return check_doomed(tx);
     case EFFECT_IRREVOCABLE:
-        return become_inevitable(tx, GRADE_IRREVOCABLE, "an effect outside");
+        return become_inevitable(tx, GRADE_IRREVOCABLE);
     case EFFECT_RUNS_CONTEXT:
         if (a.n > 1 && PyFunction_Check(a.args[1]) && ensure_instrumented(tx, a.args[1]) < 0)
             return -1;

@@ -207,6 +207,32 @@ is_over(Tx *o)
     return state == TX_IDLE || state == TX_WAITING;
 }
 
+/* The log tells that this one cannot go on, or begin, beside that inevitable one. */
+static void
+log_inevitable(Tx *tx, int slot)
+{
+    Tx *o = slot > 0 ? atomic_load(&stm_threads[slot]) : NULL;
+    const char *there = UNLIKELY(stm_log_on) && o != NULL ? atomic_load(&o->inevitable_at) : NULL;
+    if (there != NULL)      /* else it has just ended, or had begun before there was a log */
+        log_conflict(tx, LOG_INEVITABLE, o, there);
+}
+
+static void
+log_wait_for(Tx *tx, int slot)
+{
+    log_inevitable(tx, slot);
+    if (slot > 0)
+        log_wait(tx);
+}
+
+/* An exclusive one waits for this attempt, which therefore must not wait for what comes after that. */
+static int
+give_way(Tx *tx)
+{
+    log_inevitable(tx, atomic_load(&stm_exclusive_slot));
+    return abort_self(tx, CAUSE_EXCLUSIVE);
+}
+
 static uint32_t
 next_random(Tx *tx)
 {
@@ -254,7 +280,7 @@ stm_attention(Tx *tx)
     if (tx->releasing == AFTER_ABORT)
         return abort_self(tx, CAUSE_DROPPED);
     if (tx->releasing && tx->grade == GRADE_NONE)
-        return become_inevitable(tx, GRADE_EXCLUSIVE, "a finalizer after a commit");
+        return become_inevitable(tx, GRADE_EXCLUSIVE);     /* a finalizer after a commit */
     interruptible(tx);
     if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
         return abort_self(tx, CAUSE_INJECTED);
@@ -357,7 +383,8 @@ hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
     }
     else if (status == (serial << STATE_BITS | TX_ACTIVE)) {
         atomic_store(&o->overdue, serial);
-        doom(tx, o, serial, OVERDUE);
+        if (doom(tx, o, serial, OVERDUE))
+            log_aborting(tx, o);
     }
 }
 
@@ -429,7 +456,7 @@ find_reservation(Tx *tx, Conflict *c)
         Tx *o = atomic_load(&stm_threads[i]);
         if (o == NULL || o == tx || atomic_load(&o->reserved) != c->cell)
             continue;
-        *c = (Conflict){c->cell, c->mode, FOR_RESERVATION, i, serial_of(o), 0};
+        *c = (Conflict){c->cell, c->mode, FOR_RESERVATION, i, serial_of(o), 0, NULL};
         if (atomic_load(&o->age) < age && in_the_way(tx, c) && atomic_fetch_sub(&o->patience, 1) <= 0)
             return true;
     }
@@ -438,20 +465,19 @@ find_reservation(Tx *tx, Conflict *c)
 
 /* Wait until the conflict is over: 0, or -1 when this transaction must abort. */
 int
-contend(Tx *tx, const Conflict *c, int event, const char *other_place)
+contend(Tx *tx, const Conflict *c, int event)
 {
     Tx *o = atomic_load(&stm_threads[c->slot]);
-    if (stm_log_on)
-        log_event(tx, c->slot, event, log_place(tx), other_place);
+    log_conflict(tx, event, o, c->place);
     bool first = tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age);
     uint64_t start = __builtin_ia32_rdtsc();
     reserve(tx, c);
     history(tx, DID_WAIT, atomic_load(&o->age), c->how);
-    log_if(tx, LOG_WAIT_CONTENTION);
     for (int i = 0; i < SPINS && !atomic_load(&o->parked) && !conflict_over(tx, (void *)c); i++)
         __builtin_ia32_pause();
     int result = 0;
     uint64_t since = now_ns();
+    bool gives_way = false;
     for (int naps = 1; in_the_way(tx, c); naps++) {
         if (is_doomed(tx)) {
             raise_abort();
@@ -459,16 +485,16 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
             break;
         }
         if (atomic_load(&stm_exclusive_slot) == c->slot) {
-            result = abort_self(tx, CAUSE_EXCLUSIVE);
+            gives_way = true;
             break;
         }
         /* Each time: what was in the way may have gone and come back in one attempt. */
         if (first && doom(tx, o, c->serial, tx->grade)) {
             /* Let it not run into the same again before this one has woken up. */
             atomic_store(&tx->patience, 0);
-            if (stm_log_on)
-                log_event(tx, c->slot, LOG_ABORTING_OTHER, NULL, NULL);
+            log_aborting(tx, o);
         }
+        log_wait(tx);
         park(tx, (uint32_t)c->slot << 8, first || tx->mutexes.n > 0 ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c);
         if (tx->mutexes.n > 0)
             mutexes_give_way(tx, since);
@@ -478,9 +504,9 @@ contend(Tx *tx, const Conflict *c, int event, const char *other_place)
             doom_asynchronously(o, c->serial);
     }
     tx->lost += __builtin_ia32_rdtsc() - start;
-    log_if(tx, LOG_WAIT_DONE);
+    log_go(tx);
     history(tx, DID_GO, 0, 0);
-    return result;
+    return gives_way ? give_way(tx) : result;
 }
 
 /* ---- The order of those that commit at the same time ------------------------------ */
@@ -577,9 +603,9 @@ wait_for_predecessor(Tx *tx)
     if (p == NULL)
         return 0;
     history(tx, DID_WAIT, p->age, FOR_ORDER);
-    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    log_wait(tx);
     await(tx, PARK_ORDER, predecessor_over, p);
-    log_if(tx, LOG_WAIT_DONE);
+    log_go(tx);
     history(tx, DID_GO, 0, 0);
     if (atomic_load(&p->done))
         return 0;
@@ -587,7 +613,7 @@ wait_for_predecessor(Tx *tx)
         raise_abort();
         return -1;
     }
-    return abort_self(tx, CAUSE_EXCLUSIVE);
+    return give_way(tx);
 }
 
 /* ---- Requests to other threads -------------------------------------------------- */
@@ -710,9 +736,9 @@ pass_gate(Tx *tx)
         set_state(tx, TX_WAITING);
         wake(0, PARK_OTHERS);
         history(tx, DID_WAIT, 0, FOR_GATE);
-        log_if(tx, LOG_WAIT_SYNC_PAUSE);
+        log_wait_for(tx, atomic_load(&stm_exclusive_slot));
         await_idle(tx, PARK_GATE, gate_open, &over);
-        log_if(tx, LOG_WAIT_DONE);
+        log_go(tx);
         history(tx, DID_GO, 0, 0);
     }
 }
@@ -734,43 +760,47 @@ admit_waiting(void)
 
 /* ---- Inevitability -------------------------------------------------------------- */
 
+#define ANY_AGE UINT64_MAX
+
+/* Another one below that age that is in an attempt, or NULL. */
+static Tx *
+active_other(Tx *tx, uint64_t age)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL && o != tx && !is_over(o) && (age == ANY_AGE || atomic_load(&o->age) < age))
+            return o;
+    }
+    return NULL;
+}
+
 static bool
 others_over(Tx *tx, void *arg)
 {
     (void)arg;
-    int limit = atomic_load(&stm_thread_limit);
-    for (int i = 1; i < limit; i++) {
-        Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL && o != tx && !is_over(o))
-            return false;
-    }
-    return true;
-}
-
-static bool
-older_over(Tx *tx)
-{
-    int limit = atomic_load(&stm_thread_limit);
-    uint64_t age = atomic_load(&tx->age);
-    for (int i = 1; i < limit; i++) {
-        Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL && o != tx && !is_over(o) && atomic_load(&o->age) < age)
-            return false;
-    }
-    return true;
+    return active_other(tx, ANY_AGE) == NULL;
 }
 
 static bool
 older_over_or_abort(Tx *tx, void *arg)
 {
     (void)arg;
-    return older_over(tx) || is_doomed(tx) || atomic_load(&stm_exclusive_slot) != 0;
+    return active_other(tx, atomic_load(&tx->age)) == NULL || is_doomed(tx)
+        || atomic_load(&stm_exclusive_slot) != 0;
 }
 
 /* Wait, since then, until others are over, and hurry those of a lower age. */
 static void
 await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
 {
+    if (UNLIKELY(stm_log_on)) {
+        Tx *o = active_other(tx, age);
+        if (o == NULL)
+            return;
+        log_conflict(tx, LOG_INEVITABLE, o, NULL);
+        log_wait(tx);
+    }
     for (int i = 0; i < SPINS && !over(tx, NULL); i++)
         __builtin_ia32_pause();
     while (!over(tx, NULL)) {
@@ -779,6 +809,7 @@ await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
             mutexes_give_way(tx, since);
         hurry_older(tx, age, now_ns() - since);
     }
+    log_go(tx);
 }
 
 /* ---- The token ------------------------------------------------------------------ */
@@ -875,12 +906,24 @@ leave_queue(Tx *tx)
     give_token(tx);
 }
 
+static void
+log_wait_for_token(Tx *tx)
+{
+    int holder = DISPATCHING;
+    while (UNLIKELY(stm_log_on) && holder == DISPATCHING)
+        holder = atomic_load(&token_slot);
+    if (holder != tx->slot)
+        log_wait_for(tx, holder);
+}
+
 /* In an attempt: -1 when it must abort, which it is to the last. */
 static int
 take_token(Tx *tx, int grade)
 {
     ask_for_token(tx, false);
+    log_wait_for_token(tx);
     await(tx, PARK_TOKEN, has_token_or_abort, NULL);
+    log_go(tx);
     if (has_token(tx, NULL) && change_state(tx, serial_of(tx), TX_ACTIVE, TX_INEVITABLE)) {
         tx->asked = false;
         return 0;
@@ -891,7 +934,7 @@ take_token(Tx *tx, int grade)
     else {
         if (tx->want_grade < grade)
             tx->want_grade = grade;
-        abort_self(tx, CAUSE_EXCLUSIVE);
+        give_way(tx);
     }
     /* Its next attempt keeps the place, or the token, if it needs it from the beginning. */
     if (tx->want_grade == GRADE_NONE)
@@ -906,9 +949,7 @@ exclude_others(Tx *tx, uint64_t since)
     atomic_store(&stm_exclusive_slot, tx->slot);
     atomic_thread_fence(memory_order_seq_cst);
     wake_all(false);
-    log_if(tx, LOG_WAIT_SYNC_PAUSE);
-    await_others(tx, others_over, UINT64_MAX, since);
-    log_if(tx, LOG_WAIT_DONE);
+    await_others(tx, others_over, ANY_AGE, since);
     count_one(&tx->exclusives);
 }
 
@@ -925,22 +966,29 @@ void
 begin_inevitable(Tx *tx, int grade)
 {
     history(tx, DID_WANT, 0, grade);
-    log_if(tx, LOG_WAIT_SYNC_PAUSE);
+    if (UNLIKELY(stm_log_on) && (tx->txn == NULL || atomic_load(&tx->inevitable_at) == NULL))
+        atomic_store(&tx->inevitable_at, log_place(tx));
+    tx->instrumenting = atomic_load(&tx->inevitable_at) == stm_nowhere;     /* the last attempt was */
     if (state_of(tx) != TX_IDLE) {
         set_state(tx, TX_IDLE);
         wake(0, PARK_OTHERS);
     }
     Transaction *p = pending_predecessor(tx);
-    if (p != NULL)
+    if (p != NULL) {
+        log_wait(tx);
         await_idle(tx, PARK_ORDER, predecessor_done, p);
+        log_go(tx);
+    }
     ask_for_token(tx, grade == GRADE_EXCLUSIVE);
+    log_wait_for_token(tx);
     await_idle(tx, PARK_TOKEN, has_token, NULL);
+    log_go(tx);
     tx->asked = false;
-    log_if(tx, LOG_WAIT_DONE);
     set_state(tx, TX_INEVITABLE);
     tx->grade = grade;
     if (grade == GRADE_EXCLUSIVE)
         exclude_others(tx, now_ns());
+    tx->instrumenting = false;
     history(tx, DID_GET, 0, grade);
 }
 
@@ -948,7 +996,7 @@ begin_inevitable(Tx *tx, int grade)
  * beside the others, GRADE_EXCLUSIVE alone. Returns -1 when it has to abort
  * first; the next attempt then begins in the grade asked for. */
 int
-become_inevitable(Tx *tx, int grade, const char *why)
+become_inevitable(Tx *tx, int grade)
 {
     if (tx->grade >= grade)
         return 0;
@@ -956,14 +1004,18 @@ become_inevitable(Tx *tx, int grade, const char *why)
         return abort_self(tx, CAUSE_DROPPED);   /* a finalizer of what never was */
     if (tx->rehearsing)
         return abort_self(tx, CAUSE_INJECTED);
-    if (stm_log_on)
-        log_event(tx, 0, LOG_INEVITABLE, log_place(tx), why);
+    if (UNLIKELY(stm_log_on))
+        atomic_store(&tx->inevitable_at, log_place(tx));
     if (tx->grade == GRADE_NONE && tx->releasing) {
         /* A finalizer runs while the thread drops what an ended transaction held. There
          * is nothing to abort and to begin again, but nothing has been read either. */
         begin_inevitable(tx, grade);
     }
     else {
+        if (is_doomed(tx)) {
+            raise_abort();
+            return -1;
+        }
         uint64_t since = now_ns();
         history(tx, DID_WANT, 0, grade);
         if (grade == GRADE_EXCLUSIVE)
@@ -971,12 +1023,9 @@ become_inevitable(Tx *tx, int grade, const char *why)
         if (tx->grade == GRADE_NONE) {
             if (wait_for_predecessor(tx) < 0)
                 return -1;
-            log_if(tx, LOG_WAIT_SYNC_PAUSE);
             if (grade == GRADE_EXCLUSIVE)
                 await_others(tx, older_over_or_abort, atomic_load(&tx->age), since);
-            int got = take_token(tx, grade);
-            log_if(tx, LOG_WAIT_DONE);
-            if (got < 0)
+            if (take_token(tx, grade) < 0)
                 return -1;
         }
         tx->grade = grade;

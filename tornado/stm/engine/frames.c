@@ -109,10 +109,14 @@ open_generator(Tx *tx, PyObject *gen)
             return 0;   /* by this very transaction: the interpreter complains */
         if (g->gi_frame_state < FRAME_COMPLETED) {
             PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
-            if (!(code->co_flags & CO_STM_ANY)
-                && become_inevitable(tx, GRADE_EXCLUSIVE,
-                                     "a generator made before its function was instrumented") < 0)
-                return -1;
+            if (!(code->co_flags & CO_STM_ANY)) {
+                /* It has been made before its function was instrumented: just before, if it has not begun. */
+                tx->instrumenting = g->gi_frame_state == FRAME_CREATED;
+                int r = become_inevitable(tx, GRADE_EXCLUSIVE);
+                tx->instrumenting = false;
+                if (r < 0)
+                    return -1;
+            }
         }
         if (first && tx->grade != GRADE_EXCLUSIVE) {
             Undo *u = undo_push(tx, UNDO_GENERATOR, gen, NULL, NULL);

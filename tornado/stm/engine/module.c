@@ -61,6 +61,17 @@ hide_frames(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+holds(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyTypeObject *type;
+    PyObject *name;
+    if (!PyArg_ParseTuple(args, "O!U", &PyType_Type, &type, &name) || register_holder(type, name) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 is_hidden(PyObject *self, PyObject *code)
 {
     (void)self;
@@ -395,14 +406,12 @@ exclusive(PyObject *self, PyObject *args)
 }
 
 static PyObject *
-irrevocable(PyObject *self, PyObject *args)
+irrevocable(PyObject *self, PyObject *why)
 {
     (void)self;
-    const char *why;
-    if (!PyArg_ParseTuple(args, "s", &why))
-        return NULL;
+    (void)why;      /* for those who read the call */
     Tx *tx = live_tx();
-    if (tx != NULL && become_inevitable(tx, GRADE_IRREVOCABLE, why) < 0)
+    if (tx != NULL && become_inevitable(tx, GRADE_IRREVOCABLE) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -570,8 +579,8 @@ atomic_enter(PyObject *self, PyObject *unused)
         return NULL;
     if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
+    tx->base = NULL;
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
-    log_if(tx, LOG_START);
     history(tx, DID_BEGIN, 0, 0);
     Py_RETURN_TRUE;
 }
@@ -739,6 +748,8 @@ static PyMethodDef methods[] = {
     {"register_module", register_module, METH_VARARGS,
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
+    {"holds", holds, METH_VARARGS,
+     DOC("holds(type, name): what this attribute is will be called; for the conflict log")},
     {"hide_frames", hide_frames, METH_VARARGS,
      DOC("hide_frames(file, name): tracebacks leave out functions whose file and qualified name begin so")},
     {"is_hidden", is_hidden, METH_O, DOC("is_hidden(code): do tracebacks leave it out?")},
@@ -772,7 +783,7 @@ static PyMethodDef methods[] = {
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
-    {"irrevocable", irrevocable, METH_VARARGS, DOC("irrevocable(why): from here on never abort")},
+    {"irrevocable", irrevocable, METH_O, DOC("irrevocable(why): from here on never abort")},
     {"ask_main", engine_ask_main, METH_O,
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},
     {"serve", engine_serve, METH_NOARGS, DOC("between transactions: do what another thread has asked this one for, if anything")},

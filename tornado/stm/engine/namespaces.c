@@ -196,9 +196,12 @@ open_as_globals(Tx *tx, PyObject *dict)
     if (namespace_of(dict) != NULL)
         return exclusive_for(tx, "a function whose globals are attributes", NULL);
     bool used = marked(tx, whole, MODE_SHARED) || has_inserted(tx, whole);
-    if (lock_exclusive(tx, whole, &first) < 0)
-        return -1;
-    return used || !first ? exclusive_for(tx, "a function whose globals have just been changed", NULL) : 0;
+    tx->instrumenting = true;
+    int r = lock_exclusive(tx, whole, &first);
+    if (r == 0 && (used || !first))
+        r = exclusive_for(tx, "a function whose globals have just been changed", NULL);
+    tx->instrumenting = false;
+    return r;
 }
 
 /* Somebody gets hold of the globals of a module of which no function may have run in a

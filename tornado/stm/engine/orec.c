@@ -69,6 +69,65 @@ spin_unlock(OrecBucket *b)
     atomic_store_explicit(&b->spin, 0, memory_order_release);
 }
 
+/* ---- Places, for the conflict log -------------------------------------------------
+ * The tables lie beside those of the ownership records and of the marks.  Whoever places one while there is a log
+ * stores first where; once there is a table, also that nobody knows. */
+
+static Place *_Atomic owner_places;
+
+static void
+remember(Place *_Atomic *table, size_t size, size_t i, const char *place)
+{
+    Place *t = atomic_load_explicit(table, memory_order_acquire);
+    if (t == NULL) {
+        Place *made = place != NULL ? PyMem_RawCalloc(size, sizeof(*made)) : NULL;
+        if (made == NULL)
+            return;
+        /* Another thread may own another cell, and be here too. */
+        if (atomic_compare_exchange_strong(table, &t, made))
+            t = made;
+        else
+            PyMem_RawFree(made);
+    }
+    atomic_store_explicit(&t[i], place, memory_order_release);
+}
+
+static const char *
+recall(Place *_Atomic *table, size_t i)
+{
+    Place *t = atomic_load_explicit(table, memory_order_acquire);
+    return t != NULL ? atomic_load_explicit(&t[i], memory_order_acquire) : NULL;
+}
+
+static void
+remember_owner(OrecBucket *b, int way, const char *place)
+{
+    if (UNLIKELY(place != NULL || atomic_load_explicit(&owner_places, memory_order_relaxed) != NULL))
+        remember(&owner_places, (size_t)OREC_BUCKETS * OREC_WAYS, (size_t)(b - orecs) * OREC_WAYS + way, place);
+}
+
+/* Where that thread took the cell, or one that readers take for it. */
+static const char *
+owner_place(Cell c, int slot)
+{
+    OrecBucket *b = bucket_of(c);
+    for (int i = 0; stm_log_on && i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w != 0 && (int)(w & 0xFF) == slot && mark_tag((w >> 8) << BUCKET_BITS) == mark_tag(c))
+            return recall(&owner_places, (size_t)(b - orecs) * OREC_WAYS + i);
+    }
+    return NULL;
+}
+
+static inline void
+remember_mark(Tx *tx, _Atomic uint32_t *mark, const char *place)
+{
+    if (UNLIKELY(place != NULL || atomic_load_explicit(&tx->mark_places, memory_order_relaxed) != NULL))
+        remember(&tx->mark_places, (size_t)MARK_BUCKETS * MARK_WAYS, mark - tx->marks, place);
+}
+
+/* ---- Owners and marks ------------------------------------------------------------- */
+
 /* The slot of the thread that owns the cell, or 0. */
 static int
 owner_of(Cell c)
@@ -107,7 +166,7 @@ typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
  * Released: it may take the place of a mark of an earlier transaction, and a writer
  * that looks for that one then learns only from this one that it is over. */
 static Placed
-mark_place(Tx *tx, Cell c, uint32_t mode)
+mark_place(Tx *tx, Cell c, uint32_t mode, const char *place)
 {
     _Atomic uint32_t *b = tx->marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
@@ -116,6 +175,7 @@ mark_place(Tx *tx, Cell c, uint32_t mode)
     for (int i = 0; i < MARK_WAYS; i++) {
         uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
         if ((m & ~MODE_MASK) == want) {
+            remember_mark(tx, &b[i], place);
             atomic_store_explicit(&b[i], m | mode, memory_order_release);
             return (Placed){&b[i], m};
         }
@@ -124,11 +184,13 @@ mark_place(Tx *tx, Cell c, uint32_t mode)
     }
     if (empty >= 0) {
         Placed p = {&b[empty], 0};
+        remember_mark(tx, &b[empty], place);
         atomic_store_explicit(&b[empty], want | mode, memory_order_release);
         return p;
     }
     /* Full: way 0 stands for every cell of the bucket from now on. */
     uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
+    remember_mark(tx, &b[0], place);
     atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
                           memory_order_release);
     return (Placed){&b[0], m};
@@ -140,10 +202,10 @@ mark_withdraw(Placed p)
     atomic_store_explicit(p.at, p.before, memory_order_release);
 }
 
-/* Does the thread hold a mark on the cell with one of these modes?
+/* The thread's mark on the cell with one of these modes, or NULL.
  * `any` counts a mark of every mode, intent-read too. */
-static bool
-mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
+static _Atomic uint32_t *
+find_mark(Tx *o, Cell c, uint32_t modes, bool any)
 {
     _Atomic uint32_t *b = o->marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
     uint32_t epoch = atomic_load_explicit(&o->epoch, memory_order_acquire);
@@ -152,9 +214,15 @@ mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
         uint32_t tag = m >> 2 & 0xFFFF;
         if (m >> 18 == epoch && (tag == mark_tag(c) || tag == MARK_ANY_TAG)
             && (any || (m & modes)))
-            return true;
+            return &b[i];
     }
-    return false;
+    return NULL;
+}
+
+static bool
+mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
+{
+    return find_mark(o, c, modes, any) != NULL;
 }
 
 /* May this transaction have the intention to write keys of the container? */
@@ -193,8 +261,11 @@ find_marker(Tx *tx, Conflict *x)
             continue;
         x->slot = i;
         x->serial = status >> STATE_BITS;
-        if (mark_of_other(o, x->cell, x->against, x->against == 0))
+        _Atomic uint32_t *mark = find_mark(o, x->cell, x->against, x->against == 0);
+        if (mark != NULL) {
+            x->place = stm_log_on ? recall(&o->mark_places, mark - o->marks) : NULL;
             return true;
+        }
     }
     return false;
 }
@@ -232,24 +303,24 @@ lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
         return -1;
     if (marked(tx, c, mode))
         return 0;
+    const char *place = UNLIKELY(stm_log_on) ? log_place(tx) : NULL;
     for (;;) {
         Conflict x = {.cell = c, .mode = mode, .against = against};
-        const char *place = NULL;
         if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
             && find_reservation(tx, &x))
             goto wait;
-        Placed p = mark_place(tx, c, mode);
+        Placed p = mark_place(tx, c, mode, place);
         atomic_thread_fence(memory_order_seq_cst);
         int other = owner_before_reader(c, tx->slot);
         if (other != 0 && other != tx->slot) {
             x.how = FOR_OWNER;
             x.slot = other;
             x.serial = serial_of(atomic_load(&stm_threads[other]));
+            x.place = owner_place(c, other);
             if (owner_before_reader(c, tx->slot) != other) {
                 mark_withdraw(p);
                 continue;
             }
-            place = stm_log_on ? log_owner_place(c) : NULL;
         }
         else if (other == tx->slot || against == 0 || !find_marker(tx, &x)) {
             if (UNLIKELY(has_reserved(tx)))
@@ -259,7 +330,7 @@ lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
         mark_withdraw(p);
         wake(tx->slot, 0);
     wait:
-        if (contend(tx, &x, LOG_WRITE_READ, place) < 0)
+        if (contend(tx, &x, LOG_WRITE_READ) < 0)
             return -1;
     }
 }
@@ -324,11 +395,11 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         Conflict x = {.cell = c, .mode = MODE_EXCLUSIVE};
         if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
             && find_reservation(tx, &x)) {
-            if (contend(tx, &x, LOG_WRITE_WRITE, NULL) < 0)
+            if (contend(tx, &x, LOG_WRITE_WRITE) < 0)
                 return -1;
             continue;
         }
-        const char *place = stm_log_on ? log_place(tx) : NULL;
+        const char *place = UNLIKELY(stm_log_on) ? log_place(tx) : NULL;
         spin_lock(b);
         for (int i = 0; i < OREC_WAYS; i++) {
             /* Acquired: a free way may be that of the last owner, who cleared it without
@@ -340,10 +411,9 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 other = (int)(w & 0xFF);
         }
         if (other == 0 && way >= 0) {
+            remember_owner(b, way, place);
             atomic_store_explicit(&b->word[way], orec_tag(c) << 8 | (uint64_t)tx->slot,
                                   memory_order_release);
-            if (place != NULL)
-                log_remember_owner((size_t)(b - orecs), way, place);
         }
         else if (other != 0) {
             /* Its owner cannot end before it has cleared the word. */
@@ -354,10 +424,10 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         spin_unlock(b);
         if (other != 0) {
             /* Clearing needs no spin lock: it may just have ended. */
+            x.place = owner_place(c, other);
             if (owner_of(c) != other)
                 continue;
-            place = stm_log_on ? log_owner_place(c) : NULL;
-            if (contend(tx, &x, LOG_WRITE_WRITE, place) < 0)
+            if (contend(tx, &x, LOG_WRITE_WRITE) < 0)
                 return -1;
             continue;
         }
@@ -385,7 +455,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 atomic_store_explicit(&b->word[way], 0, memory_order_release);
                 wake(tx->slot, 0);
             }
-            if (contend(tx, &x, LOG_WRITE_READ, NULL) < 0)
+            if (contend(tx, &x, LOG_WRITE_READ) < 0)
                 return -1;
             if (yield)
                 break;
@@ -420,41 +490,4 @@ wait_for_earlier_inserters(Tx *tx, Cell dict)
         if (theirs != 0 && theirs < mine && mark_of_other(o, dict, MODE_INTENT_WRITE, false))
             wait_for_end(tx, o, serial);
     }
-}
-
-/* ---- The places of owners, for the conflict log --------------------------- */
-typedef const char *_Atomic OwnerPlace;
-static OwnerPlace *_Atomic owner_places;
-
-void
-log_remember_owner(size_t bucket, int way, const char *place)
-{
-    OwnerPlace *t = atomic_load(&owner_places);
-    if (t == NULL) {
-        OwnerPlace *made = PyMem_RawCalloc((size_t)OREC_BUCKETS * OREC_WAYS, sizeof(*made));
-        if (made == NULL)
-            return;
-        /* Another thread may hold another bucket, and be here too. */
-        if (atomic_compare_exchange_strong(&owner_places, &t, made))
-            t = made;
-        else
-            PyMem_RawFree(made);
-    }
-    atomic_store_explicit(&t[bucket * OREC_WAYS + way], place, memory_order_release);
-}
-
-/* Where the present owner of the cell took it, or NULL. */
-const char *
-log_owner_place(Cell c)
-{
-    OrecBucket *b = bucket_of(c);
-    OwnerPlace *t = atomic_load(&owner_places);
-    if (t == NULL)
-        return NULL;
-    for (int i = 0; i < OREC_WAYS; i++) {
-        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
-        if (w != 0 && w >> 8 == orec_tag(c))
-            return atomic_load_explicit(&t[(size_t)(b - orecs) * OREC_WAYS + i], memory_order_acquire);
-    }
-    return NULL;
 }

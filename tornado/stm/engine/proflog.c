@@ -3,6 +3,22 @@
  * A record is u32 sec, u32 nsec, u32 thread, u32 other thread, u8 event, u8 len0,
  * u8 len1, packed and little-endian, then the two markers.  Time stamps rise:
  * the clock is read under the lock that orders the records.
+ *
+ * The records of each thread, whenever the log was opened, obey this grammar:
+ *
+ *      thread       (transaction | pause)*
+ *      transaction  START (conflict | pause)* (COMMIT | conflict-lost ABORT | ABORT)
+ *      conflict     CONTENTION_... [ABORTING_OTHER] WAIT_CONTENTION WAIT_DONE
+ *      conflict-lost    CONTENTION_...
+ *      pause        WAIT_SYNC_PAUSE WAIT_DONE
+ *
+ * A conflict names the place where this thread is, and the one where the other thread did what
+ * is in the way.  Who waits because another one is inevitable, to begin itself among others, has a
+ * conflict with that one.  A pause is nobody's: the wait for the commit of an earlier transaction,
+ * and what the engine itself has to wait for (Tx.instrumenting).
+ *
+ * An attempt begins with the wait for those that are exclusive.  The transaction in which a thread drops what an ended
+ * one held is in the log only if it has a conflict.
  */
 #include "stm.h"
 
@@ -16,6 +32,7 @@
 _Atomic int stm_log_on;
 static FILE *file;
 static char path_of_log[4000];
+static uint32_t number;     /* of the log: what Tx.told says is about one of them */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The place of the log, under the lock, is taken by a new one. */
@@ -30,6 +47,7 @@ open_file(const char *path)
     if (file != NULL)
         fclose(file);
     file = opened;
+    number++;
     return 0;
 }
 
@@ -101,90 +119,167 @@ put32(unsigned char *p, uint32_t v)
     p[3] = v >> 24;
 }
 
-/* Append one record. The places may be NULL. */
-void
-log_event(Tx *tx, int other, int event, const char *place0, const char *place1)
+static void
+append(Tx *tx, int other, int event, const char *place0, const char *place1)
 {
     unsigned char record[19];
     size_t len0 = place0 ? strnlen(place0, 255) : 0, len1 = place1 ? strnlen(place1, 255) : 0;
     struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    put32(record, (uint32_t)now.tv_sec);
+    put32(record + 4, (uint32_t)now.tv_nsec);
+    put32(record + 8, (uint32_t)tx->slot);
+    put32(record + 12, (uint32_t)other);
+    record[16] = (unsigned char)event;
+    record[17] = (unsigned char)len0;
+    record[18] = (unsigned char)len1;
+    fwrite(record, 1, sizeof record, file);
+    if (len0 > 0)
+        fwrite(place0, 1, len0, file);
+    if (len1 > 0)
+        fwrite(place1, 1, len1, file);
+}
+
+/* Is there a log? Then under the lock, with tx->told about this one. */
+static bool
+begin_records(Tx *tx)
+{
+    if (LIKELY(!stm_log_on))
+        return false;
     pthread_mutex_lock(&lock);
-    if (file != NULL) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        put32(record, (uint32_t)now.tv_sec);
-        put32(record + 4, (uint32_t)now.tv_nsec);
-        put32(record + 8, (uint32_t)tx->slot);
-        put32(record + 12, (uint32_t)other);
-        record[16] = (unsigned char)event;
-        record[17] = (unsigned char)len0;
-        record[18] = (unsigned char)len1;
-        fwrite(record, 1, sizeof record, file);
-        if (len0 > 0)
-            fwrite(place0, 1, len0, file);
-        if (len1 > 0)
-            fwrite(place1, 1, len1, file);
+    if (file == NULL) {
+        pthread_mutex_unlock(&lock);
+        return false;
     }
+    if (tx->told.log != number)
+        tx->told = (Told){.log = number};
+    return true;
+}
+
+static void
+end_records(void)
+{
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- Places ------------------------------------------------------------------------- */
-
-/* Interned for ever, in chains; there are only as many as the program has lines. */
-typedef struct Place { struct Place *next; char text[]; } Place;
-#define CHAINS 4096
-static Place *chains[CHAINS];
-static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static const char *
-intern(const char *text)
+static void
+append_conflict(Tx *tx)
 {
-    uint32_t h = 2166136261u;
-    for (const char *p = text; *p; p++)
-        h = (h ^ (unsigned char)*p) * 16777619u;
-    Place **chain = &chains[h % CHAINS];
-    pthread_mutex_lock(&places_lock);
-    Place *at = *chain;
-    while (at != NULL && strcmp(at->text, text) != 0)
-        at = at->next;
-    if (at == NULL) {
-        at = PyMem_RawMalloc(sizeof(Place) + strlen(text) + 1);
-        if (at != NULL) {
-            strcpy(at->text, text);
-            at->next = *chain;
-            *chain = at;
-        }
-    }
-    pthread_mutex_unlock(&places_lock);
-    return at ? at->text : "";
+    Told *told = &tx->told;
+    if (!told->begun)
+        append(tx, 0, LOG_START, NULL, NULL);
+    told->begun = true;
+    append(tx, told->other, told->conflict, told->here, told->there);
 }
 
-/* Where this thread is in Python code that is not the project's own. */
+static void
+append_wait(Tx *tx)
+{
+    append(tx, 0, tx->told.conflict ? LOG_WAIT_CONTENTION : LOG_WAIT_SYNC_PAUSE, NULL, NULL);
+    tx->told.waiting = true;
+}
+
+/* Where this thread is, unless what it is about is none of the program's business. */
 const char *
 log_place(Tx *tx)
 {
-    _PyInterpreterFrame *f = tx->tstate->current_frame;
-    while (f != NULL) {
-        if (f->owner < FRAME_OWNED_BY_INTERPRETER) {
-            PyCodeObject *code = _PyFrame_GetCode(f);
-            if (!(code->co_flags & CO_STM_TRUSTED)) {
-                const char *name = PyUnicode_AsUTF8(code->co_filename);
-                const char *function = PyUnicode_AsUTF8(code->co_qualname);
-                if (name == NULL || function == NULL) {
-                    PyErr_Clear();
-                    return "";
-                }
-                char tail[120], text[256];
-                int n = snprintf(tail, sizeof tail, "\", line %d, in %s",
-                                 PyUnstable_InterpreterFrame_GetLine(f), function);
-                if (n >= (int)sizeof tail)
-                    n = sizeof tail - 1;
-                /* The end of a long path says more than its beginning. */
-                size_t room = 255 - 6 - n, len = strlen(name);
-                snprintf(text, sizeof text, "File \"%s%s", len > room ? name + len - room : name, tail);
-                return intern(text);
-            }
-        }
-        f = f->previous;
+    return tx->instrumenting ? stm_nowhere : location(tx);
+}
+
+void
+log_begin(Tx *tx)
+{
+    if (begin_records(tx)) {
+        append(tx, 0, LOG_START, NULL, NULL);
+        tx->told.begun = true;
+        end_records();
     }
-    return "";
+    locate_beginning(tx);
+}
+
+/* With LOG_COMMIT or LOG_ABORT. */
+void
+log_end(Tx *tx, int event)
+{
+    if (!begin_records(tx))
+        return;
+    if (tx->told.begun)
+        append(tx, 0, event, NULL, NULL);
+    tx->told.begun = false;
+    tx->told.conflict = 0;
+    end_records();
+}
+
+/* Something that the other thread did there (NULL: nobody knows where) is in the way of this one.
+ * What comes next is log_aborting(), log_wait(), or the abort of this attempt. */
+void
+log_conflict(Tx *tx, int event, Tx *other, const char *there)
+{
+    if (LIKELY(!stm_log_on))
+        return;
+    const char *here = log_place(tx);
+    if (there == NULL)
+        there = atomic_load_explicit(&other->at, memory_order_acquire);
+    if (!begin_records(tx))
+        return;
+    tx->told.conflict = 0;
+    if (here != stm_nowhere && there != stm_nowhere) {
+        tx->told.conflict = event;
+        tx->told.other = other->slot;
+        tx->told.here = here;
+        tx->told.there = there;
+        append_conflict(tx);
+    }
+    end_records();
+}
+
+/* For that conflict, the other one will be rolled back. The grammar has that before the wait: one that
+ * has lasted until now ends here, and goes on as another conflict. */
+void
+log_aborting(Tx *tx, Tx *other)
+{
+    Told *told = &tx->told;
+    if (!begin_records(tx))
+        return;
+    if (told->conflict) {
+        bool waiting = told->waiting;
+        if (waiting) {
+            append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
+            if (told->other != other->slot) {
+                told->other = other->slot;
+                told->there = atomic_load_explicit(&other->at, memory_order_acquire);
+            }
+            append_conflict(tx);
+        }
+        append(tx, other->slot, LOG_ABORTING_OTHER, NULL, NULL);
+        if (waiting)
+            append_wait(tx);
+    }
+    end_records();
+}
+
+/* This thread waits, for that conflict if there is one. */
+void
+log_wait(Tx *tx)
+{
+    if (!begin_records(tx))
+        return;
+    if (!tx->told.waiting)
+        append_wait(tx);
+    end_records();
+}
+
+/* It has waited, be it only for a moment. */
+void
+log_go(Tx *tx)
+{
+    if (!begin_records(tx))
+        return;
+    if (!tx->told.waiting && tx->told.conflict)
+        append_wait(tx);
+    if (tx->told.waiting)
+        append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
+    tx->told.waiting = false;
+    tx->told.conflict = 0;
+    end_records();
 }

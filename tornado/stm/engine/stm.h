@@ -30,6 +30,7 @@
  *   contexts.c     the variables (contextvars) of those in a queue
  *   queue.c        transactions that wait, and the loop of a thread that runs them
  *   proflog.c      the PYPYSTM conflict log
+ *   locations.c    the places in the program that it names
  *   history.c      what the engine decided, for tests
  *   module.c       the Python face of all this
  *
@@ -221,6 +222,27 @@ enum {  /* what for; barriers on names have numbers of their own from OPENED_NAM
     OPENED_LIMIT = 1 << 15,
 };
 
+/* Where something in the program is; NULL: not known. */
+typedef const char *_Atomic Place;
+
+/* What the conflict log has been told by a thread. */
+typedef struct {
+    uint32_t log;               /* the number of the log that the rest is about */
+    bool begun;                 /* the START of a transaction, and not yet its end */
+    bool waiting;               /* a WAIT_..., and not yet its WAIT_DONE */
+    int conflict;               /* CONTENTION_... of the present conflict, or 0 */
+    int other;                  /* thread with which it has that */
+    const char *here, *there;
+} Told;
+
+#define KNOWN_LOCATIONS 256
+typedef struct {
+    const void *instruction;
+    PyCodeObject *code;
+    PyObject *file, *function;
+    const char *location;       /* NULL: not in the program */
+} KnownLocation;
+
 /* Invariants.  `status` holds how many attempts this thread has ended, and the state of the
  * present one.  Others change it by compare-and-swap only, so never that of a later
  * attempt: ACTIVE -> DOOMED (whoever is in the right) and WAITING -> ADMITTED (the
@@ -306,6 +328,15 @@ typedef struct Tx {
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
+    /* For the conflict log. Places are interned text. Written by this thread, read by others: */
+    Place at;                       /* where in the program it was last */
+    Place inevitable_at;            /* where it became inevitable, or wants to */
+    Place *_Atomic mark_places;     /* of the read marks; NULL: there has been no log yet */
+    /* Private: */
+    bool instrumenting;             /* what it waits for now is no conflict of the program's */
+    _PyInterpreterFrame *base;      /* the transaction runs on top of this frame; NULL: in the midst of the program */
+    Told told;
+    KnownLocation known[KNOWN_LOCATIONS];
 } Tx;
 
 static inline int
@@ -523,12 +554,13 @@ typedef struct {
     int slot;
     uint64_t serial;
     uint32_t against;   /* FOR_READER: the modes of a mark that conflict; 0: any */
+    const char *place;  /* where the other thread is or was then, for the log; NULL: not known */
 } Conflict;
 bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
 
 int stm_attention(Tx *tx);
 void stm_delay(Tx *tx);
-int contend(Tx *tx, const Conflict *c, int event, const char *other_place);
+int contend(Tx *tx, const Conflict *c, int event);
 void reservation_end(Tx *tx);
 bool find_reservation(Tx *tx, Conflict *c);
 extern _Atomic int stm_reservations;
@@ -541,7 +573,7 @@ void allow(Tx *tx);
 void limit_allowance(double seconds);
 bool is_overdue(Tx *tx);
 void stand_back(Tx *tx);
-int become_inevitable(Tx *tx, int grade, const char *why);
+int become_inevitable(Tx *tx, int grade);
 void begin_inevitable(Tx *tx, int grade);
 void inevitable_end(Tx *tx);
 void take_ticket(Tx *tx);
@@ -1001,16 +1033,20 @@ enum {
 extern _Atomic int stm_log_on;
 int log_open(const char *path);
 void log_close(void);
-void log_event(Tx *tx, int other, int event, const char *place0, const char *place1);
 const char *log_place(Tx *tx);      /* interned: lives for ever */
-const char *log_owner_place(Cell c);
-void log_remember_owner(size_t bucket, int way, const char *place);
-static inline void
-log_if(Tx *tx, int event)
-{
-    if (UNLIKELY(stm_log_on))
-        log_event(tx, 0, event, NULL, NULL);
-}
+/* They do nothing while there is no log. */
+void log_begin(Tx *tx);
+void log_end(Tx *tx, int event);
+void log_conflict(Tx *tx, int event, Tx *other, const char *there);
+void log_aborting(Tx *tx, Tx *other);
+void log_wait(Tx *tx);
+void log_go(Tx *tx);
+
+/* locations.c */
+extern const char stm_nowhere[];
+const char *location(Tx *tx);
+void locate_beginning(Tx *tx);
+int register_holder(PyTypeObject *type, PyObject *name);
 
 /* history.c */
 enum {

@@ -159,6 +159,8 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->n_placeholders = 0;
     tx->deletes_keys = false;
     tx->constructing = tx->watching = NULL;
+    if (UNLIKELY(stm_log_on) && !tx->releasing)
+        log_begin(tx);
     if (UNLIKELY(grade != GRADE_NONE))
         begin_inevitable(tx, grade);
     else if (state_of(tx) == TX_IDLE)
@@ -279,6 +281,7 @@ release(Tx *tx, int after, Transaction *dropped)
         run_prepared(tx);
         run_deferred(tx);
     }
+    log_end(tx, LOG_COMMIT);
     tx_end(tx, false);
     tx->releasing = HOLDING;
     set_transaction(tx, txn);
@@ -316,7 +319,7 @@ tx_commit(Tx *tx)
     if (UNLIKELY(tx->mutexes.n > 0) && mutexes_settle(tx) < 0)
         return -1;
     Queue *ended = tx->failed ? atomic_load(&tx->queue) : NULL;
-    if (UNLIKELY(ended != NULL) && become_inevitable(tx, GRADE_IRREVOCABLE, "an exception ends the queue") < 0)
+    if (UNLIKELY(ended != NULL) && become_inevitable(tx, GRADE_IRREVOCABLE) < 0)
         return -1;
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
@@ -336,7 +339,7 @@ tx_commit(Tx *tx)
     run_deferred(tx);
     interruptible(tx);
     count_one(&tx->commits);
-    log_if(tx, LOG_COMMIT);
+    log_end(tx, LOG_COMMIT);
     history(tx, DID_COMMIT, atomic_load(&tx->ticket), 0);
     born_forget(tx);
     if (tx->txn != NULL) {
@@ -363,7 +366,7 @@ tx_abort(Tx *tx)
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
     tx->paused = 0;
-    log_if(tx, LOG_ABORT);
+    log_end(tx, LOG_ABORT);
     history(tx, DID_ABORT, 0, tx->cause);
     tx_end(tx, true);
     Transaction *added = tx->added;
@@ -534,17 +537,19 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
 {
     PyObject *value = NULL, *exception = NULL;
     set_transaction(tx, t);
+    tx->base = PyThreadState_Get()->current_frame;
+    atomic_store_explicit(&tx->inevitable_at, NULL, memory_order_relaxed);
     tx->want_grade = usual_grade();
     uint64_t lost = tx->lost, start = __builtin_ia32_rdtsc();
     allow(tx);
     for (;;) {
         tx_begin(tx, t->age, tx->want_grade);
         if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
-            tx_end(tx);
+            log_end(tx, LOG_ABORT);
+            tx_end(tx, false);
             set_transaction(tx, NULL);
             return RUN_DROPPED;
         }
-        log_if(tx, LOG_START);
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
         value = call_in_context(tx, t);
