@@ -363,6 +363,36 @@ def test_conflict_log_of_a_program_without_conflicts_can_be_read(python, tmp_pat
         assert report.returncode == 0, report.stderr
 
 
+QUEUE = """
+from tornado.stm import transaction
+
+shared = {"n": 0}
+
+def count():
+    n = shared["n"]
+    for _ in range(20000):
+        pass
+    shared["n"] = n + 1
+
+while not shared["n"] or (transaction.getsegmentlimit() > 1 and not transaction.stats()["aborts"]):
+    queue = transaction.TransactionQueue()
+    for _ in range(50):
+        queue.add(count)
+    queue.run(2)
+"""
+
+
+@on_both
+def test_conflict_log_of_a_program_without_a_loop(python, tmp_path):
+    result = run(python, program(tmp_path, QUEUE), cwd=tmp_path, PYPYSTM="stm.log")
+    assert result.returncode == 0, result.stderr
+    report = analyse(tmp_path / "stm.log")
+    if has_gil(python):
+        assert len(result.stderr.splitlines()) == 1 and "nothing to log" in result.stderr
+    else:
+        assert result.stderr == "" and "in count" in report.stdout
+
+
 @on_both
 @pytest.mark.parametrize("path", ["nowhere/stm.log", "."])
 def test_conflict_log_that_cannot_be_written_is_one_line(python, tmp_path, path):

@@ -29,7 +29,7 @@ import tornado.stm
 from meeting import CONFLICT, Meeting
 from progress import in_threads
 from tornado.stm.core import trusted
-from tornado.stm.transaction import Empty, TransactionQueue, atomic, queue, stmdict, stmset, threadlocalproperty
+from tornado.stm.transaction import Empty, TransactionQueue, atomic, queue, stmdict, stmset
 
 core.activate()
 THREADS = 4
@@ -349,10 +349,6 @@ def test_no_code_of_the_project_is_a_place():
     assert looked_at > 300
 
 
-class WithProperty:
-    scratch = threadlocalproperty()
-
-
 class Own(io.StringIO):
     """A file of one's own; its methods are Python."""
 
@@ -361,10 +357,6 @@ class Own(io.StringIO):
     def write(self, text):
         self.lines += 1
         return len(text)
-
-
-def set_scratch(subject):
-    subject.scratch = 1
 
 
 def write_key(table):
@@ -451,7 +443,6 @@ def full_queue():
 MEETINGS = {
     "stmdict": (stmdict, write_key, read_all),
     "stmset": (stmset, add_element, look_at_elements),
-    "threadlocalproperty": (WithProperty, set_scratch, set_scratch),
     "heapq": (lambda: [1, 2, 3], push, pop),
     "bisect": (lambda: [1, 7], insort, append),
     "sort": (lambda: [1, 7], sort, append),

@@ -108,3 +108,6 @@ def activate():
         threads.install()
         effects.register(twins.TWINS | threads.TWINS, twins.INSTANCE_TWINS)
         instrument.activate()
+    from . import conflictlog
+
+    conflictlog.begin()

@@ -1,13 +1,12 @@
 """Starting and ending programs on the transactional loop."""
 
 import asyncio
-import atexit
 import os
 import selectors
 import sys
 import sysconfig
 
-from . import core, transaction
+from . import conflictlog, core, transaction
 from .graceful import GRACE, STEP, EndsGracefully, is_listening
 
 if core.PARALLEL:
@@ -133,7 +132,7 @@ def prepare(threads):
     """What comes before each new loop; returns the number of its threads."""
     global running_loops
     count = usable_threads(threads)
-    open_log()
+    conflictlog.begin()
     if core.PARALLEL:
         running_loops += 1
     return count
@@ -152,27 +151,6 @@ def selector_event_loop(threads):
 
     SelectorEventLoop.__qualname__ = "SelectorEventLoop"
     return SelectorEventLoop
-
-
-_log_opened = False
-
-
-def open_log():
-    """Begin the conflict log that the environment variable PYPYSTM asks for.
-
-    Raises:
-        SystemExit: it cannot be written (status 2).
-    """
-    global _log_opened
-    path = os.environ.get("PYPYSTM")
-    if path and not _log_opened:
-        _log_opened = True
-        try:
-            core.log_open(path)
-        except OSError as e:
-            print(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}", file=sys.stderr)
-            sys.exit(2)
-        atexit.register(core.log_close)
 
 
 def run(main, threads, debug):
@@ -202,7 +180,7 @@ def install(threads):
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("tornado.stm.install() cannot be called from a running event loop")
     usable_threads(threads)
-    open_log()
+    conflictlog.begin()
     if core.PARALLEL:
         for library in WITH_PYTHON_PARTS:
             os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
