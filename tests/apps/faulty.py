@@ -3,11 +3,11 @@
 Environment: ABORT_RATE and ABORT_SEED inject aborts; ALLOWANCE is how long others wait for one that runs and runs.
 """
 
+import _thread
 import asyncio
 import logging
 import os
 import re
-import threading
 
 import tornado.httpserver
 import tornado.ioloop
@@ -67,7 +67,7 @@ class Spin(Handler):
     """Loops for ever: on the main thread, or on one that is not, or where it happens to be."""
 
     def get(self):
-        main = threading.get_native_id() == os.getpid()  # whatever `threading` says: all handlers are on the loop's thread
+        main = _thread.get_native_id() == os.getpid()  # `threading` says that all handlers are on the loop's thread
         if self.get_argument("on", "any") in ("any", "main" if main else "other"):
             if self.get_argument("holding", ""):
                 self.state.shared += 1
