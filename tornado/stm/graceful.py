@@ -205,6 +205,8 @@ class Guard:
             finally:
                 ended.release()
 
+        # Before 3.13 the interpreter waits for the main thread, too, unless that is the one that waits.
+        threading.__dict__.get("_shutdown_locks", set()).discard(getattr(threading.main_thread(), "_tstate_lock", None))
         self._at_exit = wait_for_all
         signal.pthread_kill(self._thread, signal.SIGTERM)
         ended.acquire(timeout=self.time_for_threads())
