@@ -294,6 +294,17 @@ open_exception(Tx *tx, PyObject *exception)
     return 0;
 }
 
+/* The exception begins anew, with other arguments. */
+int
+open_exception_init(Tx *tx, PyObject *exception)
+{
+    if (captured(tx, exception))
+        return check_doomed(tx);
+    if (c_base(Py_TYPE(exception))->tp_basicsize != ((PyTypeObject *)PyExc_BaseException)->tp_basicsize)
+        return exclusive_for(tx, "a new beginning of", exception);     /* which has more than arguments */
+    return open_exception(tx, exception) < 0 ? -1 : log_exception_field(tx, exception, "args");
+}
+
 /* Splitting a group copies what its parts say to new groups, their notes among it. */
 int
 open_exception_group(Tx *tx, PyObject *exception, int depth)

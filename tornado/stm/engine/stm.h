@@ -821,6 +821,7 @@ int open_cell_read(Tx *tx, PyObject *cell);
 int open_cell_write(Tx *tx, PyObject *cell);
 int open_context(Tx *tx, PyObject *ctx);
 int open_exception(Tx *tx, PyObject *exception);
+int open_exception_init(Tx *tx, PyObject *exception);
 int open_exception_group(Tx *tx, PyObject *exception, int depth);
 int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
 int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
