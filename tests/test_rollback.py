@@ -1431,6 +1431,35 @@ def test_exceptions_with_state():
     rolled_back(mutate, failure)
 
 
+class Refused(ValueError):
+    def __init__(self, why):
+        super().__init__(why, len(why))
+
+
+@pytest.mark.parametrize("make", [lambda: ValueError("old"), lambda: Refused("old")])
+def test_an_exception_that_begins_anew(make):
+    error = make()
+    before = error.args
+    rolled, _ = rolled_back(lambda e: e.__init__("another"), error)
+    assert rolled and error.args == before
+
+
+@pytest.mark.parametrize("make", [lambda: OSError(1, "old"), lambda: property(len), lambda: staticmethod(len)])
+def test_what_more_begins_anew_alone(make):
+    rolled, _ = rolled_back(lambda e: e.__init__(max), make())
+    assert not rolled
+
+
+def test_making_exceptions_does_not_run_alone():
+    def make():
+        return [Refused("new").args, ValueError("new").args, KeyError().args]
+
+    run(make)
+    before = core.stats()["exclusives"]
+    assert run(make) == [("new", 3), ("new",), ()]
+    assert core.stats()["exclusives"] == before
+
+
 def test_raising_a_shared_exception():
     failure = ValueError("shared")
 

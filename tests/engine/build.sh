@@ -19,7 +19,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pids=()
-for file in orec contention transaction undo order proflog locations history queue; do
+for file in orec contention anchor transaction undo order proflog locations history queue; do
     "$CC" "${flags[@]}" -include "$here/jitter.h" -c "$engine/$file.c" -o "$work/$file.o" &
     pids+=($!)
 done

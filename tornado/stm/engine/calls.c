@@ -331,7 +331,8 @@ before_init(Tx *tx, Args a)
     Kind kind = kind_of(tx, a.args[0]);
     if (PyExceptionInstance_Check(a.args[0]))
         return open_exception_init(tx, a.args[0]);
-    if (kind == KIND_INERT && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
+    bool wraps = kind == KIND_INERT || kind == KIND_METHOD || kind == KIND_FUNCTION;
+    if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
     if (kind == KIND_INSTANCE || kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_CLASS
         || kind == KIND_FUNCTION || kind == KIND_MODULE)
