@@ -341,9 +341,15 @@ def test_an_abstract_class_remembers_nothing_of_an_aborted_attempt():
 def test_what_an_abstract_class_remembers_is_no_reason_to_run_alone():
     (abstract,) = make_abstract()
 
+    class Registered:
+        pass
+
+    abstract.register(Registered)
+
     def ask():
         isinstance(Plain(), abstract)
         issubclass(Plain, abstract)
+        isinstance(Registered(), abstract)
         return core.is_exclusive()
 
     run(ask)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import types
+from collections import Counter
 
 import pytest
 
@@ -493,9 +494,9 @@ def import_something(path):
 @pytest.mark.parametrize("action", [open_to_write, open_text, read_a_pipe, import_something])
 def test_what_runs_alone_is_located_in_the_program(action, tmp_path):
     (tmp_path / "old").write_text("text")
-    before = set(core.stats()["exclusive_reasons"])
+    before = Counter(core.stats()["exclusive_reasons"])
     core.Transaction(action, (tmp_path,)).run()
-    reasons = set(core.stats()["exclusive_reasons"]) - before
+    reasons = Counter(core.stats()["exclusive_reasons"]) - before
     assert reasons
     for reason in reasons:
         place = re.search(r'File "(.+)", line \d+, in .+$', reason)

@@ -177,7 +177,8 @@ subclasses(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kw
 /* Private to CPython's _abc.c. */
 typedef struct { PyObject_HEAD PyObject *registry, *subclasses, *others; uint64_t version; } Memory;
 
-/* Does the abstract class remember whether that is a subclass? -1 with an exception. */
+/* Does the abstract class know already whether that is a subclass? -1 with an exception. Of those that
+ * have been registered with it, it remembers no answer, but finds them there. */
 static int
 remembers(PyObject *cls, PyObject *asked)
 {
@@ -193,6 +194,8 @@ remembers(PyObject *cls, PyObject *asked)
         Memory *m = (Memory *)memory;
         if (m->subclasses != NULL)
             found = PySet_Contains(m->subclasses, ref);
+        if (found == 0 && m->registry != NULL)
+            found = PySet_Contains(m->registry, ref);
         if (found == 0 && m->others != NULL && m->version == PyLong_AsUnsignedLongLong(version))
             found = PySet_Contains(m->others, ref);
     }
