@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import os
 import queue
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -632,6 +633,40 @@ def test_an_rlock_belongs_to_the_loop_whichever_thread_runs_the_step():
 
     on_a_loop(main)
     assert set(seen) == {(True, False)} and try_lock(lock)
+
+
+def test_an_rlock_that_the_thread_of_the_loop_has_outside_of_transactions():
+    """Which is a thread like any other there: it works beside them."""
+    lock, seen = threading.RLock(), []
+
+    async def main():
+        seen.append((lock.acquire(False), lock._is_owned()))
+
+    with lock:
+        on_a_loop(main)
+    assert seen == [(False, False)] and try_lock(lock)
+
+
+def test_an_rlock_that_code_takes_again_which_is_called_from_c():
+    """Where that C code has threads of its own liking, the transaction is on another one meanwhile."""
+    lock, answers = threading.RLock(), []
+    database = sqlite3.connect(":memory:")
+
+    def locked():
+        with lock:
+            return lock._is_owned() + lock._recursion_count()
+
+    async def step():
+        with lock:
+            answers.append(database.execute("select locked()").fetchone())
+
+    async def main():
+        database.create_function("locked", 0, locked)
+        for _ in range(10):
+            await asyncio.gather(step())
+
+    on_a_loop(main)
+    assert answers == [(3,)] * 10 and try_lock(lock)
 
 
 def test_a_queue_between_handlers_and_threads():

@@ -655,7 +655,7 @@ class Heap:
         self.array = array.array("H", range(5))
         self.compressor = zlib.compressobj()
         self.decompressor = zlib.decompressobj()
-        self.packers = [bz2.BZ2Compressor(), lzma.LZMACompressor()]
+        self.packers = []
         self.digests = [hashlib.sha256(), hashlib.blake2b(), hmac.new(b"key", digestmod="sha1")]
         self.nested = {"list": [[COINS], {}], "deep": {"er": [1, 2]}}
         self.tuple = (1, [COINS], {"a": 1})
@@ -2292,7 +2292,7 @@ def inflated_and_kept(h, n):
 @op
 def packed_by_others(h, n):
     packed = [stream.compress(bytes([n])) + stream.flush() for stream in h.packers]
-    h.packers = [bz2.BZ2Compressor(), lzma.LZMACompressor()]
+    h.packers = [bz2.BZ2Compressor(1), lzma.LZMACompressor(preset=0)]  # the least of memory
     return packed
 
 

@@ -20,7 +20,7 @@ try:
         ensure_instrumented, exchange_locals, exclusive, fresh, guarded, hide_frames, holds, in_transaction, inject_aborts,
         inject_delays, irrevocable, is_asked, is_exclusive, is_fresh, is_hidden, is_unwinding, leave_mutexes, log_close,
         log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive, record_history, recorded_history,
-        rehearse, serve, set_allowance, set_anchor, set_program_thread, settle, share, stats, suspended_call,
+        rehearse, serve, set_allowance, set_anchor, settle, share, stats, suspended_call,
         switch_barriers, thread_ident, unstarted_function,
     )
 

@@ -124,8 +124,6 @@ def install():
     threading.get_native_id = get_native_id
     threading.Event.set = _for_threads_to_see(threading.Event.set)
     threading.Event.clear = _for_threads_to_see(threading.Event.clear)
-    if core.COMPILED:
-        core.set_program_thread(get_ident)
 
 
 TWINS = {

@@ -97,8 +97,10 @@ answer(AnchorCall *call)
     tx->tstate = here;
     here->exc_info = call->asker->exc_info;
     exchange_states(here, call->asker);
+    mutexes_change_thread(tx, tx->thread_id, tx->anchor);
     call->result = call->work(call->arg);
     call->exception = PyErr_GetRaisedException();
+    mutexes_change_thread(tx, tx->anchor, tx->thread_id);
     exchange_states(here, call->asker);
     here->exc_info = handled;
     tx->tstate = call->asker;

@@ -16,8 +16,8 @@
  *            was done inside, and nothing that was undone.
  *  keep      A transaction that commits while the program has the mutex owns the
  *            mutex's cell, which all members share: so it is the only one, and the
- *            mutex stays locked.  It is the program's then, on whichever thread:
- *            an RLock's owner is the thread that the program believes to be on.
+ *            mutex stays locked.  It is the program's then: transactions may take an RLock
+ *            again and give it back, on whichever thread, and no thread may.
  *  adopt     A transaction that changes a mutex which the program has, or
  *            gives back one that a thread has taken, owns its cell and is a team
  *            of its own; should it be rolled back, the mutex stays locked.
@@ -54,8 +54,9 @@ typedef struct {
     _PyRecursiveMutex lock;     /* of a _thread.lock, only its mutex */
 } MutexObject;
 
-/* Not the ident of any thread: the owner of an RLock that a team has. */
+/* Not the idents of any threads: the owners of RLocks that a team has, or the program keeps. */
 #define TEAM 1ull
+#define PROGRAM 2ull
 
 typedef struct Team {
     MutexObject *mutex;
@@ -70,7 +71,6 @@ typedef struct Team {
 static struct { PyMutex lock; Team *teams; } buckets[TEAM_BUCKETS];
 
 static PyTypeObject *lock_type, *rlock_type;
-static PyObject *program_thread;        /* Python: () -> ident of the thread that the program believes to be on */
 
 /* ---- The mutex itself ------------------------------------------------------------------ */
 
@@ -128,13 +128,13 @@ set_owner(MutexObject *m, unsigned long long thread)
     _Py_atomic_store_ullong_relaxed(&m->lock.thread, thread);
 }
 
-/* By whom the program has it where it has it `level` times; 0: nobody has. */
+/* The program keeps it, so often; 0: it is free. */
 static void
-settle_lock(MutexObject *m, int level, unsigned long long thread)
+settle_lock(MutexObject *m, int level)
 {
     if (is_rlock(m)) {
         m->lock.level = level > 0 ? (size_t)level - 1 : 0;
-        set_owner(m, level > 0 ? thread : 0);
+        set_owner(m, level > 0 ? PROGRAM : 0);
     }
     if (level > 0)
         return;
@@ -149,18 +149,6 @@ settle_lock(MutexObject *m, int level, unsigned long long thread)
         PyErr_FormatUnraisable("Exception ignored while a transaction gives back %R", m);
     Py_XDECREF(r);
     PyErr_SetRaisedException(exception);
-}
-
-/* The ident of the thread that the program believes to be on; 0 with an exception. */
-static unsigned long long
-program_ident(void)
-{
-    PyObject *ident = PyObject_CallNoArgs(program_thread);
-    if (ident == NULL)
-        return 0;
-    unsigned long long value = PyLong_AsUnsignedLongLong(ident);
-    Py_DECREF(ident);
-    return value;
 }
 
 /* ---- Teams ----------------------------------------------------------------------------- */
@@ -204,10 +192,10 @@ may_join(Tx *tx, Team *team)
     return !is_waited_for(team->mutex) || atomic_load(&tx->age) < team->youngest;
 }
 
-typedef enum { JOINED, TAKEN, KEPT, FAILED } Joining;   /* TAKEN: by a thread; KEPT: by the program, on thread `ident` */
+typedef enum { JOINED, TAKEN, KEPT, FAILED } Joining;   /* TAKEN: by a thread; KEPT: by the program */
 
 static Joining
-join(Tx *tx, MutexObject *m, unsigned long long ident)
+join(Tx *tx, MutexObject *m)
 {
     int bucket = bucket_of(m);
     Joining result = TAKEN;
@@ -223,7 +211,7 @@ join(Tx *tx, MutexObject *m, unsigned long long ident)
     }
     else if (try_lock(m))
         result = found_team(tx, m, bucket) < 0 ? FAILED : JOINED;
-    else if (is_rlock(m) && owner_of(m) == ident)
+    else if (is_rlock(m) && owner_of(m) == PROGRAM)
         result = KEPT;
     PyMutex_Unlock(&buckets[bucket].lock);
     return result;
@@ -245,7 +233,7 @@ leave(Tx *tx, Held *h, int level)
     PyMutex_Unlock(&buckets[bucket].lock);
     h->role = NO_MEMBER;
     if (last)
-        settle_lock(m, level, h->thread);
+        settle_lock(m, level);
 }
 
 /* ---- What an attempt has taken ----------------------------------------------------------- */
@@ -294,7 +282,7 @@ reserve_held(Tx *tx)
 }
 
 static void
-add_held(Tx *tx, PyObject *mutex, int role, int level, int kept, unsigned long long thread)
+add_held(Tx *tx, PyObject *mutex, int role, int level, int kept)
 {
     if (tx->mutexes.n == 0) {
         tx->mutexes.looked = now_ns();
@@ -305,12 +293,12 @@ add_held(Tx *tx, PyObject *mutex, int role, int level, int kept, unsigned long l
         tx->mutexes.n++;
         Py_INCREF(mutex);
     }
-    *h = (Held){mutex, role, level, kept, thread};
+    *h = (Held){mutex, role, level, kept};
 }
 
 /* Make a mutex that somebody has locked, and nobody else is about to touch (its cell is owned), a team's. */
 static int
-adopt(Tx *tx, PyObject *mutex, unsigned long long thread)
+adopt(Tx *tx, PyObject *mutex)
 {
     MutexObject *m = (MutexObject *)mutex;
     int kept = is_rlock(m) ? (int)m->lock.level + 1 : 1;
@@ -322,7 +310,7 @@ adopt(Tx *tx, PyObject *mutex, unsigned long long thread)
         PyErr_NoMemory();
         return -1;
     }
-    add_held(tx, mutex, MEMBER, kept, kept, thread);
+    add_held(tx, mutex, MEMBER, kept, kept);
     return 0;
 }
 
@@ -396,7 +384,19 @@ mutexes_end(Tx *tx, bool committed)
         if (h->role == MEMBER)
             leave(tx, h, committed ? h->level : h->kept);
         else if (h->role == NATIVE && is_locked(m) && owner_of(m) == PyThread_get_thread_ident_ex())
-            set_owner(m, h->thread);
+            set_owner(m, PROGRAM);
+    }
+}
+
+/* The exclusive transaction goes on on another thread, where code without barriers may take RLocks again. */
+void
+mutexes_change_thread(Tx *tx, unsigned long from, unsigned long to)
+{
+    for (Py_ssize_t i = 0; i < tx->mutexes.cap; i++) {
+        Held *h = &tx->mutexes.held[i];
+        MutexObject *m = (MutexObject *)h->mutex;
+        if (h->role == NATIVE && is_locked(m) && owner_of(m) == from)
+            set_owner(m, to);
     }
 }
 
@@ -474,7 +474,7 @@ mutex_await(Tx *tx)
     while (q == NULL || !queue_has_ended(q)) {
         PyMutex_Lock(&buckets[bucket].lock);
         Team *team = *find_team(m, bucket);
-        bool joinable = team != NULL ? may_join(tx, team) : is_rlock(m) && owner_of(m) == tx->mutexes.awaiting;
+        bool joinable = team != NULL ? may_join(tx, team) : is_rlock(m) && owner_of(m) == PROGRAM;
         PyMutex_Unlock(&buckets[bucket].lock);
         if (joinable)
             break;
@@ -490,7 +490,7 @@ mutex_await(Tx *tx)
 
 /* A thread has it: wait for a moment, else be rolled back. 0: taken, 1: has become exclusive. */
 static int
-wait_for_thread(Tx *tx, PyObject *mutex, unsigned long long ident)
+wait_for_thread(Tx *tx, PyObject *mutex)
 {
     MutexObject *m = (MutexObject *)mutex;
     if (lock_for(m, WAIT_NS)) {
@@ -506,7 +506,6 @@ wait_for_thread(Tx *tx, PyObject *mutex, unsigned long long ident)
     }
     if (tx->grade == GRADE_NONE) {
         Py_XSETREF(tx->mutexes.awaited, Py_NewRef(mutex));
-        tx->mutexes.awaiting = ident;
         return abort_self(tx, CAUSE_MUTEX);
     }
     return exclusive_for(tx, "waiting for a lock that a thread holds", NULL) < 0 ? -1 : 1;
@@ -514,24 +513,28 @@ wait_for_thread(Tx *tx, PyObject *mutex, unsigned long long ident)
 
 /* ---- Exclusive transactions ----------------------------------------------------------------- */
 
-/* The original of the method, on the thread that the program believes to be on. */
+/* Has the program locked it, in this exclusive transaction or before? */
+static bool
+is_programs(MutexObject *m)
+{
+    return is_locked(m) && (owner_of(m) == PROGRAM || owner_of(m) == PyThread_get_thread_ident_ex());
+}
+
+/* The original of the method, by the thread that the transaction is on. */
 static PyObject *
 call_natively(Tx *tx, PyObject *mutex, const char *method, PyObject *args, PyObject *kwds)
 {
     MutexObject *m = (MutexObject *)mutex;
-    unsigned long long me = PyThread_get_thread_ident_ex(), ident = me;
     if (is_rlock(m)) {
-        ident = program_ident();
-        if ((ident == 0 && PyErr_Occurred()) || reserve_held(tx) < 0)
+        if (reserve_held(tx) < 0)
             return NULL;
-        if (is_locked(m) && owner_of(m) == ident)
-            set_owner(m, me);
+        if (is_programs(m))
+            set_owner(m, PyThread_get_thread_ident_ex());
+        add_held(tx, mutex, NATIVE, 0, 0);  /* should it keep it */
     }
     PyObject *function = PyObject_GetAttrString(mutex, method);
     PyObject *result = function == NULL ? NULL : PyObject_Call(function, args, kwds);
     Py_XDECREF(function);
-    if (ident != me)
-        add_held(tx, mutex, NATIVE, 0, 0, ident);   /* should it keep it */
     return result;
 }
 
@@ -571,18 +574,17 @@ take(Tx *tx, PyObject *mutex, bool blocking)
         h->level++;
         return TAKEN_NOW;
     }
-    unsigned long long ident = is_rlock(m) ? program_ident() : 0;
-    if ((ident == 0 && PyErr_Occurred()) || lock_shared(tx, cell_of(mutex, WHOLE)) < 0 || reserve_held(tx) < 0)
+    if (lock_shared(tx, cell_of(mutex, WHOLE)) < 0 || reserve_held(tx) < 0)
         return ERROR;
-    switch (join(tx, m, ident)) {
+    switch (join(tx, m)) {
     case JOINED:
-        add_held(tx, mutex, MEMBER, 1, 0, ident);
+        add_held(tx, mutex, MEMBER, 1, 0);
         return TAKEN_NOW;
     case KEPT:
         if (own_cell(tx, mutex) < 0)
             return ERROR;
-        if (owner_of(m) == ident) {     /* still, though another transaction has come first */
-            if (adopt(tx, mutex, ident) < 0)
+        if (owner_of(m) == PROGRAM) {   /* still, though another transaction has come first */
+            if (adopt(tx, mutex) < 0)
                 return ERROR;
             held(tx, mutex)->level++;
             return TAKEN_NOW;
@@ -596,10 +598,10 @@ take(Tx *tx, PyObject *mutex, bool blocking)
     }
     if (!blocking)
         return NOT_TAKEN;
-    int waited = wait_for_thread(tx, mutex, ident);
+    int waited = wait_for_thread(tx, mutex);
     if (waited != 0)
         return waited < 0 ? ERROR : EXCLUSIVE;
-    add_held(tx, mutex, MEMBER, 1, 0, ident);
+    add_held(tx, mutex, MEMBER, 1, 0);
     return TAKEN_NOW;
 }
 
@@ -610,12 +612,11 @@ give(Tx *tx, PyObject *mutex)
     Held *h = held(tx, mutex);
     MutexObject *m = (MutexObject *)mutex;
     if (h == NULL) {
-        unsigned long long ident = is_rlock(m) ? program_ident() : 0;
-        if ((ident == 0 && PyErr_Occurred()) || own_cell(tx, mutex) < 0 || reserve_held(tx) < 0)
+        if (own_cell(tx, mutex) < 0 || reserve_held(tx) < 0)
             return -1;
-        if (!is_locked(m) || (is_rlock(m) && owner_of(m) != ident))
+        if (!is_locked(m) || (is_rlock(m) && owner_of(m) != PROGRAM))
             return 0;
-        if (adopt(tx, mutex, ident) < 0)
+        if (adopt(tx, mutex) < 0)
             return -1;
         h = held(tx, mutex);
     }
@@ -753,12 +754,9 @@ count_of(Tx *tx, PyObject *mutex)
     if (h != NULL)
         return h->level;
     MutexObject *m = (MutexObject *)mutex;
-    unsigned long long ident = program_ident();
-    if ((ident == 0 && PyErr_Occurred())
-        || (tx->grade != GRADE_EXCLUSIVE && lock_shared(tx, cell_of(mutex, WHOLE)) < 0))
+    if (tx->grade != GRADE_EXCLUSIVE && lock_shared(tx, cell_of(mutex, WHOLE)) < 0)
         return -1;
-    bool mine = is_locked(m) && (owner_of(m) == ident
-                                 || (tx->grade == GRADE_EXCLUSIVE && owner_of(m) == PyThread_get_thread_ident_ex()));
+    bool mine = tx->grade == GRADE_EXCLUSIVE ? is_programs(m) : is_locked(m) && owner_of(m) == PROGRAM;
     return mine ? (Py_ssize_t)m->lock.level + 1 : 0;
 }
 
@@ -814,14 +812,6 @@ mutex_wanted(PyObject *self, PyObject *unused)
     return PyBool_FromLong(stm_self != NULL && stm_self->live && is_wanted(stm_self));
 }
 
-static PyObject *
-set_program_thread(PyObject *self, PyObject *function)
-{
-    (void)self;
-    Py_XSETREF(program_thread, Py_NewRef(function));
-    Py_RETURN_NONE;
-}
-
 PyMethodDef mutex_functions[] = {
     {"mutex_acquire", _PyCFunction_CAST(mutex_acquire), METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("mutex_acquire(lock, blocking=True, timeout=-1): the method, in a transaction")},
@@ -835,8 +825,6 @@ PyMethodDef mutex_functions[] = {
      PyDoc_STR("mutex_recursion_count(rlock): the method, in a transaction")},
     {"mutex_native", mutex_native, METH_VARARGS,
      PyDoc_STR("mutex_native(lock, method, args): become exclusive, and call it")},
-    {"set_program_thread", set_program_thread, METH_O,
-     PyDoc_STR("set_program_thread(function): it tells the ident of the thread that the program believes to be on")},
     {"mutex_wanted", mutex_wanted, METH_NOARGS, PyDoc_STR("does a thread wait for a lock that this transaction has taken?")},
     {"leave_mutexes", leave_mutexes, METH_NOARGS,
      PyDoc_STR("in a deferred action that takes locks itself: let those go that the program has given back")},

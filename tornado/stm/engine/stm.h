@@ -175,10 +175,9 @@ typedef struct Queue Queue;
 /* A threading.Lock or RLock that this attempt has taken or changed: see mutexes.c. */
 typedef struct {
     PyObject *mutex;                /* owned; NULL: no entry */
-    enum { NO_MEMBER = 0, MEMBER, NATIVE } role;    /* NATIVE: an RLock of an exclusive one, owned by this thread */
+    enum { NO_MEMBER = 0, MEMBER, NATIVE } role;    /* NATIVE: an RLock of an exclusive one, which a thread owns */
     int level;                      /* so often the program has taken it, as the attempt sees it */
     int kept;                       /* and had when the attempt changed it first */
-    unsigned long long thread;      /* the owner of an RLock, to the program */
 } Held;
 
 #define TYPE_CACHE 512
@@ -323,7 +322,6 @@ typedef struct Tx {
         uint64_t looked;            /* when it has last looked whether a thread waits for any, in nanoseconds */
         bool wanted;                /* and whether one did */
         PyObject *awaited;          /* the one to wait for before the next attempt, or NULL */
-        unsigned long long awaiting;    /* and the thread that the program believes to be on */
     } mutexes;
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
@@ -948,6 +946,7 @@ int mutexes_settle(Tx *tx);
 void mutexes_leave(Tx *tx);
 void mutexes_in_earnest(Tx *tx);
 void mutexes_end(Tx *tx, bool committed);
+void mutexes_change_thread(Tx *tx, unsigned long from, unsigned long to);
 void mutexes_forget(Tx *tx);
 void mutexes_give_way(Tx *tx, uint64_t since);
 void mutex_await(Tx *tx);
