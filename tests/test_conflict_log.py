@@ -488,7 +488,10 @@ def read_a_pipe(path):
 
 
 def import_something(path):
-    importlib.import_module("this_module_is_missing") if path is None else importlib.util.find_spec("colorsys")
+    try:
+        importlib.import_module(f"missing_{path.name}")
+    except ImportError:
+        pass
 
 
 @pytest.mark.parametrize("action", [open_to_write, open_text, read_a_pipe, import_something])

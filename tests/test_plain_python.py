@@ -1877,6 +1877,7 @@ def redirection(_):
 
 #: what runs alone, and why; the same table for users is in the README
 ALONE = {
+    "bytearray_changed_while_it_joins": "views that ended transactions still hold are gone only when this one is alone",
     "bytes_io": "getbuffer() of a stream that is older than the transaction lets anybody change its memory",
     "interpolation_of_mappings": "% prints what a __getitem__ in Python returns, which nobody has opened",
     "iterator_finditer": "the position in a regular expression's search cannot be put back",

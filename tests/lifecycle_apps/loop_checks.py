@@ -503,6 +503,8 @@ async def cancelling():
 
 
 async def eager_tasks():
+    if not hasattr(asyncio, "eager_task_factory"):
+        return  # before Python 3.12
     loop = asyncio.get_running_loop()
     seen = []
 

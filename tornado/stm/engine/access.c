@@ -1021,6 +1021,16 @@ open_merge(Tx *tx, PyObject *obj, PyObject *other)
     return r;
 }
 
+/* One key is to be changed, which can only be undone by putting back the contents of all the dict. A thread may
+ * change another key meanwhile, which another lock of the program's guards: it would lose that. */
+static int
+open_whole_for_key(Tx *tx, PyObject *dict)
+{
+    if (UNLIKELY(tx->mutexes.n > 0) && exclusive_for(tx, "a change of a key, and under a lock, of", dict) < 0)
+        return -1;
+    return open_whole_write(tx, dict);
+}
+
 static int
 open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
 {
@@ -1034,7 +1044,7 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
     if (base != NULL)
         return del ? open_name_delete(tx, dict, base, key) : open_name_write(tx, dict, base, key);
     if (del)
-        return open_whole_write(tx, dict);
+        return open_whole_for_key(tx, dict);
     bool first;
     if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
         return -1;
@@ -1056,7 +1066,7 @@ open_dict_write(Tx *tx, PyObject *dict, PyObject *key, bool del)
         return 0;
     }
     if (old == NULL && dict_would_close_gaps(dict, key))
-        return open_whole_write(tx, dict);
+        return open_whole_for_key(tx, dict);
     Undo *u = undo_push(tx, UNDO_DICT_SET, dict, key, old);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
@@ -1141,13 +1151,13 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
         return 0;
     /* It has read the whole, so that nobody else writes there, and may do so again without being asked. */
     if (opened(tx, obj, OPENED_READ))
-        return log_contents(tx, obj, KIND_DICT);
+        return tx->mutexes.n > 0 ? open_whole_for_key(tx, obj) : log_contents(tx, obj, KIND_DICT);
     /* The same may be true, and forgotten; or it may have made the dict, and that has been forgotten. */
     if (may_have_read(tx, cell_of(obj, WHOLE)) || (tx->forgot && obj->ob_tid == tx->tid))
-        return open_whole_write(tx, obj);
+        return open_whole_for_key(tx, obj);
     int done = order_delete_key(tx, obj, key, value);
     if (done == -2)
-        return open_whole_write(tx, obj);
+        return open_whole_for_key(tx, obj);
     if (done == 0)
         return undo_push(tx, UNDO_DICT_SET, obj, key, NULL) ? 0 : -1;
     return done;
