@@ -363,16 +363,8 @@ def test_conflict_log_of_a_program_without_conflicts_can_be_read(python, tmp_pat
         assert report.returncode == 0, report.stderr
 
 
-QUEUE = """
+QUEUE = CONFLICTS.partition("async def")[0] + """
 from tornado.stm import transaction
-
-shared = {"n": 0}
-
-def count():
-    n = shared["n"]
-    for _ in range(20000):
-        pass
-    shared["n"] = n + 1
 
 while not shared["n"] or (transaction.getsegmentlimit() > 1 and not transaction.stats()["aborts"]):
     queue = transaction.TransactionQueue()
