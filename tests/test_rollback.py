@@ -1436,15 +1436,28 @@ class Refused(ValueError):
         super().__init__(why, len(why))
 
 
-@pytest.mark.parametrize("make", [lambda: ValueError("old"), lambda: Refused("old")])
-def test_an_exception_that_begins_anew(make):
+class Closed(OSError):
+    def __init__(self, errno, why):
+        super().__init__(errno, why)
+
+
+@pytest.mark.parametrize("make, fields", [
+    (lambda: ValueError("old"), []), (lambda: Refused("old"), []), (lambda: StopIteration("old"), ["value"]),
+    (lambda: Closed(1, "old"), ["errno", "strerror"]), (lambda: SystemExit("old"), ["code"]),
+    (lambda: ImportError("old", name="m"), ["msg", "name", "path"]),
+])
+def test_an_exception_that_begins_anew(make, fields):
     error = make()
-    before = error.args
-    rolled, _ = rolled_back(lambda e: e.__init__("another"), error)
-    assert rolled and error.args == before
+    before = error.args, [getattr(error, name) for name in fields]
+    arguments = ["another"] * (2 if isinstance(error, Closed) else 1)
+    rolled, _ = rolled_back(lambda e: e.__init__(*arguments), error)
+    assert rolled and before == (error.args, [getattr(error, name) for name in fields])
 
 
-@pytest.mark.parametrize("make", [lambda: OSError(1, "old"), lambda: property(len), lambda: staticmethod(len)])
+@pytest.mark.parametrize("make", [
+    lambda: UnicodeError("old"), lambda: ExceptionGroup("old", [KeyError()]), lambda: property(len),
+    lambda: staticmethod(len),
+])
 def test_what_more_begins_anew_alone(make):
     rolled, _ = rolled_back(lambda e: e.__init__(max), make())
     assert not rolled
@@ -1452,11 +1465,11 @@ def test_what_more_begins_anew_alone(make):
 
 def test_making_exceptions_does_not_run_alone():
     def make():
-        return [Refused("new").args, ValueError("new").args, KeyError().args]
+        return [Refused("new").args, ValueError("new").args, KeyError().args, Closed(1, "new").args]
 
     run(make)
     before = core.stats()["exclusives"]
-    assert run(make) == [("new", 3), ("new",), ()]
+    assert run(make) == [("new", 3), ("new",), (), (1, "new")]
     assert core.stats()["exclusives"] == before
 
 

@@ -294,15 +294,33 @@ open_exception(Tx *tx, PyObject *exception)
     return 0;
 }
 
+/* Are the attributes that are objects all that this kind of exception consists of? */
+static bool
+has_plain_fields(PyTypeObject *kind)
+{
+    return !PyType_IsSubtype(kind, (PyTypeObject *)PyExc_UnicodeError)
+        && !PyType_IsSubtype(kind, (PyTypeObject *)PyExc_BlockingIOError)
+        && !PyType_IsSubtype(kind, (PyTypeObject *)PyExc_BaseExceptionGroup);
+}
+
 /* The exception begins anew, with other arguments. */
 int
 open_exception_init(Tx *tx, PyObject *exception)
 {
     if (captured(tx, exception))
         return check_doomed(tx);
-    if (c_base(Py_TYPE(exception))->tp_basicsize != ((PyTypeObject *)PyExc_BaseException)->tp_basicsize)
-        return exclusive_for(tx, "a new beginning of", exception);     /* which has more than arguments */
-    return open_exception(tx, exception) < 0 ? -1 : log_exception_field(tx, exception, "args");
+    PyTypeObject *kind = c_base(Py_TYPE(exception));
+    if (!has_plain_fields(kind))
+        return exclusive_for(tx, "a new beginning of", exception);
+    if (open_exception(tx, exception) < 0 || log_exception_field(tx, exception, "args") < 0)
+        return -1;
+    for (; kind != NULL && kind != (PyTypeObject *)PyExc_BaseException; kind = kind->tp_base) {
+        for (PyMemberDef *m = kind->tp_members; m != NULL && m->name != NULL; m++) {
+            if (m->type == _Py_T_OBJECT && !(m->flags & Py_READONLY) && log_exception_field(tx, exception, m->name) < 0)
+                return -1;
+        }
+    }
+    return 0;
 }
 
 /* Splitting a group copies what its parts say to new groups, their notes among it. */
