@@ -43,7 +43,10 @@ def gil_parameters(*more):
     return [pytest.param(python, *more, id=f"gil-{version}") for version, python in WITH_A_GIL.items()]
 
 
-#: on both kinds: one that runs transactions in parallel, and all with a GIL
-on_both = pytest.mark.parametrize(
-    "python", [pytest.param(sys.executable, id="free-threaded", marks=parallel_only), *gil_parameters()]
-)
+_free_threaded = pytest.param(sys.executable, id="free-threaded", marks=parallel_only)
+
+#: on both kinds: one that runs transactions in parallel, and the newest with a GIL
+on_both = pytest.mark.parametrize("python", [_free_threaded, gil_parameters()[-1]])
+
+#: on that one and all with a GIL: what depends on the version of asyncio, threading or the interpreter's end
+on_each = pytest.mark.parametrize("python", [_free_threaded, *gil_parameters()])

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from interpreters import GIL, has_gil, needs_gil, on_both
+from interpreters import GIL, has_gil, needs_gil, on_each
 
 MAIN = """
 import json, sys
@@ -141,7 +141,7 @@ def test_script(python, folder, name):
     assert ours == plain
 
 
-@on_both
+@on_each
 @pytest.mark.parametrize("kind", ["module", "package", "folder", "archive", "standard input", "compiled", "long path"])
 def test_other_kinds_of_programs(python, folder, kind):
     text, given = MAIN + RAISES, b""
@@ -174,7 +174,7 @@ def test_other_kinds_of_programs(python, folder, kind):
     assert ours == plain and plain[0] and b"ZeroDivisionError" in plain[1]
 
 
-@on_both
+@on_each
 def test_package_that_raises(python, folder):
     write(folder, RAISES, "package/__init__.py")
     write(folder, "", "package/app.py")
@@ -182,7 +182,7 @@ def test_package_that_raises(python, folder):
     assert ours == plain
 
 
-@on_both
+@on_each
 def test_package_sees_the_loop_that_the_program_gets(python, folder):
     """Its ``__init__`` belongs to the program."""
     write(folder, "import asyncio\nloop = asyncio.SelectorEventLoop\n", "package/__init__.py")

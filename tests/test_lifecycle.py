@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from interpreters import ROOT, has_gil, on_both
+from interpreters import ROOT, has_gil, on_both, on_each
 
 SERVER = ROOT / "tests" / "lifecycle_apps" / "server.py"
 
@@ -143,7 +143,7 @@ def expected_end(how):
 # SIGTERM
 
 
-@on_both
+@on_each
 @pytest.mark.parametrize("how", ["run", "ioloop"])
 @pytest.mark.parametrize("keep_alive", [True, False], ids=["keep-alive", "close"])
 def test_sigterm_under_load_answers_what_has_begun(python, how, keep_alive):
@@ -157,7 +157,7 @@ def test_sigterm_under_load_answers_what_has_begun(python, how, keep_alive):
         assert (status, printed) == (0, expected_end(how)), server.stderr
 
 
-@on_both
+@on_each
 def test_sigterm_answers_a_request_that_is_being_handled(python):
     with Server(python) as server:
         connections = [server.connect() for _ in range(4)]
@@ -175,7 +175,7 @@ def test_sigterm_answers_a_request_that_is_being_handled(python):
             connection.close()
 
 
-@on_both
+@on_each
 @every_way_to_start
 def test_sigterm_while_idle(python, how):
     with Server(python, how) as server:
@@ -187,13 +187,13 @@ def test_sigterm_while_idle(python, how):
         idle.close()
 
 
-@on_both
+@on_each
 def test_sigterm_before_any_request(python):
     with Server(python) as server:
         assert server.end(signal.SIGTERM) == (0, expected_end("run")), server.stderr
 
 
-@on_both
+@on_each
 def test_sigterm_twice(python):
     with Server(python) as server:
         clients = load(server, 4)
@@ -204,7 +204,7 @@ def test_sigterm_twice(python):
         assert (status, printed) == (0, expected_end("run")), server.stderr
 
 
-@on_both
+@on_each
 def test_sigterm_does_not_wait_for_ever(python):
     with Server(python, grace=None) as server:
         connection = server.connect()
@@ -215,7 +215,7 @@ def test_sigterm_does_not_wait_for_ever(python):
         connection.close()
 
 
-@on_both
+@on_each
 def test_own_handler_of_sigterm_is_kept(python):
     with Server(python, "own-handler") as server:
         assert server.get("/busy/a")[0] == 200
@@ -223,7 +223,7 @@ def test_own_handler_of_sigterm_is_kept(python):
         assert (status, printed) == (7, ["own handler", "main is over"]), server.stderr
 
 
-@on_both
+@on_each
 def test_sigint_is_a_keyboard_interrupt(python):
     for how in ("run", "asyncio"):
         with Server(python, how) as server:
@@ -233,7 +233,7 @@ def test_sigint_is_a_keyboard_interrupt(python):
             assert status in (-signal.SIGINT, 130) and server.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
-@on_both
+@on_each
 def test_sigint_under_load(python):
     with Server(python) as server:
         load(server, 4)
@@ -245,7 +245,7 @@ def test_sigint_under_load(python):
 # Clients that go away, handlers that raise
 
 
-@on_both
+@on_each
 def test_failing_handler_is_answered_500_and_the_next_is_fine(python):
     with Server(python) as server:
         for _ in range(3):
@@ -256,7 +256,7 @@ def test_failing_handler_is_answered_500_and_the_next_is_fine(python):
         assert server.stderr.count("RuntimeError: on purpose\n") == 3, server.stderr
 
 
-@on_both
+@on_each
 def test_client_disconnects_in_the_middle(python):
     with Server(python) as server:
         parts = [
@@ -282,7 +282,7 @@ def test_client_disconnects_in_the_middle(python):
         assert "Abort" not in server.stderr, server.stderr
 
 
-@on_both
+@on_each
 def test_slow_reader_gets_everything(python):
     with Server(python) as server:
         with server.connect() as connection:
@@ -309,7 +309,7 @@ def result_of(python, program, *arguments):
     return json.loads(finished.stdout)
 
 
-@on_both
+@on_each
 def test_run_returns_and_raises(python):
     assert result_of(python, """
 import tornado.stm
@@ -338,7 +338,7 @@ for exception in (SystemExit(9), KeyboardInterrupt(), asyncio.CancelledError()):
 """) == [1, 5, -2, 5, -2, 5, -2, 5, -2, "SystemExit", "KeyboardInterrupt", "CancelledError"]
 
 
-@on_both
+@on_each
 def test_run_again_and_again(python):
     assert result_of(python, """
 import threading
@@ -354,7 +354,7 @@ result.append(threading.active_count())
 """) == [sum(range(n)) for n in range(30)] + [1]
 
 
-@on_both
+@on_each
 def test_run_leaks_no_descriptors(python):
     before, after = result_of(python, """
 import os
@@ -369,7 +369,7 @@ result.append(len(os.listdir("/proc/self/fd")))
     assert before == after
 
 
-@on_both
+@on_each
 def test_run_in_a_thread_that_is_not_the_main_one(python):
     assert result_of(python, """
 import threading
@@ -384,7 +384,7 @@ thread.join()
 """) == [45]
 
 
-@on_both
+@on_each
 def test_run_restores_the_signal_handler(python):
     assert result_of(python, """
 import signal
@@ -429,7 +429,7 @@ result.append(tornado.stm.run(main(), threads=127))
 """) == [expected]
 
 
-@on_both
+@on_each
 def test_run_and_install_refuse_what_asyncio_refuses(python):
     """With the same errors."""
     assert result_of(python, """
@@ -465,7 +465,7 @@ result.pop()
     ]
 
 
-@on_both
+@on_each
 def test_install(python):
     parallel = not has_gil(python)
     name, *rest = result_of(python, """
@@ -500,7 +500,7 @@ for named in asyncio.SelectorEventLoop, getattr(asyncio, "EventLoop", asyncio.Se
     assert (name == "TransactionalEventLoop") == parallel
 
 
-@on_both
+@on_each
 def test_loop_stop(python):
     assert result_of(python, """
 import tornado.ioloop
@@ -530,7 +530,7 @@ result.append("stopped from a thread")
 """) == [0, 1, 2, False, 3, 4, 5, "stopped from a thread"]
 
 
-@on_both
+@on_each
 def test_sigterm_while_main_cleans_up(python, tmp_path):
     (tmp_path / "app.py").write_text("""
 import asyncio, os, signal
@@ -550,7 +550,7 @@ print(tornado.stm.run(main(), threads=2))
     assert (finished.returncode, finished.stdout) == (0, "clean\nNone\n"), finished.stderr
 
 
-@on_both
+@on_each
 def test_uncaught_exception_of_run_gives_status_1(python, tmp_path):
     (tmp_path / "app.py").write_text("""
 import tornado.stm
