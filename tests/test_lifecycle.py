@@ -147,7 +147,7 @@ def expected_end(how):
 @pytest.mark.parametrize("how", ["run", "ioloop"])
 @pytest.mark.parametrize("keep_alive", [True, False], ids=["keep-alive", "close"])
 def test_sigterm_under_load_answers_what_has_begun(python, how, keep_alive):
-    with Server(python, how) as server:
+    with Server(python, how, grace=20) as server:
         clients = load(server, 6, keep_alive)
         status, printed = server.end(signal.SIGTERM)
         for client in clients:

@@ -5,6 +5,7 @@ values that record what is done to them, and raise at the n-th thing that is don
 transaction, and with aborts injected; what can be seen afterwards must be the same.
 """
 
+import _abc
 import _bisect
 import _collections
 import _heapq
@@ -456,8 +457,6 @@ CALLS = {
         st.one_of(DICTS, ORDERED, st.tuples(st.just("other dict"), CONTENTS)), iterables(st.lists(NUMBERS, max_size=6))),
     exec: RUN,
     eval: RUN,
-    builtins.__build_class__: Call(st.just(("function", body)), st.sampled_from(["A", 5]), st.sampled_from([int, object, 5, bool]),
-                                   needed=2, result=lambda made: (made.__name__, made.__mro__, "x" in vars(made))),
     builtins.__import__: Call(
         st.sampled_from(["json", "json.decoder", "not_there", "", 5]), st.none(), st.none(),
         st.sampled_from([(), ("loads",), ["decoder"], ("missing",), None, 5]), st.sampled_from([0, 1, -1, "a"]), needed=1,
@@ -767,6 +766,12 @@ BY_HAND = {
     _socket.socket: "test_making_sockets",
     _ssl._SSLSocket.shutdown: "test_tls",  # what it returns depends on the other side: the whole of tests/test_tls.py
     _thread.lock.__enter__: "test_entering_a_lock",
+    **dict.fromkeys([os.stat, os.lstat, os.fstat], "test_looking_at_files"),
+    **{getattr(_socket.socket, name): "test_blocking_of_sockets"
+       for name in ("gettimeout", "settimeout", "getblocking", "setblocking")},
+    decimal.Context.create_decimal: "test_making_decimals",
+    type.__subclasses__: "tests/test_classes.py",
+    _abc._abc_subclasscheck: "tests/test_classes.py",
 }
 
 
@@ -957,3 +962,38 @@ def test_a_sequence_of_twins_does_what_they_stand_for(name, tmp_path):
             assert outcome_of(run, recipes) == expected
 
     check()
+
+
+def test_looking_at_files(tmp_path):
+    (tmp_path / "file").write_text("text")
+
+    def look(path):
+        with open(path, "rb") as file:
+            return [found.st_size for found in (os.stat(path), os.lstat(path), os.fstat(file.fileno()))]
+
+    compared(look, str(tmp_path / "file"))
+    for function in os.stat, os.lstat:
+        compared(function, str(tmp_path / "missing"))
+        compared(function, 1.5)
+    compared(os.fstat, -1)
+
+
+def test_blocking_of_sockets():
+    def change(value):
+        with socket.socket() as sock:
+            seen = [sock.gettimeout(), sock.getblocking()]
+            sock.settimeout(value)
+            seen += [sock.gettimeout(), sock.getblocking()]
+            sock.setblocking(value)
+            return seen + [sock.gettimeout(), sock.getblocking()]
+
+    for value in (None, 0, 1, 2.5, -1, "soon"):
+        compared(change, value)
+
+
+def test_making_decimals():
+    def make(value):
+        return decimal.Context(prec=3).create_decimal(value)
+
+    for value in ("1.23456", 7, 2.5, (0, (1, 2, 3, 4), -2), [0, [1], 0], "no number", None):
+        compared(make, value)
