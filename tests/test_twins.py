@@ -286,7 +286,6 @@ KINDS = {
     "exception": lambda world, _: ValueError("of the test"),
     "noted": lambda world, notes: with_notes(ValueError("of the test"), notes),
     "context": lambda world, _: decimal.localcontext(),
-    "function": lambda world, body: types.FunctionType(body.__code__, {"__builtins__": builtins, "__name__": "made"}),
     "cached": lambda world, _: functools.lru_cache(function(world, "cached", number)),
 }
 
@@ -400,10 +399,6 @@ def items_of(result):
 
 def sorted_by(made):
     return sorted([2, 3, 1], key=made), repr(made)[:20]
-
-
-def body():
-    x = 5
 
 
 SOURCES = st.sampled_from(["x = 1 + y", "y", "1 +", "del y", "missing", "\tx", b"x = 2", 5, compile("y + 1", "<t>", "eval")])
