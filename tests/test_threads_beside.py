@@ -65,6 +65,13 @@ def try_lock(lock):
     return taken
 
 
+def taken_and_given_back(lock):
+    taken = lock.acquire(False)
+    if taken:
+        lock.release()
+    return taken
+
+
 def asleep_for(lock):
     """A thread that waits for the lock, then returns what `look` finds under it."""
 
@@ -184,8 +191,8 @@ def test_a_thread_that_waits_goes_before_transactions_to_come(make_lock):
     inside.wait()
     assert core.Transaction(lambda: lock.acquire(False) and lock.release(), ()).run() is None
     waiting = Worker(asleep_for(lock), lambda: "thread")
-    parked(waiting)
-    assert core.Transaction(lock.acquire, (False,)).run() is False
+    while core.Transaction(taken_and_given_back, (lock,)).run():
+        pass  # the thread is not asleep yet
     go_on.open()
     holding.result()
     assert waiting.result() == "thread" and try_lock(lock)
