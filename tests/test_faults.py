@@ -109,12 +109,19 @@ def read_to_end(connection):
 # ---- Handlers -------------------------------------------------------------------------------------------------------
 
 
-def spin(server, on, arguments=""):
-    """Ask for an endless loop until a request is in one on that kind of thread; the connection."""
+def warm_up(server):
+    """Let the server compute what it computes for its first requests only."""
+    for _ in range(3):
+        get(server, "/new?garbage=1")
+
+
+def computing(server, path, on):
+    """Ask for what does not end until a request computes it on that kind of thread; the connection."""
+    warm_up(server)
     while True:
         connection = server.connect()
         used = processor_time(server, on)
-        connection.sendall(f"GET /spin?on={on}{arguments} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+        connection.sendall(f"GET {path}{'&' if '?' in path else '?'}on={on} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
         connection.settimeout(0.01)
         while processor_time(server, on) - used < 25:
             try:
@@ -123,27 +130,18 @@ def spin(server, on, arguments=""):
                 continue
             break
         else:
+            connection.settimeout(None)
             return connection
         connection.close()
 
 
-def computing(server, path, on):
-    """A connection that has asked for it, whose handler computes by now."""
-    connection = server.connect()
-    used = processor_time(server, on)
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
-    while processor_time(server, on) - used < 25:
-        pass
-    return connection
-
-
 def processor_time(server, on):
-    """Ticks, a hundred a second, that its main thread has used, or all others, or all."""
+    """Ticks, a hundred a second, that its main thread has used, or all others."""
     main = str(server.process.pid)
     folder = f"/proc/{main}/task"
     total = 0
     for thread in os.listdir(folder):
-        if on == "all" or (thread == main) == (on == "main"):
+        if (thread == main) == (on == "main"):
             with open(f"{folder}/{thread}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
@@ -161,7 +159,7 @@ def test_the_others_go_on_beside_an_endless_loop(impatient, on):
     server = impatient
     for _ in range(3):  # nothing of this is new
         get(server, "/new?garbage=10")
-    endless = spin(server, on)
+    endless = computing(server, "/spin", on)
     sent = answered = 0
     with Client(server) as client:
         for _ in range(200):
@@ -177,7 +175,7 @@ def test_the_others_go_on_beside_an_endless_loop(impatient, on):
 
 def test_whoever_wants_what_an_endless_loop_holds_gets_it(impatient):
     server = impatient
-    spin(server, "other", "&holding=yes")
+    computing(server, "/spin?holding=yes", "other")
     with Client(server) as client:
         assert '"shared": 0,' in client.get("/values")
         for _ in range(10):
@@ -187,7 +185,7 @@ def test_whoever_wants_what_an_endless_loop_holds_gets_it(impatient):
 
 
 def test_sigterm_ends_a_program_all_of_whose_threads_loop(server):
-    endless = [spin(server, "main"), spin(server, "other")]
+    endless = [computing(server, "/spin", "main"), computing(server, "/spin", "other")]
     used = 0, 0
     while min(used) < 20:  # neither stands back for somebody who waits for it
         before = [processor_time(server, on) for on in ("main", "other")]
@@ -198,9 +196,10 @@ def test_sigterm_ends_a_program_all_of_whose_threads_loop(server):
     assert [connection.recv(4096) for connection in endless] == [b"", b""]
 
 
-def test_sigterm_ends_a_program_that_cannot_be_interrupted(server):
-    """In C code, for which CPython itself may wait whenever it stops all threads for a moment."""
-    matching = computing(server, "/match?length=60", "all")
+@pytest.mark.parametrize("on", ["main", "other"])
+def test_sigterm_ends_a_program_that_cannot_be_interrupted(server, on):
+    """In C code, for which CPython itself waits whenever it stops all threads for a moment."""
+    matching = computing(server, "/match?length=60", on)
     assert server.end() == KILLED
     assert matching.recv(4096) == b""
 

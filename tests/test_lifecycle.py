@@ -175,6 +175,19 @@ def test_sigterm_answers_a_request_that_is_being_handled(python):
             connection.close()
 
 
+@on_both
+def test_sigterm_does_not_wait_for_what_nobody_reads(python):
+    """Connections that a transaction begins to watch when the loop is draining already."""
+    with Server(python, grace=2 * STUCK) as server:
+        port = int(server.get("/late")[1])
+        connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for connection in connections:
+            connection.sendall(b"unread")
+        assert server.end(signal.SIGTERM) == (0, expected_end("run")), server.stderr
+        for connection in connections:
+            connection.close()
+
+
 @on_each
 @every_way_to_start
 def test_sigterm_while_idle(python, how):

@@ -669,25 +669,12 @@ def in_context(victim):
     contextvars.copy_context().run(in_a_loop_without_barriers, victim)
 
 
-def before_the_commit(victim):
-    core.before_commit(prepared, victim)
-
-
-def prepared(victim):
-    while True:
-        victim.box.value
-
-
-core.ensure_instrumented(prepared)
-
-
 PLACES = [
     in_a_loop_without_barriers, in_a_loop_with_barriers, in_arithmetic, in_c_calls, in_a_long_c_call, in_finally,
     in_finally_after_its_abort, in_a_handler_of_everything, in_a_bare_handler, in_a_block_that_swallows, in_exit, in_suppress,
     in_generators, in_a_stubborn_generator, inside_a_generator, in_yield_from, in_a_generator_that_c_code_advances,
     in_a_generator_closed, in_a_twin, in_a_twin_again_and_again, in_trusted_code, in_a_special_method, in_a_property,
     in_a_lambda_mapped, in_a_comprehension, in_a_coroutine, in_a_stubborn_coroutine, in_recursion, in_context,
-    before_the_commit,
 ]
 
 

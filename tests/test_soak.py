@@ -221,7 +221,6 @@ def exceptions(world, n):
 
 def effects(world, n):
     core.defer(world.note, 1)
-    core.before_commit(attributes, world, n)
     core.on_abort(str, n)
     if n == 0:
         Mortal(world)

@@ -167,14 +167,13 @@ def test_what_only_a_rolled_back_generator_refers_to_survives_a_garbage_collecti
     assert next(generator) == -1
 
 
-@pytest.mark.parametrize("put_off", [core.defer, core.before_commit])
-def test_what_a_trusted_finalizer_puts_off_after_an_abort_is_dropped(put_off):
+def test_what_a_trusted_finalizer_puts_off_after_an_abort_is_dropped():
     done, kept, once = [], [], Once()
 
     class Mortal:
         @trusted
         def __del__(self):
-            put_off(done.append, 1)
+            core.defer(done.append, 1)
 
     def make():
         kept.append(Mortal())

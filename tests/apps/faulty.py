@@ -63,12 +63,16 @@ class Flushed(Handler):
         self.write(str(self.state.flushed))
 
 
+def is_wanted(thread):
+    """Is this the main thread, or one that is not?  (`threading` says that all handlers are on the loop's thread.)"""
+    return thread in ("any", "main" if _thread.get_native_id() == os.getpid() else "other")
+
+
 class Spin(Handler):
     """Loops for ever: on the main thread, or on one that is not, or where it happens to be."""
 
     def get(self):
-        main = _thread.get_native_id() == os.getpid()  # `threading` says that all handlers are on the loop's thread
-        if self.get_argument("on", "any") in ("any", "main" if main else "other"):
+        if is_wanted(self.get_argument("on", "any")):
             if self.get_argument("holding", ""):
                 self.state.shared += 1
             while True:
@@ -77,9 +81,12 @@ class Spin(Handler):
 
 
 class Match(Handler):
-    """Computes in C, for years if the text is long."""
+    """Computes in C, for years if the text is long; where `Spin` loops."""
 
     def get(self):
+        if not is_wanted(self.get_argument("on", "any")):
+            self.write("elsewhere")
+            return
         self.write(str(re.match("(a+)+$", "a" * self.number("length") + "b")))
 
 

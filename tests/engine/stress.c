@@ -224,21 +224,15 @@ verify_rollback(Native *native)
 static Native *rollback_verifier;
 
 static int
-transfer_within(int g)
+transfer(void)
 {
-    int from = g * GROUP + choose(GROUP), to = g * GROUP + choose(GROUP), amount = choose(100);
+    int g = choose(GROUPS), from = g * GROUP + choose(GROUP), to = g * GROUP + choose(GROUP), amount = choose(100);
     int64_t a, b;
     if (from == to)
         return 0;
     if (account_read(from, &a) < 0 || account_write(from, a - amount) < 0 || safe_point() < 0)
         return -1;
     return account_read(to, &b) < 0 || account_write(to, b + amount) < 0 ? -1 : 0;
-}
-
-static int
-transfer(void)
-{
-    return transfer_within(choose(GROUPS));
 }
 
 static int
@@ -396,22 +390,6 @@ defer_something(void)
 }
 
 static PyObject *
-transfer_before_commit(Native *native)
-{
-    (void)native;
-    /* Not where a full bucket could make it exclusive, which would run the deferred actions before there is a ticket. */
-    return transfer_within(CROWDED_GROUPS + choose(GROUPS - CROWDED_GROUPS)) < 0 ? NULL : none();
-}
-
-static int
-prepare_something(void)
-{
-    if (self->tx->grade == GRADE_NONE)
-        append_action(&self->tx->prepared, native_new(transfer_before_commit));
-    return 0;
-}
-
-static PyObject *
 do_nothing(Native *native)
 {
     (void)native;
@@ -499,7 +477,6 @@ static struct { int weight; int (*run)(void); } operations[] = {
     {400, audit},
     {500, use_dict},
     {100, defer_something},
-    {30, prepare_something},
     {4, hold_finalized},
     {2, go_irrevocable},
     {1, go_exclusive},

@@ -7,6 +7,7 @@ It prints its port, and at the end how it ended.  On a slow machine, too, it com
 """
 
 import asyncio
+import contextlib
 import signal
 import socket
 import sys
@@ -42,6 +43,28 @@ class Held(Busy):
         while not loop.terminated:
             await asyncio.sleep(0.005)
         await super().get(name)
+
+
+class Late(tornado.web.RequestHandler):
+    """Answers a port; accepts the connections that have been made to it, and begins to read, when SIGTERM has come."""
+
+    async def get(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.write(str(listener.getsockname()[1]))
+        await self.finish()
+        loop = asyncio.get_running_loop()
+        while not loop.terminated:
+            await asyncio.sleep(0.005)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection, _ = listener.accept()
+                connection.setblocking(False)
+                loop.add_reader(connection, self.read, connection)
+
+    def read(self, connection):
+        with contextlib.suppress(BlockingIOError):
+            connection.recv(100)
 
 
 class Begun(tornado.web.RequestHandler):
@@ -99,7 +122,7 @@ def listen():
     server = tornado.httpserver.HTTPServer(
         tornado.web.Application(
             [
-                (r"/busy/(\w+)", Busy), (r"/held/(\w+)", Held), (r"/begun", Begun), (r"/streamed", Streamed),
+                (r"/busy/(\w+)", Busy), (r"/held/(\w+)", Held), (r"/late", Late), (r"/begun", Begun), (r"/streamed", Streamed),
                 (r"/slow", Slow), (r"/fails", Fails), (r"/echo", Echo), (r"/large", Large),
             ]
         )

@@ -16,21 +16,22 @@ def gil_is_enabled():
 
 try:
     from ._engine import (
-        MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
-        ensure_instrumented, exchange_locals, exclusive, fresh, guarded, hide_frames, holds, in_transaction, inject_aborts,
-        inject_delays, irrevocable, is_asked, is_exclusive, is_fresh, is_hidden, is_unwinding, leave_mutexes, log_close,
-        log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive, record_history, recorded_history,
-        rehearse, serve, set_allowance, set_anchor, settle, share, stats, suspended_call,
-        switch_barriers, thread_ident, unstarted_function,
+        MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, change, current, defer,
+        ensure_instrumented, exchange_locals, exclusive, forward_signal, fresh, guarded, hide_frames, holds,
+        in_transaction, inject_aborts, inject_delays, irrevocable, is_asked, is_exclusive, is_fresh, is_hidden,
+        is_unwinding, leave_mutexes, log_close, log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive,
+        record_history, recorded_history, rehearse, serve, set_allowance, set_anchor, settle, share, stand_down, stats,
+        suspended_call, switch_barriers, thread_ident, to_guard, unstarted_function,
     )
 
     COMPILED = True
 except ImportError:
     from .serial import (
-        MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, before_commit, change, current, defer,
-        exclusive, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh,
-        is_hidden, is_unwinding, log_close, log_open, on_abort, open_all, open_items, own, receive, record_history,
-        recorded_history, rehearse, serve, set_allowance, settle, share, stats, switch_barriers, thread_ident,
+        MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, change, current, defer,
+        exclusive, forward_signal, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
+        is_exclusive, is_fresh, is_hidden, is_unwinding, log_close, log_open, on_abort, open_all, open_items, own,
+        receive, record_history, recorded_history, rehearse, serve, set_allowance, settle, share, stand_down, stats,
+        switch_barriers, thread_ident, to_guard,
     )
 
     COMPILED = False

@@ -127,11 +127,9 @@ class Guard:
         self._loop = None
         self._thread = None  # its number, in the process `_process`
         self._process = None
-        self._told = False  # by the main thread, which has taken the signal itself
         self._ending = None  # the process that has been told to end
         self._threads_until = None  # when nobody waits for its threads any more
         self._at_exit = None  # what `_thread` calls at the exit, when no thread can be started any more
-        self._handler = self._on_main
 
     @trusted
     def begin(self, loop):
@@ -139,10 +137,13 @@ class Guard:
         _limit_the_wait_for_threads()
         if self._process != os.getpid():
             self._process = os.getpid()
+            mask = _signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the new thread's, too
             self._thread = _thread.start_new_thread(self._watch, ())
+            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._loop = loop
         loop.add_signal_handler(signal.SIGTERM, loop._drain_once)
-        signal.signal(signal.SIGTERM, self._handler)  # in the place of asyncio's, which does nothing
+        signal.signal(signal.SIGTERM, core.to_guard)  # in the place of asyncio's, which does nothing
+        core.forward_signal(signal.SIGTERM, self._thread)
 
     @trusted
     def end(self):
@@ -170,27 +171,22 @@ class Guard:
 
     @trusted
     def _is_in_force(self):
-        return _signal.getsignal(signal.SIGTERM) == self._handler
-
-    @trusted
-    def _on_main(self, number, frame):
-        self._told = True
-        signal.pthread_kill(self._thread, signal.SIGTERM)
+        return _signal.getsignal(signal.SIGTERM) == core.to_guard
 
     @trusted
     def _watch(self):
         signals.block_all()
         while self._at_exit is None:
-            _signal.sigwait({signal.SIGTERM})
+            told = core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE)
             loop = self._loop
             if loop is not None and self._is_in_force():
                 self._see_to_it(loop)
                 while _signal.sigtimedwait({signal.SIGTERM}, 0):
                     pass  # it has come once more meanwhile
-            elif not self._told and self._at_exit is None:
+            elif not told and self._at_exit is None:
                 # The program has a handler of its own by now.
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
-            self._told = False
+            core.stand_down()
         self._at_exit()
 
     @trusted
@@ -217,7 +213,8 @@ class Guard:
         if self._loop is loop and not loop.terminated:
             loop.call_soon_threadsafe(loop._drain_once)
         end = time.monotonic() + GRACE
-        # Its thread needs no interpreter, which C code that does not return may have brought to a halt.
+        # Shows where it is; `await_signal` sees to the rest if C code that does not return has brought the interpreter
+        # to a halt by then.
         faulthandler.dump_traceback_later(GRACE + PATIENCE, exit=True, file=STDERR)
         while self._loop is loop and not loop._cancelled:
             time.sleep(STEP)

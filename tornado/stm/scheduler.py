@@ -39,11 +39,10 @@ class Watch:
 
     `reader` and `writer` (asyncio handles or None) belong to transactions.  The rest belongs to the scheduler, under its
     lock: `busy` while an event of this descriptor is queued or being handled (the kernel then reports no other, so events
-    of one connection never overtake each other), `flushing` an Outbox to empty, `armed` the events last asked for,
-    `draining` when no connection is accepted any more.
+    of one connection never overtake each other), `flushing` an Outbox to empty, `armed` the events last asked for.
     """
 
-    __slots__ = ("fd", "reader", "writer", "busy", "flushing", "armed", "draining")
+    __slots__ = ("fd", "reader", "writer", "busy", "flushing", "armed")
 
     def __init__(self, fd):
         self.fd = fd
@@ -51,7 +50,6 @@ class Watch:
         self.busy = False
         self.flushing = None
         self.armed = None
-        self.draining = False
 
 
 class Early:
@@ -259,7 +257,7 @@ class Scheduler:
     def _arm(self, watch):
         """Under the lock: ask the kernel for the next event."""
         events = 0
-        if watch.reader is not None and not watch.draining:
+        if watch.reader is not None and not self._leaves_unread(watch.fd):
             if sockets.has_input(watch.fd):
                 self._event(watch, select.EPOLLIN)
                 self._wake_for(1)
@@ -327,18 +325,21 @@ class Scheduler:
         When nothing is left to do and `busy()`, called in a transaction, is false, or after `grace` seconds, call `then`
         as a transaction, before everything that is still in the queue.
         """
-        with self._lock:
-            for watch in self._watches.values():
-                if watch.fd in sockets.accepted or is_listening(watch.fd):
-                    watch.draining = True
-                    if watch.armed is not None:
-                        try:
-                            self._epoll.unregister(watch.fd)
-                        except OSError:
-                            pass
-            self._draining = (time.monotonic() + grace, busy, then)
         sockets.read_no_more()
+        with self._lock:
+            self._draining = (time.monotonic() + grace, busy, then)
+            for watch in list(self._watches.values()):
+                if not watch.busy:
+                    self._arm(watch)
         self.look_whether_drained(True)
+
+    def _leaves_unread(self, fd):
+        """Under the lock: is the program ending, and this an accepted connection, or one that listens?
+
+        Also for those that a transaction which runs while `drain` is called watches when it commits: the kernel would
+        report again and again what nobody reads.
+        """
+        return self._draining is not None and (fd in sockets.accepted or is_listening(fd))
 
     def look_whether_drained(self, busy):
         """Between transactions, now and then: is it time for what `drain` was given?"""

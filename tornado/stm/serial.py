@@ -8,13 +8,16 @@ import collections
 import contextvars
 import functools
 import itertools
+import signal
 import threading
+import types
 from _thread import get_ident as thread_ident
 
 #: as many as the compiled engine takes, so that programs are the same
 MOST_THREADS = 127
 
 _turn = threading.RLock()
+_guard = types.SimpleNamespace(thread=None, told=False)
 _state = threading.local()
 _ages = itertools.count(1)
 _counts = {"commits": 0, "aborts": 0, "exclusives": 0, "exclusive_reasons": {}}
@@ -138,11 +141,6 @@ def defer(action, *args):
         action(*args)
 
 
-def before_commit(action, *args):
-    """Call when the function has returned."""
-    defer(action, *args)
-
-
 def on_abort(action, *args):
     """No attempt is rolled back here."""
 
@@ -168,6 +166,31 @@ def ask_main(request):
 
 def serve():
     """Nothing is ever asked of a thread."""
+
+
+def forward_signal(signum, thread):
+    """From here on `to_guard` hands the signal to that thread."""
+    _guard.thread = thread
+
+
+def to_guard(signum, frame):
+    """A handler of signals: another thread sees to it."""
+    _guard.told = True
+    signal.pthread_kill(_guard.thread, signum)
+
+
+def await_signal(signum, seconds):
+    """Wait for the signal; was it the main thread that had taken it?
+
+    Nobody comes back here while C code keeps the GIL, so what is to happen `seconds` later is the caller's affair.
+    """
+    signal.sigwait({signum})
+    told, _guard.told = _guard.told, False
+    return told
+
+
+def stand_down():
+    """Nobody is waiting to kill this process."""
 
 
 def receive(put_back, key, function, *args):

@@ -1041,7 +1041,6 @@ become_inevitable(Tx *tx, int grade)
             order_inserted_keys(tx, NULL);
         /* It will commit: what it has put off can happen now, before what it
          * is about to do at once. */
-        run_prepared(tx);
         run_deferred(tx);
         Py_CLEAR(tx->deferred);
     }

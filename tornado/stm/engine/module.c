@@ -202,20 +202,6 @@ defer(PyObject *self, PyObject *const *args, Py_ssize_t n)
 }
 
 static PyObject *
-before_commit(PyObject *self, PyObject *const *args, Py_ssize_t n)
-{
-    (void)self;
-    if (n < 1) {
-        PyErr_SetString(PyExc_TypeError, "before_commit() needs a callable");
-        return NULL;
-    }
-    Tx *tx = live_tx();
-    if (tx != NULL && append_action(&tx->prepared, args, n) < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *
 change(PyObject *self, PyObject *obj)
 {
     (void)self;
@@ -763,8 +749,6 @@ static PyMethodDef methods[] = {
      DOC("sys.monitoring callback for code that starts or resumes")},
     {"defer", _PyCFunction_CAST(defer), METH_FASTCALL,
      DOC("defer(f, *args): call at commit, in order; at once outside a transaction")},
-    {"before_commit", _PyCFunction_CAST(before_commit), METH_FASTCALL,
-     DOC("before_commit(f, *args): call when the function has returned, still able to abort")},
     {"on_abort", _PyCFunction_CAST(on_abort), METH_FASTCALL,
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
     {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
@@ -793,6 +777,12 @@ static PyMethodDef methods[] = {
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
     {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
     {"tie", anchor_tie, METH_O, DOC("tie(type): its instances are used on the loop's thread, also where that is no call")},
+    {"await_signal", guard_await, METH_VARARGS,
+     DOC("await_signal(signum, seconds): wait for it, to be killed that much later; had the main thread taken it?")},
+    {"stand_down", guard_stand_down, METH_NOARGS, DOC("stand_down(): what await_signal() returned for will not kill")},
+    {"to_guard", guard_tell, METH_VARARGS, DOC("to_guard(signum, frame): a handler, for the thread that waits in await_signal()")},
+    {"forward_signal", guard_forward, METH_VARARGS,
+     DOC("forward_signal(signum, thread): to_guard() hands it to that thread, from here on without the interpreter")},
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},

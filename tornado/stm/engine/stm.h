@@ -21,12 +21,13 @@
  *   structures.c   iterators and other objects that are C structures
  *   calls.c        effects of C callables at a call
  *   callbacks.c    calls that C code makes
- *   anchor.c         calls of C code that belong on the loop's thread
+ *   anchor.c       calls of C code that belong on the loop's thread
  *   lru.c          functools.lru_cache
  *   mutexes.c      threading.Lock and RLock, between transactions and threads
  *   twins.c        stand-ins for C functions, in C
  *   tracebacks.c   what a program sees of all that when an exception passes
  *   transaction.c  begin, retry, commit, publish
+ *   guard.c        SIGTERM, also while the interpreter stands still
  *   contexts.c     the variables (contextvars) of those in a queue
  *   queue.c        transactions that wait, and the loop of a thread that runs them
  *   proflog.c      the PYPYSTM conflict log
@@ -309,7 +310,6 @@ typedef struct Tx {
     PyObject *key_error;            /* that a barrier has raised, on its way past SETUP_ANNOTATIONS */
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     PyObject *deferred;             /* list of (callable, args): run at commit */
-    PyObject *prepared;             /* the same: run before the commit, still abortable */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
     PyObject *born;                 /* list of weak references to objects with finalizers that it has made */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
@@ -933,6 +933,12 @@ PyObject *anchor_tie(PyObject *self, PyObject *type);
 PyObject *anchor_set_untied(PyObject *self, PyObject *names);
 PyObject *anchor_set(PyObject *self, PyObject *args);
 
+/* guard.c */
+PyObject *guard_await(PyObject *self, PyObject *args);
+PyObject *guard_stand_down(PyObject *self, PyObject *ignored);
+PyObject *guard_tell(PyObject *self, PyObject *args);
+PyObject *guard_forward(PyObject *self, PyObject *number);
+
 /* lru.c */
 extern const size_t lru_size;
 PyObject *lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
@@ -1000,7 +1006,6 @@ void release_dropped(Tx *tx, Transaction *chain);
 void tx_begin(Tx *tx, uint64_t age, int grade);
 int tx_commit(Tx *tx);
 void run_deferred(Tx *tx);
-int run_prepared(Tx *tx);
 void tx_abort(Tx *tx);
 void forget_past(Tx *tx);
 void finalize_dying(Tx *tx);

@@ -73,7 +73,7 @@ in_child(void)
         tx->aborting = tx->asked = tx->async_sent = false;
         tx->want_grade = GRADE_NONE;
         set_transaction(tx, NULL);
-        tx->deferred = tx->prepared = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
+        tx->deferred = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
         tx->births[0] = tx->births[1] = tx->context = NULL;
         memset(&tx->mutexes, 0, sizeof tx->mutexes);
         tx->anchor = 0;
@@ -221,26 +221,6 @@ run_deferred(Tx *tx)
     tx_resume(tx);
 }
 
-/* What has to be locked before there is no way back. Returns -1 to abort. */
-int
-run_prepared(Tx *tx)
-{
-    PyObject *actions = tx->prepared;
-    tx->prepared = NULL;
-    int result = 0;
-    for (Py_ssize_t i = 0; actions != NULL && result == 0 && i < PyList_GET_SIZE(actions); i++) {
-        PyObject *action = PyList_GET_ITEM(actions, i);
-        PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
-        if (r == NULL && tx->grade == GRADE_NONE && PyErr_ExceptionMatches(stm_Abort))
-            result = -1;
-        else if (r == NULL)
-            PyErr_FormatUnraisable("Exception ignored before a commit in %R", action);
-        Py_XDECREF(r);
-    }
-    Py_XDECREF(actions);
-    return result;
-}
-
 /* A debugger follows this thread: what it has shown must not be rolled back, and its own code is
  * no part of the program's transactions. (Coverage measures in C.) */
 static int
@@ -258,9 +238,8 @@ usual_grade(void)
 static void
 release(Tx *tx, int after, Transaction *dropped)
 {
-    PyObject *actions = tx->deferred, *fresh = tx->fresh;
-    PyObject *prepared = tx->prepared, *displaced = tx->displaced;
-    tx->deferred = tx->fresh = tx->prepared = tx->displaced = NULL;
+    PyObject *actions = tx->deferred, *fresh = tx->fresh, *displaced = tx->displaced;
+    tx->deferred = tx->fresh = tx->displaced = NULL;
     Transaction *txn = tx->txn;
     set_transaction(tx, NULL);
     tx->releasing = after;
@@ -270,7 +249,6 @@ release(Tx *tx, int after, Transaction *dropped)
         mutexes_forget(tx);
     Py_XDECREF(actions);
     Py_XDECREF(fresh);
-    Py_XDECREF(prepared);
     Py_XDECREF(displaced);
     transactions_drop(dropped);
     if (after == AFTER_COMMIT && txn != NULL)
@@ -278,7 +256,6 @@ release(Tx *tx, int after, Transaction *dropped)
     if (after == AFTER_COMMIT) {
         let_die(tx);
         /* What finalizers have put off: they ran alone, or did nothing that could be seen. */
-        run_prepared(tx);
         run_deferred(tx);
     }
     log_end(tx, LOG_COMMIT);
@@ -289,7 +266,6 @@ release(Tx *tx, int after, Transaction *dropped)
     undo_forget(tx, 0);
     if (UNLIKELY(tx->mutexes.n > 0))
         mutexes_forget(tx);
-    Py_CLEAR(tx->prepared);
     Py_CLEAR(tx->deferred);
     Py_CLEAR(tx->fresh);
 }
@@ -314,8 +290,6 @@ forget_past(Tx *tx)
 int
 tx_commit(Tx *tx)
 {
-    if (tx->prepared != NULL && run_prepared(tx) < 0)
-        return -1;
     if (UNLIKELY(tx->mutexes.n > 0) && mutexes_settle(tx) < 0)
         return -1;
     Queue *ended = tx->failed ? atomic_load(&tx->queue) : NULL;
