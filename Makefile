@@ -9,8 +9,8 @@ setup:                ## get the interpreters, the virtual environments and sieg
 build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)
 	@scripts/setup.sh engine
 
-test: setup           ## run the tests, but for the long ones
-	@.venv/bin/python -m pytest -q -rs
+test: setup           ## run the tests, but for the long ones, in a process per processor
+	@.venv/bin/python -m pytest -q -rs -n auto --dist worksteal
 
 sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
 	@scripts/sanitize.sh

@@ -262,8 +262,9 @@ def test_a_turn_loads_a_server_checks_its_answers_and_stops_it():
     if shutil.which("siege") is None:
         pytest.skip("siege is not installed")
     server = primes_load.upstream_on(probe(sys.executable))
-    turn = primes_load.take_turn(server, request_size=50, clients=3, seconds=1)
-    assert turn.load.answered > 0
+    seconds = 1
+    while not (turn := primes_load.take_turn(server, request_size=50, clients=3, seconds=seconds)).load.answered:
+        seconds *= 2  # on a busy machine nothing is answered in a second
     assert turn.load.failed == 0
     assert turn.commits is None
 

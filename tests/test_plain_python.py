@@ -1489,7 +1489,7 @@ def arrays_from_data(a):
     del view
     a.byteswap()
     a.byteswap()
-    return copied, a, array.array("b", b"xy"), array.array("u", "text").tounicode(), array.array("H", (n for n in range(3)))
+    return copied, a, array.array("b", b"xy"), array.array("w", "text").tounicode(), array.array("H", (n for n in range(3)))
 
 
 @feature(lambda: io.StringIO("first\nsecond\nthird\n"))

@@ -803,7 +803,7 @@ def compared(function_, *args):
 
 @pytest.mark.parametrize("args", [
     ("there", "rb"), ("there", "r"), ("not there", "rb"), ("there", "bad"), (5.5,), ("there", "rb", 0), ("there", "r", -1, "ascii"), (),
-    ("there", "rb", -1, "ascii"), (b"there", "rb"), (object(),), ("a\0b", "rb"), (True, "rb", 3, None, None, None, True, None, 9),
+    ("there", "rb", -1, "ascii"), (b"there", "rb"), (...,), ("a\0b", "rb"), (True, "rb", 3, None, None, None, True, None, 9),
 ], ids=str)
 def test_opening_files(args, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
