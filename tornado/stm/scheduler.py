@@ -111,7 +111,7 @@ class Scheduler:
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
-        self._special = {self._wake_fd: self._drain_wakeups}
+        self._special = {}
         self._watches = {}
         self._polling = 0  # threads in the kernel
         self._poll_until = None  # when the first of them comes back for a timer; None: not for one
@@ -158,11 +158,17 @@ class Scheduler:
             except BlockingIOError:
                 pass  # more wake-ups are on their way than anybody could need
 
-    def _drain_wakeups(self):
-        try:
-            os.eventfd_read(self._wake_fd)
-        except BlockingIOError:
-            pass
+    def _leave_poll(self, woken):
+        """Under the lock: this thread waits in the kernel no more.  It takes a wake-up along if it has seen one.
+
+        In one step, so that there are never fewer wake-ups than threads that `stop` has woken and that still wait.
+        """
+        self._polling -= 1
+        if woken:
+            try:
+                os.eventfd_read(self._wake_fd)
+            except BlockingIOError:
+                pass
 
     def on_main(self, function, args):
         """From an exclusive transaction: call this on the main thread; return or raise what it does."""
@@ -470,14 +476,12 @@ class Scheduler:
             actions = []
             with self._lock:
                 if waits:
-                    self._polling -= 1
+                    self._leave_poll(any(fd == self._wake_fd for fd, _ in events))
                 before = len(self._ready)
                 for fd, mask in events:
                     action = self._special.get(fd)
                     if action is not None:
-                        # A wake-up is for one of those that wait.
-                        if waits or fd != self._wake_fd:
-                            actions.append(action)
+                        actions.append(action)
                         continue
                     watch = self._watches.get(fd)
                     if watch is not None and not watch.busy:
