@@ -10,7 +10,7 @@ build:                ## compile the engine in place (STM_SANITIZE=address or th
 	@scripts/setup.sh engine
 
 test: setup           ## run the tests, but for the long ones, in a process per processor
-	@.venv/bin/python -m pytest -q -rs -n auto --dist worksteal
+	@.venv/bin/python -m pytest -q -rs -n auto --dist loadfile
 
 sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
 	@scripts/sanitize.sh

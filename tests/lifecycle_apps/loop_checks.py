@@ -14,7 +14,6 @@ import errno
 import faulthandler
 import gc
 import inspect
-import itertools
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import warnings
 import weakref
@@ -1550,42 +1550,27 @@ def stop_runs_what_is_ready():
 
 
 def stop_reaches_every_thread():
-    """Also when one has just been woken for something else: it must not take the wake-up that is meant for another one."""
-    for _ in range(6):
-        stop_beside_a_wake_up(4)
-
-
-def stop_beside_a_wake_up(threads):
+    """Whoever comes from the kernel for a wake-up that another one has taken must not take that of a third."""
     from tornado.stm import runner
 
-    loop = runner.new_loop(threads)
-    scheduler = getattr(loop, "_scheduler", None)
-    stopping, calls = [], itertools.count()
-
-    def wake_one():
-        while scheduler is not None and scheduler._polling < threads:
-            pass
-        loop.call_soon_threadsafe(str if scheduler is not None else loop.stop)
+    async def burst():
+        for _ in range(5):
+            loop.call_soon(str)
+            await asyncio.sleep(0.001)
 
     def take_late(fd):
-        if next(calls) == 0:
-            thread = threading.Thread(target=scheduler.stop)
-            thread.start()
-            stopping.append(thread)
-            thread.join(0.1)
+        time.sleep(0.002)
         return take(fd)
 
     take = getattr(os, "eventfd_read", None)
     os.eventfd_read = take_late
-    waking = threading.Thread(target=wake_one)
+    loop = runner.new_loop(4)
     try:
-        waking.start()
-        loop.run_forever()
+        for _ in range(25):
+            loop.run_until_complete(burst())
     finally:
+        loop.close()
         os.eventfd_read = take
-    for thread in [waking, *stopping]:
-        thread.join()
-    loop.close()
 
 
 def stop_before_run():
@@ -1744,7 +1729,7 @@ def run(main, **options):
 
 def checks():
     """All checks by name."""
-    helpers = {"stop_beside_a_wake_up", "serve", "new_loop", "run", "checks", "program", "until", "in_context"}
+    helpers = {"serve", "new_loop", "run", "checks", "program", "until", "in_context"}
     return {
         name: member for name, member in globals().items()
         if inspect.isfunction(member) and member.__module__ == __name__ and name not in helpers
