@@ -19,6 +19,7 @@ import decimal
 import errno
 import functools
 import io
+import locale
 import operator
 import os
 import pickle
@@ -49,6 +50,13 @@ EXAMPLES = settings(
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
 ABORTS = 0.05  # the chance of an injected abort at a barrier
+
+
+@pytest.fixture(autouse=True, scope="module")
+def the_same_locale_afterwards():
+    before = locale.setlocale(locale.LC_ALL)
+    yield
+    locale.setlocale(locale.LC_ALL, before)
 
 
 # ---- What records what is done to it ---------------------------------------------------------------------------------
