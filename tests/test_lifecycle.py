@@ -236,6 +236,14 @@ def test_own_handler_of_sigterm_is_kept(python):
         assert (status, printed) == (7, ["own handler", "main is over"]), server.stderr
 
 
+@on_both
+def test_own_handler_of_sigterm_has_all_the_time_that_it_wants(python):
+    with Server(python, "takes-its-time", grace=None) as server:
+        assert server.get("/busy/a")[0] == 200
+        status, printed = server.end(signal.SIGTERM)
+        assert (status, printed) == (0, ["took its time", "main is over", "the end"]), server.stderr
+
+
 @on_each
 def test_sigint_is_a_keyboard_interrupt(python):
     for how in ("run", "asyncio"):

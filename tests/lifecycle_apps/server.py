@@ -1,6 +1,7 @@
 """A server that the lifecycle tests start, load and end.
 
-    server.py HOW [GRACE]      HOW: run, asyncio (under ``python -m tornado.stm``), ioloop (likewise), install, own-handler
+    server.py HOW [GRACE]      HOW: run, asyncio (under ``python -m tornado.stm``), ioloop (likewise), install, own-handler,
+                               takes-its-time
                                GRACE: seconds to answer in what has begun when SIGTERM comes; without, those of every program
 
 It prints its port, and at the end how it ended.  On a slow machine, too, it comes to that end: nothing kills it before.
@@ -146,6 +147,19 @@ async def main():
         print("main is over", flush=True)
 
 
+async def takes_its_time():
+    """Has a handler from within the loop, as uvicorn does, and longer to end than this loop would give it."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: loop.call_soon_threadsafe(told.set))
+    listen()
+    try:
+        await told.wait()
+        await asyncio.sleep(2 * tornado.stm.runner.GRACE)
+        print("took its time", flush=True)
+    finally:
+        print("main is over", flush=True)
+
+
 def own_handler(number, frame):
     print("own handler", flush=True)
     sys.exit(7)
@@ -156,7 +170,9 @@ if __name__ == "__main__":
     set_everywhere("PATIENCE", 60)
     if grace:
         set_everywhere("GRACE", float(*grace))
-    if how in ("run", "own-handler"):
+    if how == "takes-its-time":
+        tornado.stm.run(takes_its_time(), threads=2)
+    elif how in ("run", "own-handler"):
         if how == "own-handler":
             signal.signal(signal.SIGTERM, own_handler)
         tornado.stm.run(main(), threads=2)

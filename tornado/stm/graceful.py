@@ -141,15 +141,15 @@ class Guard:
             self._thread = _thread.start_new_thread(self._watch, ())
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._loop = loop
-        loop.add_signal_handler(signal.SIGTERM, loop._drain_once)
-        signal.signal(signal.SIGTERM, core.to_guard)  # in the place of asyncio's, which does nothing
+        # Not the loop's `add_signal_handler`: that would be called still where the program has put `signal.signal` in its place.
+        signal.signal(signal.SIGTERM, core.to_guard)
         core.forward_signal(signal.SIGTERM, self._thread)
 
     @trusted
     def end(self):
         """It runs no more: what comes now is the program's own affair."""
-        if self._is_in_force() and not self._loop.is_closed():
-            self._loop.remove_signal_handler(signal.SIGTERM)
+        if self._is_in_force():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._loop = None
 
     @trusted
