@@ -141,7 +141,7 @@ class Guard:
             self._thread = _thread.start_new_thread(self._watch, ())
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._loop = loop
-        # Not the loop's `add_signal_handler`: that would be called still where the program has put `signal.signal` in its place.
+        # Not the loop's `add_signal_handler`, which would be called beside a handler that the program sets by `signal.signal`.
         signal.signal(signal.SIGTERM, core.to_guard)
         core.forward_signal(signal.SIGTERM, self._thread)
 

@@ -87,7 +87,8 @@ guard_tell(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 /* await_signal(signum, seconds): in the guard, wait for the signal.  The process is killed that long after it, unless
- * `stand_down` is called.  Returns whether it was the main thread that had taken it. */
+ * `stand_down` is called, or the program has a handler of its own.  Returns whether it was the main thread that had
+ * taken it. */
 PyObject *
 guard_await(PyObject *Py_UNUSED(self), PyObject *args)
 {
@@ -102,7 +103,8 @@ guard_await(PyObject *Py_UNUSED(self), PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     while (sigwaitinfo(&awaited, NULL) < 0 && !failed)
         failed = errno != EINTR;
-    if (!failed && guarded_process == getpid())
+    struct sigaction now;
+    if (!failed && guarded_process == getpid() && sigaction(signum, NULL, &now) == 0 && now.sa_handler == forward)
         failed = set_deadline(seconds) < 0;
     Py_END_ALLOW_THREADS
     if (failed)
