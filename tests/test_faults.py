@@ -157,8 +157,6 @@ def impatient():
 @pytest.mark.parametrize("on", ["main", "other"])
 def test_the_others_go_on_beside_an_endless_loop(impatient, on):
     server = impatient
-    for _ in range(3):  # nothing of this is new
-        get(server, "/new?garbage=10")
     endless = computing(server, "/spin", on)
     sent = answered = 0
     with Client(server) as client:
