@@ -45,12 +45,12 @@ async def main(port, stop_signal=None):
 
     Raises OSError where the port cannot be opened.
     """
+    stopped = asyncio.Event()
+    if stop_signal is not None:  # whoever has been let in may send it at once
+        asyncio.get_running_loop().add_signal_handler(stop_signal, stopped.set)
     app = tornado.web.Application([(r"/([0-9]{1,9})", PrimesHandler)])
     app.listen(port)
     print("serving http://localhost:%d/10000" % port, flush=True)
-    stopped = asyncio.Event()
-    if stop_signal is not None:
-        asyncio.get_running_loop().add_signal_handler(stop_signal, stopped.set)
     await stopped.wait()
 
 

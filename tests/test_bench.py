@@ -79,6 +79,16 @@ def test_sigterm_stops_an_upstream_server_and_writes_no_counts():
         assert server.process.returncode == 0
 
 
+def test_sigterm_may_come_as_soon_as_an_upstream_server_listens():
+    done = run(sys.executable, "-c", """
+import asyncio, os, signal, tornado.web
+from stm_bench import primes
+tornado.web.Application.listen = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)
+asyncio.run(primes.main(0, stop_signal=signal.SIGTERM))
+""")
+    assert done.returncode == 0, done.stderr
+
+
 def test_ctrl_c_stops_an_upstream_server_without_a_traceback():
     with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
         server.process.send_signal(signal.SIGINT)
