@@ -3,6 +3,7 @@
 import pytest
 
 from tests.compat import Comparison, compare, suite
+from tests.compat.__main__ import main
 from tests.outcomes import Run
 from tornado.stm import core
 
@@ -34,3 +35,9 @@ def test_a_test_that_runs_another_loop_fails():
     assert not Comparison("a", plain, ours, {}).good
     ours.facts["a.B.c"]["commits"] = 1
     assert Comparison("a", plain, ours, {}).good
+
+
+def test_a_module_of_no_suite_is_one_line_and_status_2(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["json"])
+    assert end.value.code == 2 and "no suite has json" in capsys.readouterr().err

@@ -43,5 +43,10 @@ def test_a_test_that_never_ends_fails():
     assert not Comparison("a", plain, Run(dict(plain.outcomes), end="killed by SIGSEGV"), {}).good
 
 
+def test_a_suite_that_cannot_be_loaded_fails():
+    comparison = compare("test_that_nobody_wrote")
+    assert not comparison.good and comparison.plain.end and "test_that_nobody_wrote" in comparison.plain.output
+
+
 def test_a_suite_without_tests_fails():
     assert not Comparison("a", Run(), Run(), {}).good

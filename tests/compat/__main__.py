@@ -4,7 +4,7 @@ import sys
 
 from tests.outcomes import report
 
-from . import SUITES, THREADS, TIMEOUT, compare, suite
+from . import SUITES, THREADS, TIMEOUT, compare, suite, suite_of
 
 
 def percentage(comparison):
@@ -30,6 +30,11 @@ def main(arguments=None):
     parser.add_argument("--threads", type=int, default=THREADS, metavar="N", help="how many run transactions (default %(default)s)")
     options = parser.parse_args(arguments)
     modules = [module for name in options.modules for module in (suite(name).MODULES if name in SUITES else [name])]
+    for module in modules:
+        try:
+            suite_of(module)
+        except ValueError as e:
+            parser.error(str(e))
     good = report.reports(
         modules, lambda module, inject: compare(module, inject, options.seed, options.timeout, options.threads), options,
         FIGURES, ("on upstream's loop", f"on ours, {options.threads} threads"),

@@ -11,12 +11,11 @@ import argparse
 import asyncio
 import importlib
 import sys
-import unittest
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.outcomes.child import Runner, limit_resources, open_records, outcome_of  # noqa: E402
+from tests.outcomes.child import Runner, load_tests, open_records, outcome_of, prepare_process  # noqa: E402
 
 
 class UpstreamRunner(Runner):
@@ -71,13 +70,13 @@ def main():
     parser.add_argument("--inject", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    limit_resources()
+    prepare_process()
     suite = importlib.import_module(f"tests.compat.{options.suite}_suite")
     sys.argv[1:] = []
     suite.prepare()
     if options.threads is not None:
         suite.install(options.threads)
-    tests = unittest.defaultTestLoader.loadTestsFromName(options.module)
+    tests = load_tests(options.module)
     records = open_records(options.records)
     runner = TransactionalRunner(records, options.inject, options.seed) if options.threads is not None else UpstreamRunner(records)
     runner.run_all(tests)

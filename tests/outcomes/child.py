@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 import traceback
 import unittest
@@ -182,12 +183,23 @@ def nothing(*_):
     """Does nothing."""
 
 
-def limit_resources():
-    """Print the stacks of a process that dies; let none take the machine's memory, or leave a core."""
+def prepare_process():
+    """Print the stacks of a process that dies; let none take the machine's memory, or leave a core; let SIGINT interrupt."""
     faulthandler.enable()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that started all this in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # which reserves more than any machine has
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def load_tests(name):
+    """The tests of a module; ends the process if it cannot be loaded, since that is the same on both sides."""
+    loader = unittest.TestLoader()
+    suite = loader.loadTestsFromName(name)
+    if loader.errors:
+        sys.exit(loader.errors[0])
+    return suite
 
 
 def open_records(path):

@@ -15,12 +15,13 @@ import os
 import sys
 import threading
 import traceback
-import unittest
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.outcomes.child import Runner, as_line, full_name, limit_resources, nothing, open_records, outcome_of  # noqa: E402
+from tests.outcomes.child import (  # noqa: E402
+    Runner, as_line, full_name, load_tests, nothing, open_records, outcome_of, prepare_process,
+)
 
 THREADS = 2
 
@@ -66,9 +67,9 @@ def main():
     parser.add_argument("--inject", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    limit_resources()
+    prepare_process()
     records = open_records(options.records)
-    suite = unittest.defaultTestLoader.loadTestsFromName(full_name(options.module))
+    suite = load_tests(full_name(options.module))
     sys.argv[1:] = []
     # Not a matter of the tests: unittest clears the frames of each exception that it expected, and that runs alone.
     traceback.clear_frames = nothing
