@@ -20,6 +20,7 @@ from setuptools.command.sdist import sdist
 PACKAGE = "tornado/stm"
 SOURCES = sorted(glob(PACKAGE + "/engine/*.c"))
 HEADERS = sorted(glob(PACKAGE + "/engine/*.h"))
+LOOP = "interpreter"  # what builds the engine with an evaluation loop of its own; not installed
 
 COMPILE = [
     "-O3",
@@ -68,7 +69,7 @@ class SourceDistribution(sdist):
     """Holds the engine's sources and the PyPy-STM loop too, whichever interpreter makes it."""
 
     def make_distribution(self):
-        self.filelist.extend(SOURCES + HEADERS + glob("tornado/platform/pypystm.py"))
+        self.filelist.extend(SOURCES + HEADERS + glob(PACKAGE + "/" + LOOP + "/*.*") + glob("tornado/platform/pypystm.py"))
         super().make_distribution()
 
 
@@ -90,7 +91,7 @@ if sys.version_info < (3,):
     )
 else:
     setup(
-        packages=["tornado.stm"] + ["tornado.stm." + name for name in find_packages(PACKAGE)],
+        packages=["tornado.stm"] + ["tornado.stm." + name for name in find_packages(PACKAGE, exclude=[LOOP])],
         package_dir={"tornado.stm": PACKAGE},
         include_package_data=False,
         ext_modules=engine(),

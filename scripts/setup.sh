@@ -13,6 +13,8 @@
 #
 #   scripts/setup.sh          all of it; at once when nothing has changed
 #   scripts/setup.sh engine   compile the engine in place, and only that
+#   scripts/setup.sh loop     the same, with an evaluation loop of its own; STM_SOURCE=FOLDER has CPython's source of exactly
+#                             the version of .venv's interpreter, if that was not built here
 #
 # STM_PYTHON=PATH takes that free-threaded interpreter; PGO=1 builds a profile-guided one; STM_SANITIZE=address or
 # thread compiles the engine with that sanitizer.
@@ -124,6 +126,32 @@ compile_engine() {
     hash=$(engine_hash)  # before: what is edited while it compiles is compiled next time
     # setuptools compares times of sources only; a changed flag would go unnoticed without --force.
     .venv/bin/python setup.py --quiet build_ext --inplace --force || die "the engine does not compile"
+    echo "$hash" >.venv/engine.stamp
+}
+
+# CPython's unpacked source of exactly the version of .venv's interpreter, in $SOURCE.
+get_source() {
+    local version tarball
+    SOURCE=${STM_SOURCE:-}
+    [[ -z $SOURCE ]] || return 0
+    version=$(.venv/bin/python -c 'import platform; print(platform.python_version())')
+    tarball=$CACHE/src/python3.14_$version.orig.tar.xz
+    SOURCE=$CACHE/src/Python-$version
+    [[ ! -f $SOURCE/Include/patchlevel.h ]] || return 0
+    [[ -f $tarball ]] || die "there is no source of CPython $version in $CACHE/src: name its folder with STM_SOURCE"
+    rm -rf "$SOURCE.part"
+    mkdir "$SOURCE.part"
+    tar -xJf "$tarball" -C "$SOURCE.part" --strip-components=1
+    mv -T "$SOURCE.part" "$SOURCE"
+}
+
+compile_loop() {
+    local hash
+    get_source
+    say "compiling the engine with an evaluation loop of its own (a minute or two)"
+    hash=$(engine_hash)
+    .venv/bin/python -m tornado.stm.interpreter.build "$SOURCE" build/loop >/dev/null || die "the engine does not compile"
+    mv build/loop/_engine.*.so tornado/stm/
     echo "$hash" >.venv/engine.stamp
 }
 
@@ -285,5 +313,9 @@ case ${1:-all} in
         [[ -x .venv/bin/python ]] || die "there is no .venv yet: run make setup"
         compile_engine
         ;;
-    *) die "unknown argument '$1': it can be 'engine' or nothing" ;;
+    loop)
+        [[ -x .venv/bin/python ]] || die "there is no .venv yet: run make setup"
+        compile_loop
+        ;;
+    *) die "unknown argument '$1': it can be 'engine', 'loop' or nothing" ;;
 esac

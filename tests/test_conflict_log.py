@@ -20,6 +20,7 @@ from collections import Counter
 
 import pytest
 
+from rewriting import needs_rewriting
 from tornado.stm import core, transaction
 
 if not core.PARALLEL:
@@ -600,6 +601,7 @@ def test_all_aborts_have_a_conflict(logged, many_threads, tmp_path):
         assert analyser.analyse(str(tmp_path / "stm.log")).unexplained == 0
 
 
+@needs_rewriting
 def test_the_first_call_of_a_function_is_no_conflict(logged):
     """Whoever calls it first instruments it, or runs alone that once: none of the program's lines is to blame."""
     source = """

@@ -18,6 +18,7 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is instrumented", allow_module_level=True)
 
 from meeting import APART, CONFLICT, meet, run
+from rewriting import needs_rewriting
 from tornado.stm import instrument
 from tornado.stm._engine import Abort
 from tornado.stm.instrument import trusted
@@ -127,6 +128,7 @@ def barriers_of(source):
 OPERATORS = [text for name, text in opcode._nb_ops if name != "NB_SUBSCR"]
 
 
+@needs_rewriting
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_operator_is_opened(operator):
     if operator.endswith("="):
@@ -136,10 +138,12 @@ def test_every_operator_is_opened(operator):
     assert ("BINARY_OP", "binary") in barriers_of(source)
 
 
+@needs_rewriting
 def test_subscription_is_opened_with_its_key():
     assert ("BINARY_OP", "item_read") in barriers_of("def f(a, b):\n    return a[b]")
 
 
+@needs_rewriting
 @pytest.mark.parametrize("operator", dis.cmp_op)
 def test_every_comparison_is_opened(operator):
     assert ("COMPARE_OP", "compare") in barriers_of(f"def f(a, b):\n    return a {operator} b")
@@ -254,12 +258,14 @@ def test_a_class_body_reads_the_variables_around_it():
     assert retried(make(0)) == 2
 
 
+@needs_rewriting
 def test_annotations_read_the_names_of_the_class_body():
     # LOAD_FROM_DICT_OR_GLOBALS
     source = "def f():\n    class A:\n        x: int\n    return A"
     assert ("LOAD_FROM_DICT_OR_GLOBALS", "name_or_global") in barriers_of(source)
 
 
+@needs_rewriting
 def test_unary_plus_opens_its_operand():
     # CALL_INTRINSIC_1 INTRINSIC_UNARY_POSITIVE
     assert ("CALL_INTRINSIC_1", "truth") in barriers_of("def f(a):\n    return +a")
@@ -307,6 +313,7 @@ async def await_it(awaitable):
     await awaitable
 
 
+@needs_rewriting
 def test_whether_a_coroutine_is_being_awaited_is_read_under_its_lock():
     # GET_AWAITABLE
     assert ("GET_AWAITABLE", "iterate") in barriers_of("async def f(a):\n    await a")

@@ -21,6 +21,7 @@ import weakref
 
 import pytest
 
+from rewriting import needs_rewriting
 from tornado.stm import core, transaction
 
 pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="one transaction at a time: nothing is rolled back")
@@ -619,6 +620,7 @@ def test_what_a_rolled_back_generator_had_made_does_not_act_when_it_dies():
     assert alive.value == 1
 
 
+@needs_rewriting
 def test_a_function_too_long_to_instrument_runs_alone():
     """Programs make such functions: namedtuple with thousands of fields."""
     terms = 30_000
@@ -746,6 +748,7 @@ def test_code_that_exec_runs_is_called_by_who_calls_exec():
     assert run(step) == ("step", "step")
 
 
+@needs_rewriting
 def test_exec_of_code_that_has_barriers():
     box = Box(1)
 

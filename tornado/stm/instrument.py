@@ -295,14 +295,19 @@ def _trusted_code(code):
     return code.replace(co_consts=consts, co_flags=code.co_flags | _engine.CO_TRUSTED)
 
 
+#: Do instructions have barriers of their own, on the engine's evaluation loop?  Then nothing is rewritten.
+OWN_LOOP = bool(os.environ.get("STM_OWN_LOOP")) and hasattr(_engine, "use_loop")
+
+
 def has_barriers(code):
     """Has this code been instrumented, or declared trusted?"""
-    return bool(code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED))
+    return OWN_LOOP or bool(code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED))
 
 
 def is_instrumented(code):
     """Has this code barriers?"""
-    return code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED) == _engine.CO_INSTRUMENTED
+    wanted = 0 if OWN_LOOP else _engine.CO_INSTRUMENTED
+    return code.co_flags & (_engine.CO_INSTRUMENTED | _engine.CO_TRUSTED) == wanted
 
 
 def instrument(function):
@@ -1099,6 +1104,11 @@ def activate():
         for name, module in list(sys.modules.items()):
             if name == "bytecode" or name.startswith("bytecode.") or name == __name__:
                 _trust_module(module)
+        if OWN_LOOP:
+            _engine.use_loop(True)
+            return
+        if os.environ.get("STM_OWN_LOOP"):
+            print("tornado.stm: this engine was compiled without an evaluation loop: run make loop", file=sys.stderr)
         monitoring = sys.monitoring
         monitoring.use_tool_id(TOOL, "tornado.stm")
         monitoring.register_callback(TOOL, monitoring.events.PY_START, _engine.on_python_start)
@@ -1121,5 +1131,5 @@ def _trust_module(module):
 
 
 def _trust_code(function):
-    if not has_barriers(function.__code__):
+    if OWN_LOOP or not has_barriers(function.__code__):
         trusted(function)

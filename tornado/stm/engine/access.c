@@ -1288,6 +1288,21 @@ push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
     return u == NULL ? -1 : 0;
 }
 
+/* The same for an operation that changes the size of the object, which is n now. A call may be announced twice: by
+ * the instruction that was specialised for another callable, and by the generic one in its place. */
+static int
+push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value, Py_ssize_t n)
+{
+    Undo *last = tx->n_undo > 0 ? &tx->undo[tx->n_undo - 1] : NULL;
+    if (last != NULL && last->kind == UNDO_METHOD && last->obj == obj && last->n == n
+        && PyUnicode_EqualToUTF8(last->key, method))
+        return 0;
+    if (push_inverse(tx, obj, method, value) < 0)
+        return -1;
+    tx->undo[tx->n_undo - 1].n = n;
+    return 0;
+}
+
 int
 open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
 {
@@ -1308,7 +1323,7 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
     PyObject *last = PyList_GetItemRef(list, n - 1);
     if (last == NULL)
         return -1;
-    int r = push_inverse(tx, list, "append", last);
+    int r = push_resizing_inverse(tx, list, "append", last, n);
     Py_DECREF(last);
     return r;
 }
@@ -1335,7 +1350,7 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         PyObject *item = sequence->sq_item(deque, op == DEQUE_POP ? n - 1 : 0);
         if (item == NULL)
             return -1;
-        int r = push_inverse(tx, deque, op == DEQUE_POP ? "append" : "appendleft", item);
+        int r = push_resizing_inverse(tx, deque, op == DEQUE_POP ? "append" : "appendleft", item, n);
         Py_DECREF(item);
         return r;
     }
@@ -1348,7 +1363,7 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
     Py_DECREF(maxlen);
     if (bounded)
         return log_all(tx, deque, KIND_DEQUE);
-    return push_inverse(tx, deque, op == DEQUE_APPEND ? "pop" : "popleft", NULL);
+    return push_resizing_inverse(tx, deque, op == DEQUE_APPEND ? "pop" : "popleft", NULL, n);
 }
 
 /* ---- Closure cells and contexts --------------------------------------------------------------- */

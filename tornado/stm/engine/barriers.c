@@ -17,7 +17,7 @@
  * stack, and at the instruction's own argument behind it.  So nothing is copied, no
  * reference is counted, and the instruction runs as it would without the barrier.
  */
-#include "stm.h"
+#include "barriers.h"
 
 #include "internal/pycore_code.h"
 #include "internal/pycore_opcode_utils.h"
@@ -26,12 +26,6 @@
 
 int stm_barriers_off;
 PyObject *stm_disable;
-
-typedef struct {
-    _PyInterpreterFrame *frame;
-    _PyStackRef *top;           /* top[-1] is the instruction's topmost operand */
-    const _Py_CODEUNIT *next;   /* the instruction */
-} Site;
 
 typedef struct Barrier Barrier;
 
@@ -81,14 +75,14 @@ instruction_arg(const _Py_CODEUNIT *p)
 }
 
 #define BARRIER(name) \
-    static __attribute__((noinline)) int name##_work(Tx *tx, Site s, PyObject *name_operand); \
+    __attribute__((noinline)) int name##_work(Tx *tx, Site s, PyObject *name_operand); \
     static PyObject *name(Barrier *b, Tx *tx, SITE) \
     { \
         if (!tx->open) \
             return Py_None; \
         return UNLIKELY(name##_work(tx, THE_SITE, b->operand) < 0) ? failed(tx) : Py_None; \
     } \
-    static int name##_work(Tx *tx, Site s, PyObject *name_operand)
+    int name##_work(Tx *tx, Site s, PyObject *name_operand)
 
 #define UNUSED_NAME (void)name_operand
 #define UNUSED_SITE (void)s
@@ -120,7 +114,7 @@ open_attr(Tx *tx, PyObject *obj, Barrier *b, int (*opener)(Tx *tx, PyObject *obj
     return Py_None;
 }
 
-static int
+int
 open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
 {
     return open_attr_write(tx, obj, name, false);
@@ -304,7 +298,7 @@ BARRIER(global_read) { return open_global_read(tx, s.frame->f_globals, name_oper
 BARRIER(global_write) { return open_global_write(tx, s.frame->f_globals, name_operand); }
 BARRIER(global_delete) { return open_key_write(tx, s.frame->f_globals, name_operand, true); }
 
-static int
+int
 open_name(Tx *tx, PyObject *namespace, PyObject *globals, PyObject *name)
 {
     if (namespace != NULL && namespace != globals && open_key_read(tx, namespace, name) < 0)
@@ -475,7 +469,7 @@ BARRIER(send) { UNUSED_NAME; return open_iter(tx, operand(s, 2)); }
 /* A container that only this stack knows, such as C code has just returned: as good as made in
  * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
  * for operands: what lies in a container may have one reference, and be known to others. */
-static bool
+bool
 known_here_only(Tx *tx, PyObject *o)
 {
     if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o))
@@ -553,7 +547,7 @@ own_iterable(Tx *tx, PyObject *o)
         && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict);
 }
 
-static int
+int
 iterate_work(Tx *tx, PyObject *o)
 {
     return own_iterable(tx, o) ? check_doomed(tx) : open_iter(tx, o);
@@ -696,7 +690,7 @@ is_value(PyObject *o)
 
 /* A barrier on two operands, which mostly are numbers or strings. */
 #define OPERATOR_BARRIER(name) \
-    static __attribute__((noinline)) int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s); \
+    __attribute__((noinline)) int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s); \
     static PyObject *name(Barrier *Py_UNUSED(barrier), Tx *tx, SITE) \
     { \
         if (!tx->open) \
@@ -706,7 +700,7 @@ is_value(PyObject *o)
             return Py_None; \
         return UNLIKELY(name##_work(tx, a, b, THE_SITE) < 0) ? failed(tx) : Py_None; \
     } \
-    static int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s)
+    int name##_work(Tx *tx, PyObject *a, PyObject *b, Site s)
 
 OPERATOR_BARRIER(binary)
 {
@@ -828,14 +822,14 @@ entering_call(Tx *tx)
 }
 
 #define CALL_BARRIER(name) \
-    static __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
+    __attribute__((noinline)) int name##_work(Tx *tx, Site s); \
     static PyObject *name(Barrier *Py_UNUSED(b), Tx *tx, SITE) \
     { \
         if (!entering_call(tx)) \
             return Py_None; \
         return UNLIKELY(name##_work(tx, THE_SITE) < 0) ? failed(tx) : Py_None; \
     } \
-    static int name##_work(Tx *tx, Site s)
+    int name##_work(Tx *tx, Site s)
 
 #define MAX_STACK_ARGS 64
 
@@ -897,7 +891,7 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
 }
 
 /* callable, self or NULL, and n arguments lie from `at` upwards. */
-static int
+int
 before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
 {
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);

@@ -195,20 +195,35 @@ is_called_from_c(_PyInterpreterFrame *f)
     return f->previous != NULL && f->previous->owner >= FRAME_OWNED_BY_INTERPRETER;
 }
 
-/* The __del__ of the object begins, in this frame: 0, or -1 if it must not go on. */
+/* The interpreter calls the __del__ of the object, where that frame runs: 0, or -1 if it must not. */
 int
-finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f)
+finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller)
 {
     /* After an abort: what has no room for a weak reference cannot be told from what was
      * made in the attempt. */
-    if (!is_called_from_c(f)
-        || is_right_place(tx, (tx->releasing == HOLDING && born_here(tx, obj))
-                              || (tx->releasing == AFTER_ABORT && !_PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))),
-                          f->previous))
+    if (is_right_place(tx, (tx->releasing == HOLDING && born_here(tx, obj))
+                           || (tx->releasing == AFTER_ABORT && !_PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))), caller))
         return tx->live && tx->grade != GRADE_EXCLUSIVE ? check_doomed(tx) : 0;
     if (put_off(tx, obj) == 0)
         PyErr_SetNone(stm_Abort);   /* of which the hook for unraisable exceptions says nothing */
     return -1;
+}
+
+/* A __del__ begins, in this frame: the same. */
+int
+finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f)
+{
+    if (is_called_from_c(f))
+        return finalizer_called(tx, obj, f->previous);
+    return tx->live && tx->grade != GRADE_EXCLUSIVE ? check_doomed(tx) : 0;
+}
+
+/* Was the generator, whose frame that is, made by an attempt that was aborted? */
+bool
+frame_never_was(_PyInterpreterFrame *f)
+{
+    PyObject *birth = f->owner == FRAME_OWNED_BY_GENERATOR ? f->f_locals : NULL;
+    return birth != NULL && Py_IS_TYPE(birth, &Birth_Type) && ((Birth *)birth)->aborted;
 }
 
 /* ---- Generators ------------------------------------------------------------------------- */
@@ -312,10 +327,10 @@ note_callback(PyObject *callable)
     }
 }
 
-/* A function without barriers begins, in this frame. Returns 1 if it is a weak reference's
+/* C code calls a function, where the frame `caller` runs. Returns 1 if it is a weak reference's
  * callback that has been put off, with an exception that stops it. */
 int
-callback_begins(Tx *tx, _PyInterpreterFrame *f)
+callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
 {
     PyCodeObject *code = _PyFrame_GetCode(f);
     PyObject *args[2] = {NULL, NULL}, *func = PyStackRef_AsPyObjectBorrow(f->f_funcobj);
@@ -325,14 +340,23 @@ callback_begins(Tx *tx, _PyInterpreterFrame *f)
         if (is_dead_reference(args[n++]))
             break;      /* of a method, it is the second one */
     }
-    if (n == 0 || !is_dead_reference(args[n - 1]) || !is_called_from_c(f) || !PyFunction_Check(func))
+    if (n == 0 || !is_dead_reference(args[n - 1]) || !PyFunction_Check(func)
+        || ((PyFunctionObject *)func)->vectorcall == callback_vectorcall    /* that has looked already */
+        || (stm_own_loop && !is_called_back(func, args[n - 1])))
         return 0;
     note_callback(func);
-    if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), f->previous)
+    if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), caller)
         || put_off_call(tx, func, args, n) < 0)
         return 0;
     PyErr_SetNone(stm_Abort);
     return 1;
+}
+
+/* A function without barriers begins, in this frame: the same. */
+int
+callback_begins(Tx *tx, _PyInterpreterFrame *f)
+{
+    return is_called_from_c(f) ? callback_called(tx, f, f->previous) : 0;
 }
 
 /* ---- Putting off ------------------------------------------------------------------------------ */

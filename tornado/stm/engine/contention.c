@@ -65,6 +65,7 @@
 #include <time.h>
 #include <unistd.h>
 
+bool stm_own_loop;      /* Python code runs on our evaluation loop: decides how a doomed attempt is reached */
 _Atomic int stm_exclusive_slot;
 _Atomic int stm_reservations;           /* how many cells are reserved */
 static _Atomic int token_slot;          /* who holds the token of inevitability; 0: nobody */
@@ -322,6 +323,14 @@ is_reachable(Tx *o, uint64_t serial)
 static void
 doom_asynchronously(Tx *o, uint64_t serial)
 {
+    if (stm_own_loop) {
+        /* It asks at the eval breaker (stm_handle_pending), for which any bit will do. */
+        PyMutex_Lock(&async_lock);
+        if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED))
+            _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
+        PyMutex_Unlock(&async_lock);
+        return;
+    }
     if (!is_reachable(o, serial))
         return;
     /* Only while it is in instrumented code. Trusted code may hold a lock or an

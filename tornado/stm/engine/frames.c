@@ -109,7 +109,7 @@ open_generator(Tx *tx, PyObject *gen)
             return 0;   /* by this very transaction: the interpreter complains */
         if (g->gi_frame_state < FRAME_COMPLETED) {
             PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
-            if (!(code->co_flags & CO_STM_ANY)) {
+            if (!stm_own_loop && !(code->co_flags & CO_STM_ANY)) {
                 /* It has been made before its function was instrumented: just before, if it has not begun. */
                 tx->instrumenting = g->gi_frame_state == FRAME_CREATED;
                 int r = become_inevitable(tx, GRADE_EXCLUSIVE);

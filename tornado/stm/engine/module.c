@@ -723,6 +723,10 @@ engine_log_close(PyObject *self, PyObject *unused)
 }
 
 #define DOC(text) PyDoc_STR(text)
+#ifdef STM_LOOP
+PyObject *use_loop(PyObject *self, PyObject *on);     /* ../interpreter/loop.c */
+#endif
+
 static PyMethodDef methods[] = {
     {"register_type", register_type, METH_VARARGS, DOC("register_type(type, kind): declare a C type")},
     {"register_effect", register_effect, METH_VARARGS,
@@ -777,6 +781,9 @@ static PyMethodDef methods[] = {
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
     {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
     {"tie", anchor_tie, METH_O, DOC("tie(type): its instances are used on the loop's thread, also where that is no call")},
+#ifdef STM_LOOP
+    {"use_loop", use_loop, METH_O, DOC("use_loop(on): do frames that begin from here on run on the engine's own evaluation loop?")},
+#endif
     {"await_signal", guard_await, METH_VARARGS,
      DOC("await_signal(signum, seconds): wait for it, to be killed that much later; had the main thread taken it?")},
     {"stand_down", guard_stand_down, METH_NOARGS, DOC("stand_down(): what await_signal() returned for will not kill")},

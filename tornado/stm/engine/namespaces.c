@@ -120,6 +120,7 @@ table_remove(Table *t, PyObject *dict)
 static Table modules;           /* -> frozenset of the rebound names */
 static Table instances;         /* -> where the values lie, or lay */
 int stm_module_watcher = -1, stm_instance_watcher = -1;
+int stm_rebound_watcher = -1;   /* of the modules of which a global is rebound: it only tells them from others */
 PyObject *stm_register_module;  /* Python: globals -> None, enters them */
 
 static int
@@ -142,6 +143,16 @@ on_instance_event(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObje
     return 0;
 }
 
+static int
+on_rebound_event(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value)
+{
+    (void)event;
+    (void)dict;
+    (void)key;
+    (void)value;
+    return 0;
+}
+
 int
 namespaces_init(void)
 {
@@ -151,7 +162,8 @@ namespaces_init(void)
     }
     stm_module_watcher = PyDict_AddWatcher(on_module_event);
     stm_instance_watcher = PyDict_AddWatcher(on_instance_event);
-    return stm_module_watcher < 0 || stm_instance_watcher < 0 ? -1 : 0;
+    stm_rebound_watcher = PyDict_AddWatcher(on_rebound_event);
+    return stm_module_watcher < 0 || stm_instance_watcher < 0 || stm_rebound_watcher < 0 ? -1 : 0;
 }
 
 /* Called by the instrumenter before it compiles a function of the module;
@@ -166,6 +178,8 @@ register_module_globals(PyObject *globals, PyObject *rebound)
         PyErr_NoMemory();
         return -1;
     }
+    if (entered && PyObject_Length(rebound) > 0 && PyDict_Watch(stm_rebound_watcher, globals) < 0)
+        return -1;
     return PyDict_Watch(stm_module_watcher, globals);
 }
 

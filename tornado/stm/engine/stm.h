@@ -243,6 +243,26 @@ typedef struct {
     const char *location;       /* NULL: not in the program */
 } KnownLocation;
 
+/* An attribute or item that an instruction of our loop has opened: exactly that one, where a table by numbers would
+ * need a number for each name. It counts while `check` is opened_check() of the object. */
+typedef struct {
+    PyObject *obj;
+    uintptr_t what;         /* the name, and an OF_ in its lowest bits */
+    uint64_t check;
+    uint64_t unused;        /* entries of a power of two are found faster */
+} OpenedName;
+
+enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM };
+#define OPENED_NAME_SLOTS 4096
+#define OF_BITS 3u
+
+/* A C function whose calls need nothing, or nothing for a receiver made in this transaction. That stays so. */
+typedef struct {
+    const void *method;     /* PyMethodDef */
+    bool own_receiver;
+} KnownCall;
+#define KNOWN_CALLS 256
+
 /* Invariants.  `status` holds how many attempts this thread has ended, and the state of the
  * present one.  Others change it by compare-and-swap only, so never that of a later
  * attempt: ACTIVE -> DOOMED (whoever is in the right) and WAITING -> ADMITTED (the
@@ -326,6 +346,8 @@ typedef struct Tx {
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
+    OpenedName names[OPENED_NAME_SLOTS];    /* for the evaluation loop of our own, as the next */
+    KnownCall calls[KNOWN_CALLS];
     /* For the conflict log. Places are interned text. Written by this thread, read by others: */
     Place at;                       /* where in the program it was last */
     Place inevitable_at;            /* where it became inevitable, or wants to */
@@ -485,7 +507,8 @@ count_one(_Atomic uint64_t *n)
     atomic_store_explicit(n, now + 1, memory_order_relaxed);
 }
 
-extern _Thread_local Tx *stm_self;
+extern __attribute__((tls_model("initial-exec"))) _Thread_local Tx *stm_self;
+extern bool stm_own_loop;
 extern Tx *_Atomic stm_threads[MAX_THREADS];
 extern _Atomic int stm_thread_limit;    /* slots in use are below this */
 extern _Atomic uint64_t stm_next_age;
@@ -664,7 +687,10 @@ void born_never_was(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
 int finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f);
+int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
+bool frame_never_was(_PyInterpreterFrame *f);
 int callback_begins(Tx *tx, _PyInterpreterFrame *f);
+int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller);
 void note_callback(PyObject *callable);
 void let_die(Tx *tx);
 
@@ -771,7 +797,7 @@ int views_init(void);
 int release_undo(Undo *u);
 
 /* namespaces.c */
-extern int stm_module_watcher, stm_instance_watcher;
+extern int stm_module_watcher, stm_instance_watcher, stm_rebound_watcher;
 extern PyObject *stm_register_module;
 int namespaces_init(void);
 int register_module_globals(PyObject *globals, PyObject *rebound);
@@ -885,6 +911,7 @@ typedef enum {
 int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
+bool stands_in(PyObject *callable);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
 int plain_effect(PyObject *callable, PyObject *receiver);

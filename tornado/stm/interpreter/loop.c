@@ -1,0 +1,79 @@
+/* The evaluation loop is put in the place of the interpreter's own (PEP 523), and fetches what it compares by identity. */
+#include "loop.h"
+
+/* The tables of instructions that the interpreter keeps to itself. */
+#define NEED_OPCODE_METADATA
+#include "internal/pycore_opcode_metadata.h"
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+HIDDEN vectorcallfunc loop_function_vectorcall;
+HIDDEN getattrofunc loop_getattr_hook, loop_getattro;
+HIDDEN PyObject *loop_missing, *loop_disable;
+HIDDEN PyObject *loop_evaluate(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
+
+static PyObject *
+enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || stm_barriers_off)
+        return loop_evaluate(tstate, frame, throwflag);
+    if (!throwflag && UNLIKELY(stm_enter(tx, frame) < 0)) {
+        _PyEval_FrameClearAndPop(tstate, frame);
+        return NULL;
+    }
+    if (frame->owner == FRAME_OWNED_BY_GENERATOR)
+        return loop_evaluate(tstate, frame, throwflag);
+    PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
+    _PyErr_StackItem *handling = tstate->exc_info;
+    PyObject *handled = Py_XNewRef(handling->exc_value);
+    PyObject *result = loop_evaluate(tstate, frame, throwflag);
+    if (UNLIKELY(handling->exc_value != handled)) {
+        /* An abort has passed the end of a handler, which puts that back. */
+        PyObject *passed = handling->exc_value;
+        handling->exc_value = handled;
+        handled = passed;
+    }
+    Py_XDECREF(handled);
+    return result != NULL && tx->open ? stm_return(tx, name, result) : result;
+}
+
+static const char samples[] =
+    "def function(): pass\n"
+    "class Hook:\n"
+    "    def __getattr__(self, name): pass\n"
+    "class Replaced:\n"
+    "    def __getattribute__(self, name): pass\n"
+    "from sys import monitoring\n"
+    "missing, disable = monitoring.MISSING, monitoring.DISABLE\n";
+
+static int
+fetch_identities(void)
+{
+    PyObject *names = PyDict_New();
+    PyObject *done = names == NULL ? NULL : PyRun_String(samples, Py_file_input, names, names);
+    if (done == NULL) {
+        Py_XDECREF(names);
+        return -1;
+    }
+    Py_DECREF(done);
+    loop_function_vectorcall = ((PyFunctionObject *)PyDict_GetItemString(names, "function"))->vectorcall;
+    loop_getattr_hook = ((PyTypeObject *)PyDict_GetItemString(names, "Hook"))->tp_getattro;
+    loop_getattro = ((PyTypeObject *)PyDict_GetItemString(names, "Replaced"))->tp_getattro;
+    loop_missing = Py_NewRef(PyDict_GetItemString(names, "missing"));
+    loop_disable = Py_NewRef(PyDict_GetItemString(names, "disable"));
+    Py_DECREF(names);
+    return 0;
+}
+
+/* use_loop(on): do frames that begin from here on run on our loop? */
+PyObject *
+use_loop(PyObject *Py_UNUSED(self), PyObject *on)
+{
+    int wanted = PyObject_IsTrue(on);
+    if (wanted < 0 || (loop_missing == NULL && (fetch_identities() < 0 || loop_barriers_init() < 0)))
+        return NULL;
+    stm_own_loop = wanted;
+    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), wanted ? enter : _PyEval_EvalFrameDefault);
+    Py_RETURN_NONE;
+}

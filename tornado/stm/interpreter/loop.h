@@ -1,0 +1,309 @@
+/* What the micro-ops in front of the interpreter's instructions call (instructions.py).
+ *
+ * The tests in capitals are inline and short: is anything left to do?  They fail for nothing, stop at nothing, and do
+ * nothing outside of transactions.  What they send on to is in barriers.c: 0, or -1 with an exception.
+ *
+ * Code that is trusted has no barriers.  The tests do not ask for that, which would cost everybody else something; the
+ * functions do.
+ */
+#ifndef TORNADO_STM_LOOP_H
+#define TORNADO_STM_LOOP_H
+
+#include "barriers.h"
+
+int stm_read_attr(PyObject *obj, PyObject *name);
+int stm_write_attr(PyObject *obj, PyObject *name);
+int stm_delete_attr(PyObject *obj, PyObject *name);
+int stm_super_attr(PyObject *self, PyObject *name, int oparg);
+int stm_read_item(PyObject *container, PyObject *key);
+int stm_write_item(PyObject *container, PyObject *key, PyObject *value);
+int stm_delete_item(_PyStackRef *site);
+int stm_write_slice(PyObject *container, PyObject *value);
+int stm_contains(PyObject *item, PyObject *container);
+int stm_binary(PyObject *left, PyObject *right, int op);
+int stm_compare(PyObject *left, PyObject *right);
+int stm_read_whole(PyObject *obj);
+int stm_write_whole(PyObject *obj);
+int stm_read_deep(PyObject *obj);
+int stm_iterate(PyObject *obj);
+int stm_read_cell(PyObject *cell);
+int stm_write_cell(PyObject *cell);
+int stm_read_global(_PyInterpreterFrame *frame, PyObject *name);
+int stm_write_global(_PyInterpreterFrame *frame, PyObject *name);
+int stm_delete_global(_PyInterpreterFrame *frame, PyObject *name);
+int stm_read_name(_PyInterpreterFrame *frame, PyObject *name);
+int stm_write_name(_PyInterpreterFrame *frame, PyObject *name);
+int stm_delete_name(_PyInterpreterFrame *frame, PyObject *name);
+int stm_read_name_in(PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name);
+int stm_read_name_or_cell(PyObject *namespace, _PyInterpreterFrame *frame, int oparg);
+int stm_append(PyObject *list);
+int stm_extend_list(PyObject *list, PyObject *items);
+int stm_extend_set(PyObject *set, PyObject *items);
+int stm_extend_dict(PyObject *dict, PyObject *items);
+int stm_before_call(_PyStackRef *site, int n);
+int stm_before_call_kw(_PyStackRef *site, int n);
+int stm_before_call_ex(_PyStackRef *site);
+int stm_before_exit(_PyStackRef *site);
+int stm_load_special(void);
+int stm_raise(_PyStackRef *raised, int n);
+int stm_reraise(PyObject *exception);
+int stm_split_group(PyObject *exception);
+int stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int positional);
+int stm_match_keys(PyObject *subject, PyObject *keys);
+int stm_import(_PyInterpreterFrame *frame, PyObject *name, PyObject *level);
+int stm_intrinsic_1(PyObject *operand, int function);
+int stm_intrinsic_2(PyObject *second, int function);
+int stm_setup_annotations(_PyInterpreterFrame *frame);
+int stm_handle(PyObject *caught);
+void stm_made_generator(Tx *tx, PyObject *generator);
+void stm_made_self(Tx *tx, PyObject *self);
+
+/* Where exceptions unwind: does this one leave the frame, whatever handlers that has? */
+bool stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame);
+
+/* In the place of _Py_HandlePending(): a doomed attempt is told at its jumps and calls, if no barrier does. */
+int stm_handle_pending(PyThreadState *tstate);
+
+/* C code has Python code run, and its frame begins. -1 with an exception: it must not. */
+int stm_enter(Tx *tx, _PyInterpreterFrame *frame);
+
+/* What a function of that name returns to C code, or NULL with an exception: takes the reference. */
+PyObject *stm_return(Tx *tx, PyObject *name, PyObject *result);
+
+/* A callback of sys.monitoring: outside of the transaction that it is told of. */
+PyObject *stm_call_tool(PyObject *tool, PyObject *const *args, size_t nargsf);
+
+int loop_barriers_init(void);
+extern PyObject *stm_dict_name, *stm_class_name;     /* "__dict__", "__class__" */
+
+/* ---- The tests -------------------------------------------------------------------------------------- */
+
+#define TEST static inline __attribute__((always_inline))
+
+#define STM_QUIET(tx) LIKELY(!atomic_load_explicit(&(tx)->attention, memory_order_relaxed))
+#define STM_LIVE() (stm_self != NULL && stm_self->live)
+#define STM_ACTS() (stm_self != NULL && stm_self->open)
+#define STM_TRUSTED(frame) (_PyFrame_GetCode(frame)->co_flags & CO_STM_TRUSTED)
+
+TEST OpenedName *
+opened_name_at(Tx *tx, PyObject *o, uintptr_t what)
+{
+    uintptr_t mixed = (uintptr_t)o >> 4 ^ (uintptr_t)o >> 14 ^ (what >> 4) * 0x4F2B ^ (what & OF_BITS) * 0x155;
+    return &tx->names[mixed & (OPENED_NAME_SLOTS - 1)];
+}
+
+TEST bool
+opened_name(Tx *tx, PyObject *o, PyObject *name, unsigned of)
+{
+    uintptr_t what = (uintptr_t)name | of;
+    OpenedName *e = opened_name_at(tx, o, what);
+    return e->obj == o && e->what == what && e->check == opened_check(tx, o);
+}
+
+TEST KnownCall *
+known_call_at(Tx *tx, const void *method)
+{
+    return &tx->calls[((uintptr_t)method >> 5 ^ (uintptr_t)method >> 13) & (KNOWN_CALLS - 1)];
+}
+
+TEST bool
+STM_ATTR_LEFT(PyObject *o, PyObject *name, unsigned of)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    /* What assigning to those two does is not done once for all. */
+    return !(LIKELY(opened_name(tx, o, name, of) || (captured(tx, o) && name != stm_dict_name && name != stm_class_name))
+             && STM_QUIET(tx));
+}
+
+TEST bool
+STM_ITEM_LEFT(PyObject *container, PyObject *key)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    return !(LIKELY(opened(tx, container, OPENED_ITEMS) || own_container(tx, container)
+                    || opened_name(tx, container, key, OF_READ_ITEM)) && STM_QUIET(tx));
+}
+
+TEST bool
+STM_KEY_LEFT(PyObject *container, PyObject *key)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    if (PySlice_Check(key))
+        return true;        /* the value is looked into, too */
+    /* What has been deleted must be logged once more when it is inserted. */
+    return !(LIKELY(own_container(tx, container)
+                    || (opened_name(tx, container, key, OF_WRITTEN_ITEM) && !tx->deletes_keys)) && STM_QUIET(tx));
+}
+
+TEST bool
+is_plain_value(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type;
+}
+
+TEST bool
+STM_OPERANDS_LEFT(PyObject *left, PyObject *right)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    return !(LIKELY(is_plain_value(right)
+                    && (is_plain_value(left) || Py_IS_TYPE(left, &PyTuple_Type) || own_container(tx, left)))
+             && STM_QUIET(tx));
+}
+
+TEST bool
+STM_WHOLE_LEFT(PyObject *o)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    return !((is_constant(o) || Py_IS_TYPE(o, &PyTuple_Type) || Py_IS_TYPE(o, &PyRange_Type) || captured(tx, o)
+              || opened(tx, o, OPENED_READ)) && STM_QUIET(tx));
+}
+
+/* Neither a number nor of a length: true whatever is in it. */
+TEST bool
+STM_TRUTH_LEFT(PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    bool always_true = (t->tp_as_number == NULL || t->tp_as_number->nb_bool == NULL)
+        && (t->tp_as_mapping == NULL || t->tp_as_mapping->mp_length == NULL)
+        && (t->tp_as_sequence == NULL || t->tp_as_sequence->sq_length == NULL);
+    return !always_true && STM_WHOLE_LEFT(o);
+}
+
+TEST bool
+STM_CELL_LEFT(PyObject *cell, uint32_t what)
+{
+    Tx *tx = stm_self;
+    return tx != NULL && tx->open && !(LIKELY(opened(tx, cell, what)) && STM_QUIET(tx));
+}
+
+/* A list, set or dict under construction may be older than this transaction where the code has been suspended since. */
+TEST bool
+STM_DISPLAY_LEFT(PyObject *o)
+{
+    Tx *tx = stm_self;
+    return tx != NULL && tx->open && !captured(tx, o);
+}
+
+/* Nothing, once it is known that no function of the module rebinds a global. */
+TEST bool
+STM_GLOBAL_LEFT(_PyInterpreterFrame *frame, PyObject *name)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    PyObject *globals = frame->f_globals;
+    uint64_t known = 1ull << stm_module_watcher, rebound = 1ull << stm_rebound_watcher;
+    if (LIKELY((((PyDictObject *)globals)->_ma_watcher_tag & (known | rebound)) == known))
+        return false;
+    return !(opened_name(tx, globals, name, OF_READ_ITEM) && STM_QUIET(tx));
+}
+
+/* A step of a loop, or of an await, in a frame that can be suspended: the iterator may be older than the transaction.
+ * Elsewhere GET_ITER has opened it. */
+TEST bool
+STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open || LIKELY(frame->owner != FRAME_OWNED_BY_GENERATOR))
+        return false;
+    PyTypeObject *t = Py_TYPE(iterator);
+    if (t != &PyGen_Type && t != &PyCoro_Type)
+        return !(opened(tx, iterator, OPENED_READ) || captured(tx, iterator));
+    PyObject *birth = ((PyGenObject *)iterator)->gi_iframe.f_locals;
+    return !(birth != NULL && birth == tx->births[0] && STM_QUIET(tx));
+}
+
+TEST bool
+STM_CALL_LEFT(_PyStackRef *site)
+{
+    PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->live || Py_IS_TYPE(callable, &PyFunction_Type))
+        return false;
+    if (UNLIKELY(!tx->open))
+        return true;        /* twins and deferred effects are those of exclusive transactions, too */
+    const void *method = Py_IS_TYPE(callable, &PyCFunction_Type) ? ((PyCFunctionObject *)callable)->m_ml
+        : Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method : NULL;
+    KnownCall *known = known_call_at(tx, method);
+    if (method == NULL || known->method != method || !STM_QUIET(tx))
+        return true;
+    if (!known->own_receiver)
+        return false;
+    return !Py_IS_TYPE(callable, &PyMethodDescr_Type) || PyStackRef_IsNull(site[1])
+        || !captured(tx, PyStackRef_AsPyObjectBorrow(site[1]));
+}
+
+TEST bool
+STM_APPEND_LEFT(PyObject *list)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return false;
+    return !((own_container(tx, list) || opened(tx, list, OPENED_APPEND)) && STM_QUIET(tx));
+}
+
+/* ---- What an instruction makes ------------------------------------------------------------------------ */
+
+/* In front of GET_ITER: will it make an iterator, over something that is open then? */
+TEST bool
+STM_WILL_ITERATE(PyObject *o)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open) {
+        PyTypeObject *t = Py_TYPE(o);
+        tx->new_iterator = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type || t == &PySet_Type
+            || t == &PyRange_Type || t == &PyUnicode_Type || t == &PyDictItems_Type || t == &PyDictKeys_Type
+            || t == &PyDictValues_Type;
+    }
+    return false;
+}
+
+TEST void
+STM_NOTE_ITERATOR(PyObject *o)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open && tx->new_iterator) {
+        note_captured(tx, o);
+        note(tx, o, OPENED_READ, 1);
+        tx->new_iterator = false;
+    }
+}
+
+TEST void
+STM_NOTE_MADE(_PyInterpreterFrame *frame, PyObject *o)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open && !STM_TRUSTED(frame))
+        note_captured(tx, o);
+}
+
+TEST void
+STM_NOTE_GENERATOR(PyObject *o)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open)
+        stm_made_generator(tx, o);
+}
+
+TEST void
+STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open || STM_TRUSTED(frame))
+        return;
+    if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
+        stm_made_self(tx, o);
+    note_captured(tx, o);
+}
+
+#endif
