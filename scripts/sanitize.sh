@@ -71,7 +71,7 @@ LD_PRELOAD="$(library libasan.so) $(library libstdc++.so.6)" \
 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:detect_stack_use_after_return=1:log_path=$BUILD/report \
 UBSAN_OPTIONS=$UBSAN_OPTIONS:log_path=$BUILD/report \
 PYTHONMALLOC=debug PYTHONPATH=$PWD/tests/sanitized STM_ENGINE=$(compgen -G "$BUILD/lib/tornado/stm/_engine*.so") \
-    "$PYTHON" -m pytest -q -x "$@" || status=$?
+    "$PYTHON" -m pytest -q -x -n auto --dist loadfile "$@" || status=$?
 
 # One in a subprocess may have gone unnoticed.
 if compgen -G "$BUILD/report*" >/dev/null; then
