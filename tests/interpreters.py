@@ -28,6 +28,9 @@ WITH_A_GIL = _environments()
 GIL = list(WITH_A_GIL.values())[-1] if WITH_A_GIL else None
 
 needs_gil = pytest.mark.skipif(GIL is None, reason="no interpreter with a GIL")
+
+#: for what the address sanitizer cannot bear: it reserves more memory than any limit, and takes a crash on purpose for one
+not_sanitized = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="under the address sanitizer")
 parallel_only = pytest.mark.skipif(not FREE_THREADED, reason="needs a free-threaded interpreter")
 
 

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from interpreters import GIL, needs_gil
+from interpreters import GIL, needs_gil, not_sanitized
 from programs import TIMEOUT, Client, Program, get, in_parallel, reset, until
 from tornado.stm import core
 from tornado.stm.graceful import KILLED
@@ -273,7 +273,7 @@ def test_out_of_descriptors():
         assert server.end() == 0
 
 
-@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the address sanitizer reserves more than any limit")
+@not_sanitized
 @pytest.mark.parametrize("how", ["at-once", "piecemeal"])
 def test_memory_errors(how):
     with Program("faulty.py", limits={resource.RLIMIT_AS: (1 << 29, 1 << 29)}) as server:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from interpreters import not_sanitized
+
 ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "operation_apps"
 TIMEOUT = 250  # seconds: no test comes near, on a busy machine either
@@ -123,6 +125,7 @@ def measured(way, directory):
     return {key: file[key] for key in ("executed_lines", "missing_lines", "executed_branches", "missing_branches")}
 
 
+@not_sanitized
 def test_a_crash_prints_where_the_program_was():
     output = run("ours", "faults", "crash", options=["-X", "faulthandler"], status=-signal.SIGSEGV)
     assert "Fatal Python error: Segmentation fault" in output
