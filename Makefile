@@ -1,4 +1,4 @@
-.PHONY: help setup build loop test sanitize suites compat primes bench-engine bench-apps clean
+.PHONY: help setup build test sanitize suites compat primes bench-engine bench-apps clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -8,9 +8,6 @@ setup:                ## get the interpreters, the virtual environments and sieg
 
 build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)
 	@scripts/setup.sh engine
-
-loop: setup           ## compile the engine with an evaluation loop of its own (STM_OWN_LOOP=1 runs on it)
-	@scripts/setup.sh loop
 
 test: setup           ## run the tests, but for the long ones, in a process per processor
 	@.venv/bin/python -m pytest -q -rs -n auto --dist loadfile

@@ -4,33 +4,28 @@ The distribution is an overlay.  It owns `tornado/stm` and nothing else below `t
 The package is therefore mapped by its full name; with a mapping of the root, an editable install would put the
 repository itself on the path, where upstream's package never looks for a subpackage.
 
+The engine has an evaluation loop that is made from CPython's source, one for each micro version: STM_SOURCE names the folders of
+those sources (several as in PATH), or else the one for this interpreter is used that `make setup` has left in its cache.
+
 `tornado/platform/pypystm.py` is for PyPy-STM, that is, Python 2.7 and Tornado 4.  There, nothing else is installed; on
 Python 3 it travels only in the source distribution.  So this file must run on both.
 """
 
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from glob import glob
 
-from setuptools import Distribution, Extension, find_packages, setup
+from setuptools import Distribution, find_packages, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 PACKAGE = "tornado/stm"
-SOURCES = sorted(glob(PACKAGE + "/engine/*.c"))
-HEADERS = sorted(glob(PACKAGE + "/engine/*.h"))
-LOOP = "interpreter"  # what builds the engine with an evaluation loop of its own; not installed
+LOOP = "interpreter"  # what builds the engine; not installed
+SOURCES = [PACKAGE + "/" + name for name in ("engine/*.[ch]", LOOP + "/*.*")]
 
-COMPILE = [
-    "-O3",
-    "-std=c11",
-    "-fno-strict-aliasing",  # the interpreter's own structures are read through several types
-    "-fno-semantic-interposition",
-    "-fvisibility=hidden",
-    "-ftls-model=initial-exec",  # a thread's transaction is one load away, without a call
-    "-DPy_BUILD_CORE_MODULE=1",  # frames and generators are only in CPython's internal headers
-]
 SANITIZERS = {  # by the value of STM_SANITIZE
     "": [],
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"],
@@ -38,24 +33,60 @@ SANITIZERS = {  # by the value of STM_SANITIZE
 }
 
 
-def engine():
-    """The compiled core: only where threads run in parallel, so that other interpreters need no compiler."""
-    if not (SOURCES and sysconfig.get_config_var("Py_GIL_DISABLED") and sys.version_info >= (3, 14)):
+def refuse(why):
+    sys.stderr.write("setup: %s\n" % why)
+    sys.exit(2)
+
+
+def sanitizer():
+    name = os.environ.get("STM_SANITIZE", "")
+    if name not in SANITIZERS:
+        refuse("STM_SANITIZE is %r: it can be 'address' or 'thread'" % name)
+    return name
+
+
+def folders_of_sources():
+    """Where CPython's sources are that an engine is built from."""
+    named = os.environ.get("STM_SOURCE")
+    if named:
+        return named.split(os.pathsep)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.path.join(cache, "tornado-stm", "src", "Python-%d.%d.%d" % sys.version_info[:3])
+    return [folder] if os.path.exists(os.path.join(folder, "Include", "patchlevel.h")) else []
+
+
+class Engine(build_ext):
+    """Compiles the engines: only where threads run in parallel, so that other interpreters need no compiler."""
+
+    def run(self):
+        if not (sysconfig.get_config_var("Py_GIL_DISABLED") and sys.version_info >= (3, 14)):
+            return
+        sys.path.insert(0, os.path.abspath(PACKAGE))
+        from interpreter.build import BuildError, build
+
+        sources = folders_of_sources()
+        if not sources:
+            sys.stderr.write("setup: no engine: name the folder of CPython's unpacked source with STM_SOURCE\n")
+        target = PACKAGE if self.inplace or self.editable_mode else os.path.join(self.build_lib, PACKAGE)
+        os.makedirs(target, exist_ok=True)
+        output = os.path.join("build", "engine-" + sanitizer() if sanitizer() else "engine")
+        for source in sources:
+            try:
+                made = str(build(source, output, SANITIZERS[sanitizer()]))
+            except BuildError as e:
+                refuse(e)
+            # not over one that a process may have in use
+            shutil.copy2(made, os.path.join(target, ".engine.new"))
+            os.replace(os.path.join(target, ".engine.new"), os.path.join(target, os.path.basename(made)))
+
+    def get_source_files(self):
         return []
-    sanitizer = os.environ.get("STM_SANITIZE", "")
-    if sanitizer not in SANITIZERS:
-        sys.exit("STM_SANITIZE is %r: it can be 'address' or 'thread'" % sanitizer)
-    sanitize = SANITIZERS[sanitizer]
-    return [
-        Extension(
-            "tornado.stm._engine",
-            SOURCES,
-            depends=HEADERS,
-            include_dirs=[PACKAGE + "/engine", os.path.join(sysconfig.get_path("include"), "internal")],
-            extra_compile_args=COMPILE + sanitize,
-            extra_link_args=sanitize,
-        )
-    ]
+
+    def get_outputs(self):
+        return []
+
+    def get_output_mapping(self):
+        return {}
 
 
 class Overlay(Distribution):
@@ -69,7 +100,8 @@ class SourceDistribution(sdist):
     """Holds the engine's sources and the PyPy-STM loop too, whichever interpreter makes it."""
 
     def make_distribution(self):
-        self.filelist.extend(SOURCES + HEADERS + glob(PACKAGE + "/" + LOOP + "/*.*") + glob("tornado/platform/pypystm.py"))
+        patterns = SOURCES + ["tornado/platform/pypystm.py"]
+        self.filelist.extend(sorted(path for pattern in patterns for path in glob(pattern)))
         super().make_distribution()
 
 
@@ -94,7 +126,6 @@ else:
         packages=["tornado.stm"] + ["tornado.stm." + name for name in find_packages(PACKAGE, exclude=[LOOP])],
         package_dir={"tornado.stm": PACKAGE},
         include_package_data=False,
-        ext_modules=engine(),
         distclass=Overlay,
-        cmdclass={"sdist": SourceDistribution},
+        cmdclass={"build_ext": Engine, "sdist": SourceDistribution},
     )

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds a free-threaded CPython from Debian's source package and prints the path of its interpreter.
+# Builds a free-threaded CPython from Debian's source package and prints the path of its interpreter; or only gets the source.
 #
 #   scripts/build_cpython.sh CACHE
+#   scripts/build_cpython.sh CACHE VERSION      unpacks the source of that version and prints its folder
 #
 # Only a tarball with the right SHA-256 is ever unpacked.  The sum of the newest version comes from Debian's index, which
 # apt has checked against Debian's signature; the sums of the versions to fall back on are below.
 #
-#   CACHE/src/                       tarballs, and the log of each build
+#   CACHE/src/                       tarballs, unpacked sources (Python-VERSION), and the log of each build
 #   CACHE/cpython-VERSIONt/          the finished interpreter (with PGO=1: cpython-VERSIONt-pgo)
 #   CACHE/build.XXXXXX/              a build in progress: what it installs is moved into place in one step at its end,
 #                                    so that half an interpreter is never taken for one
@@ -14,6 +15,7 @@
 set -euo pipefail
 
 CACHE=$1
+WANTED=${2:-}
 SRC=$CACHE/src
 APT_HELPER=/usr/lib/apt/apt-helper
 POOL=pool/main/p/python3.14
@@ -103,25 +105,31 @@ fetch() {
     return 1
 }
 
-# The version to build, in $VERSION, with its verified tarball in the cache.
+is_wanted() { [[ -z $WANTED || $1 == "$WANTED" ]]; }
+
+# The version that is wanted, or the one to build, in $VERSION, with its verified tarball in the cache.
 get_source() {
     local entry sha256 mirror found
     for entry in "${PINNED[@]}"; do
         read -r VERSION sha256 <<<"$entry"
-        is_verified "$SRC/python3.14_$VERSION.orig.tar.xz" "$sha256" && return
+        is_wanted "$VERSION" && is_verified "$SRC/python3.14_$VERSION.orig.tar.xz" "$sha256" && return
     done
-    [[ -x $APT_HELPER ]] || die "no free-threaded CPython 3.14 here and no apt to get its source: install one (python3.14t) or uv"
+    if [[ ! -x $APT_HELPER ]]; then
+        [[ -z $WANTED ]] || die "there is no apt to get the source of CPython $WANTED: name its folder with STM_SOURCE"
+        die "no free-threaded CPython 3.14 here and no apt to get its source: install one (python3.14t) or uv"
+    fi
     for mirror in $(mirrors); do
         say "looking for CPython 3.14 where apt gets its packages"
         found=$(newest "$mirror" "$WORK/index")
         for entry in ${found:+"$found"} "${PINNED[@]}"; do
             read -r VERSION sha256 <<<"$entry"
-            if fetch "$VERSION" "$sha256" "$mirror"; then
+            if is_wanted "$VERSION" && fetch "$VERSION" "$sha256" "$mirror"; then
                 say "fetched the source of CPython $VERSION"
                 return
             fi
         done
     done
+    [[ -z $WANTED ]] || die "apt's mirrors do not offer the source of CPython $WANTED: name its folder with STM_SOURCE"
     die "apt's mirrors do not offer the source of CPython 3.14: install a free-threaded CPython 3.14 (python3.14t) or uv"
 }
 
@@ -179,6 +187,18 @@ WORK=$(mktemp -d "$CACHE/build.XXXXXX")
 trap clean_up EXIT
 trap 'exit 2' INT TERM
 
+if [[ -n $WANTED ]]; then
+    FOLDER=$SRC/Python-$WANTED
+    if [[ ! -f $FOLDER/Include/patchlevel.h ]]; then
+        get_source
+        mkdir "$WORK/source"
+        tar -xJf "$SRC/python3.14_$VERSION.orig.tar.xz" -C "$WORK/source" --strip-components=1
+        rm -rf "$FOLDER"
+        mv -T "$WORK/source" "$FOLDER"
+    fi
+    echo "$FOLDER"
+    exit
+fi
 check_needs
 get_source
 LOG=$SRC/build-$VERSION.log

@@ -58,7 +58,7 @@ for program in "stress $TRANSACTIONS" "queues $TREES"; do
 done
 
 say "compiling the engine with the address sanitizer"
-STM_SANITIZE=address "$PYTHON" setup.py --quiet build_ext --build-lib "$BUILD/lib" --build-temp "$BUILD/temp" ||
+STM_SANITIZE=address "$PYTHON" setup.py --quiet build_ext --build-lib "$BUILD/lib" ||
     die "the engine does not compile"
 
 # The interpreter is not linked with the sanitizer, so it comes first by LD_PRELOAD; and libstdc++, for the exceptions

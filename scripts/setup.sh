@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The body of `make setup`: everything the tests and benchmarks need, from a bare machine, and nothing twice.
 #
-#   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source;
+#   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source; and
+#      the source of exactly its version, which the engine's evaluation loop is made from;
 #   2. .venv        made from it, with this checkout (editable) and the test, bench and, if it can be had, compat extras;
 #   3. .venv-gil-3.11, -3.12 and so on: the same checkout on each minor version of CPython with a GIL that there is, and
 #      .venv-gil, a link to the newest; .venv-pypy with plain Tornado, and .venv-27 with Tornado 4 on CPython 2.7 (for
@@ -13,11 +14,9 @@
 #
 #   scripts/setup.sh          all of it; at once when nothing has changed
 #   scripts/setup.sh engine   compile the engine in place, and only that
-#   scripts/setup.sh loop     the same, with an evaluation loop of its own; STM_SOURCE=FOLDER has CPython's source of exactly
-#                             the version of .venv's interpreter, if that was not built here
 #
-# STM_PYTHON=PATH takes that free-threaded interpreter; PGO=1 builds a profile-guided one; STM_SANITIZE=address or
-# thread compiles the engine with that sanitizer.
+# STM_PYTHON=PATH takes that free-threaded interpreter, STM_SOURCE=FOLDER the source of CPython that is there; PGO=1 builds a
+# profile-guided interpreter; STM_SANITIZE=address or thread compiles the engine with that sanitizer.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -106,7 +105,8 @@ is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
 engine_hash() {
     # shellcheck disable=SC2046  # a list of files whose names we chose
-    { echo "${STM_SANITIZE:-}"; hash_of setup.py $(compgen -G 'tornado/stm/engine/*.[ch]' | sort); } | sha256sum | cut -d ' ' -f 1
+    { echo "${STM_SANITIZE:-} $STM_SOURCE"; hash_of setup.py $(compgen -G 'tornado/stm/engine/*.[ch]' | sort) \
+        $(compgen -G 'tornado/stm/interpreter/*.*' | sort); } | sha256sum | cut -d ' ' -f 1
 }
 
 # make_venv DIRECTORY PYTHON: a fresh environment.
@@ -121,38 +121,18 @@ fill_venv() {
 
 compile_engine() {
     local hash
-    compgen -G 'tornado/stm/engine/*.c' >/dev/null || return 0
     say "compiling the engine${STM_SANITIZE:+ with -fsanitize=$STM_SANITIZE}"
     hash=$(engine_hash)  # before: what is edited while it compiles is compiled next time
-    # setuptools compares times of sources only; a changed flag would go unnoticed without --force.
-    .venv/bin/python setup.py --quiet build_ext --inplace --force || die "the engine does not compile"
+    .venv/bin/python setup.py --quiet build_ext --inplace || die "the engine does not compile"
     echo "$hash" >.venv/engine.stamp
 }
 
-# CPython's unpacked source of exactly the version of .venv's interpreter, in $SOURCE.
+# CPython's unpacked source of exactly the version of this interpreter, in $STM_SOURCE, which setup.py reads.
 get_source() {
-    local version tarball
-    SOURCE=${STM_SOURCE:-}
-    [[ -z $SOURCE ]] || return 0
-    version=$(.venv/bin/python -c 'import platform; print(platform.python_version())')
-    tarball=$CACHE/src/python3.14_$version.orig.tar.xz
-    SOURCE=$CACHE/src/Python-$version
-    [[ ! -f $SOURCE/Include/patchlevel.h ]] || return 0
-    [[ -f $tarball ]] || die "there is no source of CPython $version in $CACHE/src: name its folder with STM_SOURCE"
-    rm -rf "$SOURCE.part"
-    mkdir "$SOURCE.part"
-    tar -xJf "$tarball" -C "$SOURCE.part" --strip-components=1
-    mv -T "$SOURCE.part" "$SOURCE"
-}
-
-compile_loop() {
-    local hash
-    get_source
-    say "compiling the engine with an evaluation loop of its own (a minute or two)"
-    hash=$(engine_hash)
-    .venv/bin/python -m tornado.stm.interpreter.build "$SOURCE" build/loop >/dev/null || die "the engine does not compile"
-    mv build/loop/_engine.*.so tornado/stm/
-    echo "$hash" >.venv/engine.stamp
+    if [[ -z ${STM_SOURCE:-} ]]; then
+        STM_SOURCE=$(scripts/build_cpython.sh "$CACHE" "$("$1" -c 'import platform; print(platform.python_version())')") || exit 2
+    fi
+    export STM_SOURCE
 }
 
 # Whether .venv is there and runs on the interpreter that was asked for, if one was.
@@ -167,14 +147,15 @@ has_wanted_interpreter() {
 setup_venv() {
     local wanted engine
     wanted=$(hash_of setup.py pyproject.toml)
-    engine=$(engine_hash)
     if ! has_wanted_interpreter; then
         get_free_threaded
         say "making .venv from $PYTHON"
         make_venv .venv "$PYTHON"
     fi
+    get_source .venv/bin/python
+    engine=$(engine_hash)
     if ! is_stamped .venv/install.stamp "$wanted"; then
-        say "filling .venv"
+        say "filling .venv and compiling the engine (a minute or two)"
         # setuptools: to compile the engine in place; pip itself builds in an environment of its own.
         fill_venv .venv 'setuptools>=77' -e '.[test,bench]'
         (fill_venv .venv -e '.[compat]') || say "some of Tornado's own tests will be skipped"
@@ -311,11 +292,8 @@ case ${1:-all} in
         ;;
     engine)
         [[ -x .venv/bin/python ]] || die "there is no .venv yet: run make setup"
+        get_source .venv/bin/python
         compile_engine
         ;;
-    loop)
-        [[ -x .venv/bin/python ]] || die "there is no .venv yet: run make setup"
-        compile_loop
-        ;;
-    *) die "unknown argument '$1': it can be 'engine', 'loop' or nothing" ;;
+    *) die "unknown argument '$1': it can be 'engine' or nothing" ;;
 esac

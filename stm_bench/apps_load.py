@@ -31,7 +31,7 @@ SUMMARY = "CPU-heavy handlers behind HTTPS, web sockets, aiohttp and Starlette: 
 
 SCALES = 1.7  # what two threads should answer, to one
 REQUEST_SECONDS = 0.03  # CPU time of one request
-WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be instrumented
+WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be specialized
 ANSWER_TIMEOUT = 60  # seconds until a server is taken to hang
 WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
@@ -272,7 +272,7 @@ def table(kinds, threads, runs, size, options):
         rows,
         [
             "upstream: the same application on asyncio's own loop, same interpreter.  aborted, exclusive: share of all",
-            "attempts on the most threads, the start and the warm-up, when code is instrumented, included.",
+            "attempts on the most threads, the start and the warm-up included.",
         ],
         notes,
     )

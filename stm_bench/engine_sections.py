@@ -1,8 +1,8 @@
 """What the engine benchmark measures: a function for each section, which returns its table.
 
 Everything is a ratio of two things measured in turns in one run, so that a machine that grows slower or faster does so
-for both; a figure is the median over the rounds.  Each side is a process of its own (workers.py): code that has once
-run in a transaction is instrumented, and no longer plain.
+for both; a figure is the median over the rounds.  Each side is a process of its own (workers.py): once
+transactions have run, all code of a process is on the engine's evaluation loop.
 """
 
 import importlib.metadata
@@ -16,7 +16,7 @@ from stm_bench.progress import Runs
 from stm_bench.workers import WorkerProcess
 
 QUIET = 0.9  # the share of a CPU that one thread gets where nothing else runs
-WARM_UPS = 3  # unmeasured runs at most: the first ones instrument functions, exclusively
+WARM_UPS = 3  # unmeasured runs at most: the first ones may run alone
 QUICK = 50  # how many times less work a quick run does
 
 # How much one run of a round does: tenths of a second each.

@@ -18,12 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 #: name -> replacements (file below tornado/stm, text, text in its place)
 BUGS = {
     "a missing barrier before a read": [
-        ("instrument.py", '    "CONTAINS_OP": ("contains", None),\n', ""),
-        ("instrument.py", "        FOR_ITER LIST_APPEND ", "        CONTAINS_OP FOR_ITER LIST_APPEND "),
+        ("interpreter/instructions.py", '    "_STM_CONTAINS": "CONTAINS_OP CONTAINS_OP_DICT CONTAINS_OP_SET",\n', ""),
+        ("interpreter/instructions.py", "        COPY COPY_FREE_VARS ", "        CONTAINS_OP CONTAINS_OP_DICT CONTAINS_OP_SET COPY COPY_FREE_VARS "),
     ],
     "a missing barrier before a write": [
-        ("instrument.py", '    "STORE_SUBSCR": ("item_write", None),\n', ""),
-        ("instrument.py", "        FOR_ITER LIST_APPEND ", "        STORE_SUBSCR FOR_ITER LIST_APPEND "),
+        ("interpreter/instructions.py", '    "_STM_WRITE_ITEM": "STORE_SUBSCR STORE_SUBSCR_DICT STORE_SUBSCR_LIST_INT",\n', ""),
+        ("interpreter/instructions.py", "        COPY COPY_FREE_VARS ",
+         "        STORE_SUBSCR STORE_SUBSCR_DICT STORE_SUBSCR_LIST_INT COPY COPY_FREE_VARS "),
     ],
     "a lost undo entry": [
         ("engine/undo.c", "for (Py_ssize_t i = tx->n_undo; --i >= 0;) {\n            Undo *u",

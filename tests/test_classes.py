@@ -16,7 +16,7 @@ if not core.PARALLEL:
 
 from meeting import ALONE, APART, CONFLICT, meet, run
 from tornado.stm._engine import Abort
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 
 core.activate()
 

@@ -12,7 +12,7 @@ if not core.COMPILED:
     pytest.skip("the engine is absent: nothing has effects", allow_module_level=True)
 
 from tornado.stm import _engine, effects, twins
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 
 core.activate()
 

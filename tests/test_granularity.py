@@ -27,7 +27,7 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and never meet", allow_module_level=True)
 
 from meeting import ALONE, APART, CONFLICT, TIMEOUT, Meeting, meet, run
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 
 core.activate()
 

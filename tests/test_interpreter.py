@@ -1,9 +1,12 @@
-"""How the engine's own evaluation loop is made: the table of barriers, and what cannot be built.  (`make loop` builds it.)"""
+"""How the engine's evaluation loop is made: the table of barriers, and what cannot be built."""
 
+import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -71,31 +74,84 @@ def source_of(folder, version):
 @pytest.mark.skipif((platform.machine(), sys.platform) != ("x86_64", "linux"), reason="there is a line for that first")
 @pytest.mark.parametrize("version, message", [
     (None, "is not CPython's source: it has no Include/patchlevel.h"),
-    ("3.14.0rc1", f"is that of CPython 3.14.0rc1, and this is {platform.python_version()}"),
+    ("3.13.1", f"is that of CPython 3.13.1, and this is {platform.python_version()}"),
 ])
 def test_a_source_that_does_not_fit_is_one_line_and_status_2(tmp_path, version, message):
     source = tmp_path if version is None else source_of(tmp_path, version)
     done = subprocess.run(
-        [sys.executable, "-m", "tornado.stm.interpreter.build", source, tmp_path / "output"], cwd=ROOT, capture_output=True, text=True)
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", tmp_path / "output"], cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"STM_SOURCE": str(source)})
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"tornado.stm: {source} {message}\n"
+    assert done.stderr == f"setup: {source} {message}\n"
 
 
 def test_another_machine_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(build.BuildError, match="the loop is for Linux on x86_64, and this is .* on riscv64"):
+    with pytest.raises(build.BuildError, match="the engine is for Linux on x86_64, and this is .* on riscv64"):
         build.check(tmp_path)
 
 
 @needs_threads
-def test_an_engine_without_a_loop_says_so():
-    program = "from tornado.stm import core\nfrom tornado.stm import instrument\ncore.activate()\nprint(instrument.OWN_LOOP)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
-                          env={"STM_OWN_LOOP": "1"}, check=True)
-    from tornado.stm import _engine
+def test_an_interpreter_without_an_engine_runs_one_thread_and_says_what_to_do(tmp_path):
+    """As after an update of CPython to a micro version that no engine was built for."""
+    package = tmp_path / "tornado"
+    shutil.copytree(ROOT / "tornado", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "app.py").write_text(
+        "import tornado; tornado.__path__.insert(0, %r)\n"
+        "import asyncio, tornado.stm\n"
+        "tornado.stm.run(asyncio.sleep(0, print('run')), threads=2)\n" % str(package))
+    done = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "run\n")
+    assert done.stderr == (
+        f"tornado.stm: there is no engine for CPython {platform.python_version()} (install tornado-stm from its source, with "
+        "STM_SOURCE naming the folder of that CPython's): transactions run on one thread\n")
 
-    if hasattr(_engine, "use_loop"):
-        assert (done.stdout, done.stderr) == ("True\n", "")
-    else:
-        assert done.stdout == "False\n"
-        assert done.stderr == "tornado.stm: this engine was compiled without an evaluation loop: run make loop\n"
+
+FOREIGN = """
+#include <Python.h>
+
+static long frames;
+
+static PyObject *
+evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag)
+{
+    frames++;
+    return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+}
+
+static PyObject *
+take(PyObject *self, PyObject *on)
+{
+    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), on == Py_True ? evaluate : _PyEval_EvalFrameDefault);
+    return PyLong_FromLong(frames);
+}
+
+static PyMethodDef methods[] = {{"take", take, METH_O}, {0}};
+static PyModuleDef_Slot slots[] = {{Py_mod_gil, Py_MOD_GIL_NOT_USED}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "foreign", .m_methods = methods, .m_slots = slots};
+PyMODINIT_FUNC PyInit_foreign(void) { return PyModuleDef_Init(&module); }
+"""
+
+STEPS_BACK = """
+import foreign
+from tornado.stm import core
+core.activate()
+foreign.take(True)
+
+def step():
+    return core.is_exclusive()
+
+print(core.Transaction(step, ()).run(), core.Transaction(step, ()).run(), foreign.take(False) >= 2, core.Transaction(step, ()).run())
+"""
+
+
+@needs_threads
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no C compiler")
+def test_where_another_module_evaluates_frames_transactions_run_alone(tmp_path):
+    (tmp_path / "foreign.c").write_text(FOREIGN)
+    (tmp_path / "app.py").write_text(STEPS_BACK)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-DPy_BUILD_CORE_MODULE=1", "-I", sysconfig.get_path("include"), "foreign.c",
+                    "-o", "foreign" + sysconfig.get_config_var("EXT_SUFFIX")], cwd=tmp_path, check=True)
+    done = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True True True False\n"), done.stderr
+    assert done.stderr == "tornado.stm: another module evaluates Python's frames (PEP 523): transactions run one at a time\n"

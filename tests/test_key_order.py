@@ -10,7 +10,7 @@ from tornado.stm import core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
 
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 
 core.activate()
 

@@ -34,7 +34,7 @@ from tornado.stm import core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
 
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 
 core.activate()
 
@@ -44,8 +44,8 @@ FEATURES = {}
 #: features that run alone, and why
 ALONE = {
     "instance_dict_replaced": "attributes that others have open would be those of another dict",
-    "cell_contents": "closure variables are known by name, not by cell, to the instrumenter",
-    "template_strings": "the library that reads bytecode does not know conversions in them",
+    "cell_contents": "what is there is looked into by C code that has not opened the cell",
+    "template_strings": "the attributes of a template are not declared",
     "exception_groups": "the effect of split is not declared",
     "async_generators": "the awaitable of anext with a default is not declared",
     "type_with_three_arguments": "classes are changed exclusively",

@@ -601,10 +601,6 @@ class Compared:
             pass
 
 
-# Called from C for the first time, they would make the transaction exclusive.
-core.ensure_instrumented(Compared.__lt__)
-
-
 def in_a_special_method(victim):
     return Compared() < Compared()
 
@@ -614,9 +610,6 @@ class Property:
     def endless(self):
         while True:
             pass
-
-
-core.ensure_instrumented(Property.endless.fget)
 
 
 def in_a_property(victim):

@@ -3,7 +3,6 @@
 import array
 import builtins
 import collections
-import dis
 import enum
 import functools
 import gc
@@ -21,14 +20,13 @@ import weakref
 
 import pytest
 
-from rewriting import needs_rewriting
 from tornado.stm import core, transaction
 
 pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="one transaction at a time: nothing is rolled back")
 
 if core.PARALLEL:
     from tornado.stm import _engine
-    from tornado.stm.instrument import trusted
+    from tornado.stm.core import trusted
 
     core.activate()
 else:
@@ -241,26 +239,6 @@ def test_one_attribute_under_several_names_is_counted_exactly():
         queue.add(step)
     queue.run(2)
     assert (one.n, own.n, many.a39, many.a3) == (600, 600, 600, 300)
-
-
-def test_a_barrier_is_not_left_out_after_a_handler():
-    # The code after the try is reached from the handler too, where the attribute has not been read.
-    from tornado.stm import instrument
-
-    def read(a, fail, items):
-        try:
-            fail()
-            a.x
-        except ValueError:
-            pass
-        for item in items:
-            item = item + item + item + item + item + item + item + item
-        return a.x
-
-    code = instrument.instrument_code(read.__code__, frozenset(), frozenset(), frozenset())
-    opened = [instruction.offset for instruction, barrier in instrument.barriers_in(code) if barrier.__name__ == "attr_read"]
-    loads = [i.offset for i in dis.get_instructions(code) if i.opname == "LOAD_ATTR" and i.argval == "x"]
-    assert loads and set(loads) <= set(opened)
 
 
 def test_bytes_written_through_a_view_are_undone():
@@ -532,22 +510,12 @@ def test_what_an_aborted_attempt_made_is_never_finalized():
     assert finalized == [1]
 
 
-def test_only_the_instrumenters_own_code_is_trusted():
-    """Its library imports `enum.IntFlag`, which programs use too: without barriers nothing of it would be rolled back."""
-    flagged = {
-        function.__qualname__ for function in gc.get_objects()
-        if isinstance(function, types.FunctionType) and function.__module__ in ("enum", "abc", "typing", "types")
-        and function.__code__.co_flags & _engine.CO_TRUSTED
-    }
-    assert flagged == set()
-
-
 def test_what_an_enum_remembers_is_rolled_back():
     class Mode(enum.IntFlag):
         READ = 1
         WRITE = 2
 
-    run(lambda: ~Mode.READ)  # Flag.__invert__ is called from C; now it has barriers
+    run(lambda: ~Mode.READ)  # Flag.__invert__ is called from C
 
     class Mode(enum.IntFlag):  # noqa: F811
         READ = 1
@@ -565,7 +533,7 @@ def test_what_an_enum_remembers_is_rolled_back():
 
 def test_the_end_of_the_interpreter_is_silent(monkeypatch):
     """Modules are emptied before the last objects die."""
-    from tornado.stm import finalizers, instrument
+    from tornado.stm import finalizers, rebound
 
     reported = []
     function = types.FunctionType((lambda: None).__code__.replace(co_name="dies"), {})
@@ -573,7 +541,7 @@ def test_the_end_of_the_interpreter_is_silent(monkeypatch):
     hook = sys.unraisablehook
     monkeypatch.setattr(sys, "unraisablehook", lambda report: reported.append(report.exc_value))
     monkeypatch.setattr(finalizers, "core", None)
-    monkeypatch.setattr(instrument, "_done", None)
+    monkeypatch.setattr(rebound, "_known", None)
     hook(types.SimpleNamespace(exc_type=_engine.Abort))
     del function
     gc.collect()
@@ -618,19 +586,6 @@ def test_what_a_rolled_back_generator_had_made_does_not_act_when_it_dies():
         assert alive.value == 0
     next(generator)
     assert alive.value == 1
-
-
-@needs_rewriting
-def test_a_function_too_long_to_instrument_runs_alone():
-    """Programs make such functions: namedtuple with thousands of fields."""
-    terms = 30_000
-    function = eval("lambda x: " + " + ".join(["x"] * terms))
-
-    def step():
-        return function(2), core.is_exclusive()
-
-    assert run(step) == (2 * terms, True)
-    assert not function.__code__.co_flags & _engine.CO_INSTRUMENTED
 
 
 def in_a_cycle(obj):
@@ -748,13 +703,11 @@ def test_code_that_exec_runs_is_called_by_who_calls_exec():
     assert run(step) == ("step", "step")
 
 
-@needs_rewriting
-def test_exec_of_code_that_has_barriers():
+def test_exec_of_the_code_of_a_function():
     box = Box(1)
 
     function = types.FunctionType(compile("def function(): box.value += 1", "none", "exec").co_consts[0], {"box": box})
     run(lambda: function())
-    assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
 
     def step():
         exec(function.__code__, {"box": box})

@@ -25,7 +25,7 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and are never rolled back", allow_module_level=True)
 
 from tornado.stm._engine import Abort
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 
 core.activate()
 
@@ -1994,7 +1994,7 @@ def test_common_iterators_need_not_run_alone(name):
 ZIP_LONGEST = """
 import itertools
 from tornado.stm import core
-from tornado.stm.instrument import trusted
+from tornado.stm.core import trusted
 core.activate()
 attempts = []
 @trusted

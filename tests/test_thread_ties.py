@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import bdb
 import collections
 import contextvars
 import sqlite3
@@ -419,3 +420,18 @@ def test_sqlalchemy_engine_of_asyncio():
         return rows
 
     assert tornado.stm.run(main(), threads=2) == [1, 2]
+
+
+def test_a_debugger_follows_the_thread_that_has_stopped():
+    """It asks `threading` which one that is, and is not told the loop's, which may be at something else."""
+    followed = []
+
+    async def handler():
+        await asyncio.sleep(0)
+        followed.append(bdb.threading.current_thread().ident == _thread.get_ident())
+
+    async def main():
+        await asyncio.gather(*(handler() for _ in range(50)))
+
+    tornado.stm.run(main(), threads=3)
+    assert followed == [True] * 50

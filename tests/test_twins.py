@@ -41,7 +41,7 @@ from tornado.stm import core, transaction
 if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is stood in for", allow_module_level=True)
 
-from tornado.stm import instrument, twins
+from tornado.stm import twins
 
 core.activate()
 
@@ -248,12 +248,6 @@ def function(world, name, result):
         return result(*args)
 
     return recorded
-
-
-for _class in (World, Value, Iterator, Hinting, Sequence, Mapping, OtherDict, IterableDict, Stream):
-    for _member in vars(_class).values():
-        if isinstance(_member, types.FunctionType):
-            instrument.instrument(_member)  # else what C code calls runs alone the first time, and without guards
 
 
 # ---- Recipes: what an argument is made of, so that each run gets its own -------------------------------------------------

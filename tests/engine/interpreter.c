@@ -9,6 +9,8 @@
  */
 #include "interpreter.h"
 
+#include "internal/pycore_ceval.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -38,11 +40,9 @@ typedef struct {
     _PyThreadStateImpl state;
     _Atomic int attachment;
     _Atomic int used;
-    PyObject *_Atomic sent;         /* an exception from another thread */
     PyObject *raised;
     uint64_t random;
     unsigned countdown;             /* to the next delay */
-    _PyInterpreterFrame frame;
 } Thread;
 
 static Thread threads[MAX_THREADS];
@@ -95,8 +95,6 @@ detach(Thread *t)
     atomic_store(&t->attachment, DETACHED);
 }
 
-static PyCodeObject instrumented_code;
-
 void
 thread_begin(uint64_t seed)
 {
@@ -107,8 +105,6 @@ thread_begin(uint64_t seed)
         me = &threads[i];
         me->random = (seed + 1) * 0x9E3779B97F4A7C15ull | 1;
         me->countdown = 1;
-        me->frame.owner = FRAME_OWNED_BY_THREAD;
-        me->frame.f_executable = PyStackRef_FromPyObjectBorrow((PyObject *)&instrumented_code);
         attach(me);
         return;
     }
@@ -118,7 +114,7 @@ thread_begin(uint64_t seed)
 void
 thread_end(void)
 {
-    if (me->raised != NULL || atomic_load(&me->sent) != NULL)
+    if (me->raised != NULL)
         fail("a thread ends with an exception");
     Thread *t = me;
     me = NULL;
@@ -201,33 +197,14 @@ _PyEval_StartTheWorld(PyInterpreterState *interp)
 }
 
 int
-PyThreadState_SetAsyncExc(unsigned long id, PyObject *exception)
-{
-    atomic_store(&((Thread *)id)->sent, exception);
-    return 1;
-}
-
-int
 safe_point(void)
 {
     if (atomic_load_explicit(&world_stopped, memory_order_relaxed))
         stand_still();
-    if (atomic_load_explicit(&me->sent, memory_order_relaxed) == NULL)
+    if (!_Py_eval_breaker_bit_is_set(&me->state.base, _PY_EVAL_EXPLICIT_MERGE_BIT))
         return 0;
-    PyErr_SetNone(atomic_exchange(&me->sent, NULL));
-    return -1;
-}
-
-void
-enter_plain_loop(void)
-{
-    me->state.base.current_frame = &me->frame;
-}
-
-void
-leave_plain_loop(void)
-{
-    me->state.base.current_frame = NULL;
+    _Py_unset_eval_breaker_bit(&me->state.base, _PY_EVAL_EXPLICIT_MERGE_BIT);
+    return stm_self != NULL && stm_self->open ? check_doomed(stm_self) : 0;
 }
 
 /* ---- Locks ------------------------------------------------------------------------------------ */
@@ -298,11 +275,6 @@ TYPE(Failure_Type, release_plainly);
 TYPE(PyCode_Type, NULL);
 TYPE(PyMethod_Type, NULL);
 TYPE(PyFunction_Type, NULL);
-static PyCodeObject instrumented_code = {
-    .ob_base.ob_base = {.ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL, .ob_type = &PyCode_Type},
-    .co_flags = CO_STM_INSTRUMENTED,
-};
-
 PyObject *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_OSError, *PyExc_AttributeError;
 PyObject _Py_NoneStruct = {.ob_ref_local = _Py_IMMORTAL_REFCNT_LOCAL};
 
@@ -775,16 +747,14 @@ PyObject *PyObject_CallNoArgs(PyObject *callable) { return PyObject_Call(callabl
 
 /* ---- The rest of the engine --------------------------------------------------------------------- */
 
-/* In calls.c and access.c: functions here need no instrumentation. */
-int ensure_instrumented(Tx *tx, PyObject *function) { (void)tx; (void)function; return 0; }
-
+/* In calls.c and access.c: nothing stands in for functions here. */
 int
 before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n, PyObject *const *kw, Py_ssize_t n_kw)
 {
     (void)tx; (void)callable; (void)args; (void)n; (void)kw; (void)n_kw;
     return 0;
 }
-PyObject *stm_instrument;
+PyObject *stm_register_module;
 int stm_barriers_off;
 
 int
@@ -793,6 +763,9 @@ exclusive_for(Tx *tx, const char *what, PyObject *o)
     (void)what;
     return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE);
 }
+
+/* In ../interpreter/loop.c: there is no Python code. */
+bool loop_is_ours(void) { return true; }
 
 /* In namespaces.c: no dict is watched. */
 int stm_module_watcher, stm_instance_watcher = 1;

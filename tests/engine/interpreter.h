@@ -22,12 +22,8 @@ void thread_begin(uint64_t seed);
 void thread_end(void);
 
 /* Where the real interpreter would look at its eval breaker: stand still while another
- * thread has stopped the world; -1 if another thread has sent an exception. */
+ * thread has stopped the world; -1 if the transaction is told there that it is doomed. */
 int safe_point(void);
-
-/* From here on the thread seems to be in instrumented code that runs no barrier, or not. */
-void enter_plain_loop(void);
-void leave_plain_loop(void);
 
 /* A random number of this thread, apart from those that decide what transactions do. */
 uint32_t thread_random(void);

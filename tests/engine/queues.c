@@ -297,7 +297,7 @@ main(int argc, char **argv)
     if (n_threads < 1 || QUEUES * n_threads >= MAX_THREADS)
         fail("at most %d threads", MAX_THREADS / QUEUES - 1);
     stm_Abort = (PyObject *)&Abort_Type;
-    stm_instrument = Py_None;
+    stm_register_module = Py_None;
     Transaction_Type.tp_alloc = transaction_alloc;
     Transaction_Type.tp_free = transaction_free;
     if (orec_init() < 0)

@@ -91,7 +91,7 @@ typedef struct {
     int n_found;
     Record *records;
     int n_records, cap_records;
-    long aborts, exclusives, async, finalizers_due;
+    long aborts, exclusives, told, finalizers_due;
 } Worker;
 
 static _Thread_local Worker *self;
@@ -449,7 +449,7 @@ go_exclusive(void)
     return 0;
 }
 
-/* A loop without barriers that holds an account, until an exception comes out of nowhere, or for long enough. */
+/* A loop without barriers that holds an account, until it is told that it is doomed, or for long enough. */
 static int
 loop_without_barriers(void)
 {
@@ -458,15 +458,13 @@ loop_without_barriers(void)
     if (account_read(i, &balance) < 0 || account_write(i, balance) < 0)
         return -1;
     int result = 0;
-    enter_plain_loop();
     for (int n = 0; result == 0 && n < 4000; n++) {
         nanosleep(&(struct timespec){0, 100000}, NULL);
         result = safe_point();
         if (n > 20 && state_of(self->tx) != TX_DOOMED)
             break;
     }
-    leave_plain_loop();
-    self->async += result < 0;
+    self->told += result < 0;
     return result < 0 ? refused() : 0;
 }
 
@@ -603,7 +601,7 @@ work(void *arg)
             fail("transaction %d has not committed", i);
         tickets[i] = w->records[w->n_records - 1].ticket;
         if (safe_point() < 0)
-            fail("an exception arrived after the transaction %d that it was for", i);
+            fail("the transaction %d was told of its doom after its end", i);
         if (!late && i >= n_transactions / 2)
             break;
     }
@@ -728,7 +726,7 @@ prove(void)
 static void
 check_rest(void)
 {
-    long due = 0, alive = 0, aborts = 0, exclusives = 0, async = 0;
+    long due = 0, alive = 0, aborts = 0, exclusives = 0, told = 0;
     int attempts = 0;
     for (int i = 0; i < n_transactions; i++) {
         Transaction *t = transactions[i];
@@ -746,7 +744,7 @@ check_rest(void)
         due += workers[i].finalizers_due;
         aborts += workers[i].aborts;
         exclusives += workers[i].exclusives;
-        async += workers[i].async;
+        told += workers[i].told;
     }
     if (finalizers_run != due)
         fail("%ld finalizers have run, not %ld", finalizers_run, due);
@@ -757,7 +755,7 @@ check_rest(void)
     if (atomic_load(&objects_alive) != alive)
         fail("%ld objects are alive, not %ld", objects_alive, alive);
     printf("seed %lu, %d threads: %d commits, %ld aborts (at most %d of one), %ld exclusive, %ld loops stopped\n",
-           (long)seed, n_threads, n_transactions, aborts, attempts, exclusives, async);
+           (long)seed, n_threads, n_transactions, aborts, attempts, exclusives, told);
 }
 
 /* A lock that somebody forgot stands in the way of this. */
@@ -806,7 +804,7 @@ static void
 set_up(void)
 {
     stm_Abort = (PyObject *)&Abort_Type;
-    stm_instrument = Py_None;
+    stm_register_module = Py_None;
     Finalized_Type.tp_dealloc = finalized_dealloc;
     Value_Type.tp_dealloc = Failure_Type.tp_dealloc;
     if (orec_init() < 0)

@@ -5,6 +5,7 @@ false the same API runs them one at a time.
 """
 
 import functools
+import os
 import sys
 import threading
 
@@ -15,17 +16,18 @@ def gil_is_enabled():
 
 
 try:
+    from . import _engine
     from ._engine import (
         MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, change, current, defer,
-        ensure_instrumented, exchange_locals, exclusive, forward_signal, fresh, guarded, hide_frames, holds,
+        exchange_locals, exclusive, forward_signal, fresh, guarded, hide_frames, holds,
         in_transaction, inject_aborts, inject_delays, irrevocable, is_asked, is_exclusive, is_fresh, is_hidden,
         is_unwinding, leave_mutexes, log_close, log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive,
         record_history, recorded_history, rehearse, serve, set_allowance, set_anchor, settle, share, stand_down, stats,
-        suspended_call, switch_barriers, thread_ident, to_guard, unstarted_function,
+        suspended_call, switch_barriers, thread_ident, to_guard,
     )
 
     COMPILED = True
-except ImportError:
+except ImportError as error:
     from .serial import (
         MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, change, current, defer,
         exclusive, forward_signal, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
@@ -34,25 +36,22 @@ except ImportError:
         switch_barriers, thread_ident, to_guard,
     )
 
-    COMPILED = False
+    COMPILED, MISSING = False, str(error)  # why
 
 PARALLEL = COMPILED and not gil_is_enabled()
 
-if COMPILED:
-    from .instrument import is_instrumented, trusted, with_barriers
-else:
 
-    def trusted(function):
-        """Declare a function that is aware of transactions by itself: it is not instrumented (decorator)."""
-        return function
+def trusted(function):
+    """Declare a function that is aware of transactions by itself: it has no barriers, nor has what it defines (decorator)."""
+    if COMPILED:
+        _engine.trust(function.__code__)
+    return function
 
-    def is_instrumented(code):
-        """There are no barriers."""
-        return False
 
-    def with_barriers(suspended):
-        """There are no barriers; return the coroutine or generator."""
-        return suspended
+@trusted
+def is_trusted(code):
+    """Does this code run without barriers?  Under the serial engine, all code does."""
+    return not COMPILED or bool(code.co_flags & _engine.CO_TRUSTED)
 
 
 class PerThread:
@@ -98,9 +97,9 @@ def once(prepare):
 
 @once
 def activate():
-    """Make the engine ready: fill its tables and let it see Python code that starts.  Called before transactions run."""
+    """Make the engine ready: fill its tables, and have Python code run on its loop.  Called before transactions run."""
     if COMPILED:
-        from . import effects, finalizers, instrument, sockets, threads, twins
+        from . import effects, finalizers, rebound, sockets, threads, twins
 
         finalizers.install()
         sockets.install()
@@ -108,7 +107,10 @@ def activate():
             twins.tls.install()
         threads.install()
         effects.register(twins.TWINS | threads.TWINS, twins.INSTANCE_TWINS)
-        instrument.activate()
+        _engine.configure(rebound.see_globals, PerThread, threading.main_thread().ident)
+        _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
+        _engine.holds(functools.partial, "func")
+        _engine.begin_loop()
     from . import conflictlog
 
     conflictlog.begin()

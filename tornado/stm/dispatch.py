@@ -13,8 +13,8 @@ What is guaranteed:
   waits behind it once, and so does the other way round the transaction itself.
 
 What a transaction is expected to take is told by its *site*: which callback it runs, of what, and for the step of a task which
-coroutine, with which plain arguments.  The last two runs of a site decide together (one alone may have been the first, which
-instruments, or unlucky); an unknown site is expected to do what its kind does: the same function on the same class.  Compare
+coroutine, with which plain arguments.  The last two runs of a site decide together (one alone may have been the first, or
+unlucky); an unknown site is expected to do what its kind does: the same function on the same class.  Compare
 "multilevel feedback queue" (Corbato, Daggett & Daley, "An experimental time-sharing system", 1962), which learns of a
 process what this learns of a site.
 """
@@ -65,7 +65,7 @@ class Estimates:
         long = 1.0 if seconds >= LONG else 0.0
         share = self._kinds.get(site[0])
         if share is None:
-            # Not yet: the first run of a kind instruments its functions.
+            # Not yet: the first run of a kind is not like those that follow.
             _remember(self._kinds, site[0], 0.0)
         else:
             _remember(self._kinds, site[0], share + WEIGHT * (long - share))

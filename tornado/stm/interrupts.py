@@ -16,7 +16,7 @@ import signal
 import threading
 
 from . import core
-from .core import is_instrumented, trusted
+from .core import is_trusted, trusted
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
@@ -78,4 +78,4 @@ def _is_in_own_code(frame):
         return False
     if frame is None or frame.f_globals.get("__name__") == "tornado.stm.serial":
         return False
-    return core.is_exclusive() or is_instrumented(frame.f_code)
+    return core.is_exclusive() or not is_trusted(frame.f_code)

@@ -1,7 +1,7 @@
 """The asyncio event loop whose callbacks, timers and file descriptor events are transactions.
 
-A subclass of asyncio's own selector loop.  Its transports, servers, streams and ``sock_*`` methods are asyncio's, and run
-instrumented like a user's code; what is replaced here is where work is queued and what waits for it.  Methods without
+A subclass of asyncio's own selector loop.  Its transports, servers, streams and ``sock_*`` methods are asyncio's, and have
+barriers like a user's code; what is replaced here is where work is queued and what waits for it.  Methods without
 ``@trusted`` are ordinary code too: their state (the readers and writers of a descriptor, a handle's flags) is locked and
 undone like any other, and what leaves the process's memory is deferred to the commit.
 """
@@ -83,8 +83,6 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def __init__(self, threads, selector=None):
         core.activate()
-        # Nobody would announce its first call, which comes from C.
-        core.ensure_instrumented(futures._PyFuture.__await__)
         use_python_futures()
         overrides.apply()
         self._scheduler = Scheduler(self, threads)
@@ -130,11 +128,6 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if core.in_transaction() or self._thread_id is None:
             return
         super()._check_thread()
-
-    def create_task(self, coro, **kwargs):
-        """Schedule a coroutine as a task, each of whose steps is a transaction."""
-        self._check_closed()
-        return super().create_task(core.with_barriers(coro), **kwargs)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
     # What the kernel is asked for follows the readers and writers at commit.  An event may meanwhile have been told by

@@ -40,7 +40,7 @@ def _say_why_serial():
         if not sysconfig.get_config_var("Py_GIL_DISABLED"):
             why = f"Python {version} has a GIL"
         elif not core.COMPILED:
-            why = "the compiled engine is missing (reinstall tornado-stm)"
+            why = core.MISSING
         else:
             why = "the GIL is switched on"
         print(f"tornado.stm: {why}: transactions run on one thread", file=sys.stderr)

@@ -30,6 +30,7 @@ A thread that is none of the loop (an executor's) is told what it is told elsewh
 
 import _thread
 import asyncio
+import bdb
 import functools
 import threading
 import time
@@ -118,8 +119,18 @@ def _for_threads_to_see(change):
     return method
 
 
+class _ForDebuggers:
+    """In the place of the module `threading` in `bdb`, which follows one thread: the one that stopped, not the loop's."""
+
+    @staticmethod
+    @trusted
+    def current_thread():
+        return threading._active.get(_thread.get_ident())
+
+
 def install():
     """From here on `threading` sees it so.  Who asks ``_thread`` means it: imports have locks by thread."""
+    bdb.threading = _ForDebuggers
     threading.get_ident = get_ident
     threading.get_native_id = get_native_id
     threading.Event.set = _for_threads_to_see(threading.Event.set)

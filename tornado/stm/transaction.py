@@ -83,7 +83,7 @@ class TransactionQueue(core.Queue):
 
         What it yields is ignored.  Nobody else may use it from here on.
         """
-        self.add(self._go_on, core.with_barriers(generator))
+        self.add(self._go_on, generator)
 
     def _go_on(self, generator):
         for _ in generator:

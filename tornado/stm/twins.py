@@ -2,7 +2,7 @@
 
 A call barrier that finds a C callable which is a key of `TWINS` puts its twin into the call instead.  Twins marked
 `trusted` know about transactions: they lock with `core.own`, log undo with `core.on_abort` and put effects off with
-`core.defer`.  The others are ordinary Python: the instrumenter gives them barriers like a user's function.
+`core.defer`.  The others are ordinary Python, with barriers like a user's function.
 """
 
 import _abc

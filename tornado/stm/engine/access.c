@@ -468,11 +468,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     if (kind != KIND_INSTANCE && !is_python_class(type))
         return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
     int hook = raw_write ? HOOK_NONE : assignment_hook(type, "__setattr__");
-    if (hook == HOOK_PYTHON) {
-        /* It has barriers of its own. The instrumenter takes an attribute that is open for
-         * writing as open for reading too. */
-        return open_attr_read(tx, obj, name);
-    }
+    if (hook == HOOK_PYTHON)
+        return check_doomed(tx);    /* it has barriers of its own */
     if (hook == HOOK_UNKNOWN)
         return exclusive_for(tx, "attribute assignment to", obj);
     PyObject *descr;

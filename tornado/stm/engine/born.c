@@ -46,7 +46,6 @@ static PyTypeObject Birth_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tornado.stm._engine.Birth",
     .tp_basicsize = sizeof(Birth),
-    .tp_as_mapping = &birth_as_mapping,
     .tp_flags = Py_TPFLAGS_DEFAULT,
 };
 
@@ -188,13 +187,6 @@ is_right_place(Tx *tx, bool own, _PyInterpreterFrame *caller)
         && (caller == NULL || !(_PyFrame_GetCode(caller)->co_flags & CO_STM_TRUSTED));
 }
 
-/* Has the interpreter called the function of this frame, and no bytecode? */
-static bool
-is_called_from_c(_PyInterpreterFrame *f)
-{
-    return f->previous != NULL && f->previous->owner >= FRAME_OWNED_BY_INTERPRETER;
-}
-
 /* The interpreter calls the __del__ of the object, where that frame runs: 0, or -1 if it must not. */
 int
 finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller)
@@ -207,15 +199,6 @@ finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller)
     if (put_off(tx, obj) == 0)
         PyErr_SetNone(stm_Abort);   /* of which the hook for unraisable exceptions says nothing */
     return -1;
-}
-
-/* A __del__ begins, in this frame: the same. */
-int
-finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f)
-{
-    if (is_called_from_c(f))
-        return finalizer_called(tx, obj, f->previous);
-    return tx->live && tx->grade != GRADE_EXCLUSIVE ? check_doomed(tx) : 0;
 }
 
 /* Was the generator, whose frame that is, made by an attempt that was aborted? */
@@ -342,7 +325,7 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
     }
     if (n == 0 || !is_dead_reference(args[n - 1]) || !PyFunction_Check(func)
         || ((PyFunctionObject *)func)->vectorcall == callback_vectorcall    /* that has looked already */
-        || (stm_own_loop && !is_called_back(func, args[n - 1])))
+        || !is_called_back(func, args[n - 1]))
         return 0;
     note_callback(func);
     if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), caller)
@@ -350,13 +333,6 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
         return 0;
     PyErr_SetNone(stm_Abort);
     return 1;
-}
-
-/* A function without barriers begins, in this frame: the same. */
-int
-callback_begins(Tx *tx, _PyInterpreterFrame *f)
-{
-    return is_called_from_c(f) ? callback_called(tx, f, f->previous) : 0;
 }
 
 /* ---- Putting off ------------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
  *
  * A call barrier sees the calls that bytecode makes.  A C function that is given a
  * callable makes calls that no barrier sees, and looks at what they return.  So
- * such a callable is wrapped: a Guarded calls what it is around as instrumented
+ * such a callable is wrapped: a Guarded calls what it is around as transactional
  * code would, barrier included, and then opens what came back for what the C code
  * is going to do with it.  Around an iterator it does the same for each item.
  *
@@ -11,7 +11,7 @@
  */
 #include "stm.h"
 
-/* Call as instrumented code would. `n` positional arguments, then those named. */
+/* Call as transactional code would. `n` positional arguments, then those named. */
 PyObject *
 stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {

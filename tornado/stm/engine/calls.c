@@ -1,4 +1,4 @@
-/* What a call is about to do: Python functions are instrumented, C callables
+/* What a call is about to do: Python functions have barriers of their own, C callables
  * are looked up in the effects table, anything else runs exclusively.
  *
  * The table (filled from effects.py) is keyed by what stays the same whichever
@@ -19,7 +19,6 @@ typedef struct {
 #define TABLE 8192
 static EffectEntry table[TABLE];
 
-PyObject *stm_instrument;
 PyTypeObject *stm_method_wrapper_type;    /* CPython does not export its name */
 
 static size_t
@@ -186,30 +185,6 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
     }
 }
 
-/* ---- Python functions --------------------------------------------------------------- */
-
-int
-ensure_instrumented(Tx *tx, PyObject *func)
-{
-    PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
-    if (stm_own_loop)
-        return check_doomed(tx);
-    if (LIKELY(code->co_flags & CO_STM_ANY))
-        return check_doomed(tx);
-    if (open_as_globals(tx, PyFunction_GET_GLOBALS(func)) < 0)
-        return -1;
-    tx_pause(tx);
-    PyThreadState_EnterTracing(tx->tstate);     /* it is not what a debugger steps into */
-    PyObject *r = PyObject_CallOneArg(stm_instrument, func);
-    PyThreadState_LeaveTracing(tx->tstate);
-    tx_resume(tx);
-    if (r == NULL)
-        return -1;      /* an interrupt, an abort */
-    bool done = r == Py_True;
-    Py_DECREF(r);
-    return done ? 0 : exclusive_for(tx, "call of a function that cannot be instrumented", NULL);
-}
-
 /* ---- C functions ---------------------------------------------------------------------- */
 
 typedef struct {
@@ -251,7 +226,7 @@ effect_as_callback(Tx *tx, PyObject *f)
     if (PyMethod_Check(f))
         f = PyMethod_GET_FUNCTION(f);
     if (PyFunction_Check(f))
-        return ensure_instrumented(tx, f) < 0 ? -1 : EFFECT_PURE;
+        return check_doomed(tx) < 0 ? -1 : EFFECT_PURE;
     if (PyCFunction_Check(f) || Py_IS_TYPE(f, &PyMethodDescr_Type)
         || Py_IS_TYPE(f, &PyWrapperDescr_Type) || PyType_Check(f)) {
         int effect = lookup(key_of(f))->effect;
@@ -413,8 +388,6 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE);
     case EFFECT_RUNS_CONTEXT:
-        if (a.n > 1 && PyFunction_Check(a.args[1]) && ensure_instrumented(tx, a.args[1]) < 0)
-            return -1;
         return receiver == NULL ? 0 : open_context(tx, receiver);
     case EFFECT_SETS_CONTEXT: {
         /* ContextVar.reset uses its token up. */
@@ -575,13 +548,6 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             *entry = &via[VIA_LATER];
         return apply(tx, e, cls, a);
     }
-    if (Py_TYPE(cls) != &PyType_Type) {
-        PyObject *call = _PyType_LookupRef(Py_TYPE(cls), call_name);
-        int r = call != NULL && PyFunction_Check(call) ? ensure_instrumented(tx, call) : 0;
-        Py_XDECREF(call);
-        if (r < 0)
-            return -1;
-    }
     if (!is_python_class(type))
         return exclusive_for(tx, "construction of", cls);
     if (classify(type) == KIND_UNKNOWN)
@@ -598,7 +564,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         int r = 0;
         if (m != NULL && PyFunction_Check(m)) {
             python_init = true;
-            r = ensure_instrumented(tx, m);
+            r = check_doomed(tx);
         }
         Py_XDECREF(m);
         if (r < 0)
@@ -693,7 +659,7 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
         if (PyDict_GET_SIZE(p->keywords) != 0 && open_whole_read(tx, p->keywords) < 0)
             return -1;
         if (PyFunction_Check(f))
-            return ensure_instrumented(tx, f);
+            return check_doomed(tx);
         return before_partial(tx, p, a, entry);
     }
     case EFFECT_GETS_ITEMS: {
@@ -758,18 +724,18 @@ static int
 before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
 {
     if (PyFunction_Check(callable))
-        return ensure_instrumented(tx, callable);
+        return check_doomed(tx);
     if (depth > 8)
         return exclusive_for(tx, "call of", callable);
     if (PyMethod_Check(callable)) {
         PyObject *f = PyMethod_GET_FUNCTION(callable);
         if (PyFunction_Check(f))
-            return ensure_instrumented(tx, f);
+            return check_doomed(tx);
         *entry = &via[VIA_METHOD];
         return check_doomed(tx);
     }
     if (PyCFunction_Check(callable)) {
-        if (stm_own_loop && stands_in(callable))
+        if (stands_in(callable))
             return 0;
         PyObject *self = PyCFunction_GET_SELF(callable);
         int flags = PyCFunction_GET_FLAGS(callable);
@@ -812,7 +778,7 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         int r = -1;
         bool python = call != NULL && PyFunction_Check(call);
         if (python)
-            r = ensure_instrumented(tx, call);
+            r = check_doomed(tx);
         else if (call == NULL || !Py_IS_TYPE(call, &PyWrapperDescr_Type)) {
             python = true;
             r = exclusive_for(tx, "call of", callable);
@@ -840,17 +806,8 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
             return -1;
     }
     else {
-        if (PyFunction_Check(c))
-            return ensure_instrumented(tx, c);
-        if (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c)))
-            return ensure_instrumented(tx, PyMethod_GET_FUNCTION(c));
-        if (PyType_Check(c) && is_python_class((PyTypeObject *)c)) {
-            /* Its constructors get barriers, for the calls that they make. */
-            const EffectEntry *ignored = NULL;
-            if (before_class_call(tx, c, (Args){0}, &ignored) < 0)
-                return -1;
-            tx->constructing = NULL;
-        }
+        if (PyFunction_Check(c) || (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c))))
+            return 0;
         e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
                    : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
     }
@@ -898,5 +855,5 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     _PyStackRef old = *callable;
     *callable = PyStackRef_FromPyObjectSteal(twin);
     PyStackRef_CLOSE(old);
-    return e->twin != NULL && PyFunction_Check(e->twin) ? ensure_instrumented(tx, e->twin) : 0;
+    return 0;
 }

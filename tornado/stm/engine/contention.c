@@ -65,7 +65,6 @@
 #include <time.h>
 #include <unistd.h>
 
-bool stm_own_loop;      /* Python code runs on our evaluation loop: decides how a doomed attempt is reached */
 _Atomic int stm_exclusive_slot;
 _Atomic int stm_reservations;           /* how many cells are reserved */
 static _Atomic int token_slot;          /* who holds the token of inevitability; 0: nobody */
@@ -75,7 +74,7 @@ static _Atomic int sleepers;
 
 /* One lock around "is it still doomed?" and the asynchronous exception, so
  * that the exception never reaches a later transaction of that thread. */
-static PyMutex async_lock;
+static PyMutex doom_lock;
 
 #define DISPATCHING (-1)    /* as token_slot: somebody is looking for the next */
 
@@ -300,68 +299,24 @@ doom(Tx *tx, Tx *o, uint64_t serial, int right)
     return true;
 }
 
-/* Does the thread of a doomed transaction look at its eval breaker, as loops do, or is
- * it in C code, and the world could not be stopped until it comes out of that? The first to ask
- * sets a bit that makes it merge reference counts, which is done soon and does no harm. */
-static bool
-is_reachable(Tx *o, uint64_t serial)
-{
-    bool reachable = false;
-    PyMutex_Lock(&async_lock);
-    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED)) {
-        if (o->called == serial)
-            reachable = !_Py_eval_breaker_bit_is_set(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
-        else
-            _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
-        o->called = serial;
-    }
-    PyMutex_Unlock(&async_lock);
-    return reachable;
-}
-
-/* Reach a doomed transaction that runs a loop without barriers. */
+/* Reach a doomed transaction that runs a loop without barriers, or is in C code: it asks at the eval breaker
+ * (stm_handle_pending), for which any bit will do. This one makes it merge reference counts, which is done soon. */
 static void
-doom_asynchronously(Tx *o, uint64_t serial)
+tell_doomed(Tx *o, uint64_t serial)
 {
-    if (stm_own_loop) {
-        /* It asks at the eval breaker (stm_handle_pending), for which any bit will do. */
-        PyMutex_Lock(&async_lock);
-        if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED))
-            _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
-        PyMutex_Unlock(&async_lock);
-        return;
-    }
-    if (!is_reachable(o, serial))
-        return;
-    /* Only while it is in instrumented code. Trusted code may hold a lock or an
-     * effect that nobody knows of yet; when the other enters it now, the exception
-     * comes before its first instruction. */
-    PyInterpreterState *interp = PyInterpreterState_Get();
-    PyMutex_Lock(&async_lock);
-    _PyEval_StopTheWorld(interp);
-    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED) && o->live) {
-        _PyInterpreterFrame *f = o->tstate->current_frame;
-        if (f != NULL && f->owner < FRAME_OWNED_BY_INTERPRETER
-            && (_PyFrame_GetCode(f)->co_flags & CO_STM_ANY) == CO_STM_INSTRUMENTED) {
-            o->async_sent = true;
-            PyThreadState_SetAsyncExc(o->thread_id, stm_Abort);
-        }
-    }
-    _PyEval_StartTheWorld(interp);
-    PyMutex_Unlock(&async_lock);
+    PyMutex_Lock(&doom_lock);
+    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED))
+        _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
+    PyMutex_Unlock(&doom_lock);
 }
 
-/* At the end of a doomed attempt: no exception of its doom may arrive later. */
+/* At the end of a doomed attempt: from here on nobody looks for its thread. */
 void
-contention_clear_async(Tx *tx)
+contention_end_doom(Tx *tx)
 {
-    PyMutex_Lock(&async_lock);
+    PyMutex_Lock(&doom_lock);
     set_state(tx, TX_COMMITTING);
-    if (tx->async_sent) {
-        tx->async_sent = false;
-        PyThreadState_SetAsyncExc(tx->thread_id, NULL);
-    }
-    PyMutex_Unlock(&async_lock);
+    PyMutex_Unlock(&doom_lock);
 }
 
 /* ---- Overdue transactions ----------------------------------------------------- */
@@ -388,7 +343,7 @@ hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
         return;
     uint64_t status = atomic_load(&o->status);
     if (status == (serial << STATE_BITS | TX_DOOMED)) {
-        doom_asynchronously(o, serial);
+        tell_doomed(o, serial);
     }
     else if (status == (serial << STATE_BITS | TX_ACTIVE)) {
         atomic_store(&o->overdue, serial);
@@ -510,7 +465,7 @@ contend(Tx *tx, const Conflict *c, int event)
         if (!first)
             hurry(tx, o, c->serial, now_ns() - since);
         else if (naps % PATIENCE == 0 && is_doomed(o))
-            doom_asynchronously(o, c->serial);
+            tell_doomed(o, c->serial);
     }
     tx->lost += __builtin_ia32_rdtsc() - start;
     log_go(tx);
@@ -580,7 +535,7 @@ end_others(Tx *tx, Queue *q)
         for (int naps = 1; !ended_or_idle(tx, &others[i]); naps++) {
             park(tx, (uint32_t)others[i].other->slot << 8, NAP_NS, ended_or_idle, &others[i]);
             if (naps % PATIENCE == 0 && is_doomed(others[i].other))
-                doom_asynchronously(others[i].other, others[i].serial);
+                tell_doomed(others[i].other, others[i].serial);
         }
     }
 }
@@ -977,7 +932,7 @@ begin_inevitable(Tx *tx, int grade)
     history(tx, DID_WANT, 0, grade);
     if (UNLIKELY(stm_log_on) && (tx->txn == NULL || atomic_load(&tx->inevitable_at) == NULL))
         atomic_store(&tx->inevitable_at, log_place(tx));
-    tx->instrumenting = atomic_load(&tx->inevitable_at) == stm_nowhere;     /* the last attempt was */
+    tx->preparing = atomic_load(&tx->inevitable_at) == stm_nowhere;     /* the last attempt was */
     if (state_of(tx) != TX_IDLE) {
         set_state(tx, TX_IDLE);
         wake(0, PARK_OTHERS);
@@ -997,7 +952,7 @@ begin_inevitable(Tx *tx, int grade)
     tx->grade = grade;
     if (grade == GRADE_EXCLUSIVE)
         exclude_others(tx, now_ns());
-    tx->instrumenting = false;
+    tx->preparing = false;
     history(tx, DID_GET, 0, grade);
 }
 
@@ -1078,7 +1033,7 @@ inevitable_end(Tx *tx)
 void
 contention_after_fork(void)
 {
-    async_lock = (PyMutex){0};
+    doom_lock = (PyMutex){0};
     atomic_store(&sleepers, 0);
     atomic_store(&stm_reservations, 0);
     int grade = stm_self != NULL ? stm_self->grade : GRADE_NONE;

@@ -169,7 +169,7 @@ go_deeper(Tx *tx, PyObject *inside, void *arg)
 }
 
 /* Or of such tuples: keys and coordinates. */
-static bool
+bool
 is_tuple_of_constants(PyObject *o, int depth)
 {
     if (!PyTuple_CheckExact(o) || depth > 2)

@@ -5,8 +5,8 @@
  * instruction pointer), each stack reference as one that is counted (a frame need
  * not count those to functions and types, because the garbage collector looks into
  * frames; into a snapshot it does not), and the exception state.  What it does not copy is the state of an iterator
- * that lies on the frame's stack: the instrumenter puts a barrier before each
- * step of a loop that can suspend, and that barrier saves the iterator.
+ * that lies on the frame's stack: each step of a
+ * loop that can suspend has a barrier, and that barrier saves the iterator.
  *
  * A generator made in the same transaction is captured memory (stm.h): an abort drops
  * it.  It must not be finalized then, if it would handle that.
@@ -107,17 +107,6 @@ open_generator(Tx *tx, PyObject *gen)
             return -1;
         if (g->gi_frame_state == FRAME_EXECUTING)
             return 0;   /* by this very transaction: the interpreter complains */
-        if (g->gi_frame_state < FRAME_COMPLETED) {
-            PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
-            if (!stm_own_loop && !(code->co_flags & CO_STM_ANY)) {
-                /* It has been made before its function was instrumented: just before, if it has not begun. */
-                tx->instrumenting = g->gi_frame_state == FRAME_CREATED;
-                int r = become_inevitable(tx, GRADE_EXCLUSIVE);
-                tx->instrumenting = false;
-                if (r < 0)
-                    return -1;
-            }
-        }
         if (first && tx->grade != GRADE_EXCLUSIVE) {
             Undo *u = undo_push(tx, UNDO_GENERATOR, gen, NULL, NULL);
             if (u == NULL)

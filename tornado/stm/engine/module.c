@@ -91,6 +91,8 @@ register_module(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+int stm_barriers_off;
+
 static PyObject *
 rebound_globals(PyObject *self, PyObject *globals)
 {
@@ -102,52 +104,35 @@ static PyObject *
 configure(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *instrument, *register_globals, *disable;
+    PyObject *register_globals;
     PyTypeObject *probe;
-    if (!PyArg_ParseTuple(args, "OOOO!k", &instrument, &register_globals, &disable, &PyType_Type, &probe,
-                          &stm_main_thread))
+    if (!PyArg_ParseTuple(args, "OO!k", &register_globals, &PyType_Type, &probe, &stm_main_thread))
         return NULL;
-    Py_XSETREF(stm_instrument, Py_NewRef(instrument));
     Py_XSETREF(stm_register_module, Py_NewRef(register_globals));
-    Py_XSETREF(stm_disable, Py_NewRef(disable));
     types_set_probe(probe);
     Py_RETURN_NONE;
 }
 
-/* Functions with a version are called in short ways by the interpreter. It takes the version away
- * for ever with the code; that of the new code stands for the function as well, as in a function
- * that has just been made. */
+/* Code is trusted by a flag of its own, and so is what it defines. */
+static void
+trust_code(PyCodeObject *code)
+{
+    __atomic_fetch_or(&code->co_flags, CO_STM_TRUSTED, __ATOMIC_RELAXED);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_consts); i++) {
+        PyObject *constant = PyTuple_GET_ITEM(code->co_consts, i);
+        if (PyCode_Check(constant))
+            trust_code((PyCodeObject *)constant);
+    }
+}
+
 static PyObject *
-replace_code(PyObject *self, PyObject *args)
+trust(PyObject *self, PyObject *code)
 {
     (void)self;
-    PyFunctionObject *function;
-    PyCodeObject *code;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyFunction_Type, &function, &PyCode_Type, &code)
-        || PyObject_SetAttrString((PyObject *)function, "__code__", (PyObject *)code) < 0)
-        return NULL;
-    __atomic_store_n(&function->func_version, code->co_version, __ATOMIC_RELAXED);
+    if (!PyCode_Check(code))
+        return PyErr_Format(PyExc_TypeError, "code is needed, not %R", code);
+    trust_code((PyCodeObject *)code);
     Py_RETURN_NONE;
-}
-
-static PyObject *
-make_barrier(PyObject *self, PyObject *args)
-{
-    (void)self;
-    const char *name;
-    PyObject *operand, *table = NULL;
-    if (!PyArg_ParseTuple(args, "sO|O", &name, &operand, &table))
-        return NULL;
-    return barrier_make(name, operand, table);
-}
-
-static PyObject *
-make_table(PyObject *self, PyObject *barriers)
-{
-    (void)self;
-    if (!PyTuple_Check(barriers) || PyTuple_GET_SIZE(barriers) > MOST_BARRIERS)
-        return PyErr_Format(PyExc_ValueError, "a tuple of at most %d barriers is needed", MOST_BARRIERS);
-    return barrier_table(barriers);
 }
 
 /* ---- From inside a transaction ----------------------------------------------------- */
@@ -252,19 +237,6 @@ receive(PyObject *self, PyObject *const *args, Py_ssize_t n)
     return result;
 }
 
-/* The function whose call made this coroutine, if that has not begun, else None. */
-static PyObject *
-unstarted_function(PyObject *self, PyObject *coroutine)
-{
-    (void)self;
-    if (!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine))
-        Py_RETURN_NONE;
-    PyGenObject *g = (PyGenObject *)coroutine;
-    if (g->gi_frame_state != FRAME_CREATED)
-        Py_RETURN_NONE;
-    return Py_NewRef(PyStackRef_AsPyObjectBorrow(g->gi_iframe.f_funcobj));
-}
-
 #define LONGEST_PLAIN 64
 
 /* What tells two calls of a function from each other: a plain value that is not too long, of
@@ -313,21 +285,6 @@ suspended_call(PyObject *self, PyObject *coroutine)
     PyObject *call = parts == NULL ? NULL : PyList_AsTuple(parts);
     Py_XDECREF(parts);
     return call;
-}
-
-/* Not by a call of the instrumenter itself: in a transaction that is none of its business. */
-static PyObject *
-engine_ensure_instrumented(PyObject *self, PyObject *function)
-{
-    (void)self;
-    if (!PyFunction_Check(function))
-        return PyErr_Format(PyExc_TypeError, "a function is needed, not %R", function);
-    Tx *tx = live_tx();
-    if (tx == NULL)
-        return PyObject_CallOneArg(stm_instrument, function);
-    if (ensure_instrumented(tx, function) < 0)
-        return NULL;
-    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -723,9 +680,7 @@ engine_log_close(PyObject *self, PyObject *unused)
 }
 
 #define DOC(text) PyDoc_STR(text)
-#ifdef STM_LOOP
-PyObject *use_loop(PyObject *self, PyObject *on);     /* ../interpreter/loop.c */
-#endif
+PyObject *begin_loop(PyObject *self, PyObject *ignored);     /* ../interpreter/loop.c */
 
 static PyMethodDef methods[] = {
     {"register_type", register_type, METH_VARARGS, DOC("register_type(type, kind): declare a C type")},
@@ -744,25 +699,16 @@ static PyMethodDef methods[] = {
      DOC("hide_frames(file, name): tracebacks leave out functions whose file and qualified name begin so")},
     {"is_hidden", is_hidden, METH_O, DOC("is_hidden(code): do tracebacks leave it out?")},
     {"configure", configure, METH_VARARGS,
-     DOC("configure(instrument, register_globals, DISABLE, python_class, main_thread_ident): what the engine needs from Python")},
-    {"replace_code", replace_code, METH_VARARGS,
-     DOC("replace_code(function, code): set __code__, and let calls of the function stay fast")},
-    {"make_barrier", make_barrier, METH_VARARGS, DOC("make_barrier(name, operand, table=None): what bytecode negates")},
-    {"make_table", make_table, METH_O, DOC("make_table(barriers): what bytecode finds them in by their number")},
-    {"on_python_start", _PyCFunction_CAST(on_python_start), METH_FASTCALL,
-     DOC("sys.monitoring callback for code that starts or resumes")},
+     DOC("configure(register_globals, python_class, main_thread_ident): what the engine needs from Python")},
+    {"trust", trust, METH_O, DOC("trust(code): from here on it has no barriers, nor has code that is nested in it")},
     {"defer", _PyCFunction_CAST(defer), METH_FASTCALL,
      DOC("defer(f, *args): call at commit, in order; at once outside a transaction")},
     {"on_abort", _PyCFunction_CAST(on_abort), METH_FASTCALL,
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
     {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
-    {"unstarted_function", unstarted_function, METH_O,
-     DOC("the function that made a coroutine which has not begun, else None")},
     {"suspended_call", suspended_call, METH_O,
      DOC("(code, has it begun?, *arguments) of a suspended coroutine, an argument that is not plain by its type; else None")},
-    {"ensure_instrumented", engine_ensure_instrumented, METH_O,
-     DOC("ensure_instrumented(f): from here on this Python function has barriers, or its call is exclusive")},
     {"exchange_locals", exchange_locals, METH_O,
      DOC("exchange_locals(key): what this thread's threading.local attributes are found by from here on; returns what it was")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
@@ -781,9 +727,7 @@ static PyMethodDef methods[] = {
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
     {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
     {"tie", anchor_tie, METH_O, DOC("tie(type): its instances are used on the loop's thread, also where that is no call")},
-#ifdef STM_LOOP
-    {"use_loop", use_loop, METH_O, DOC("use_loop(on): do frames that begin from here on run on the engine's own evaluation loop?")},
-#endif
+    {"begin_loop", begin_loop, METH_NOARGS, DOC("begin_loop(): frames that begin from here on run on the engine's evaluation loop")},
     {"await_signal", guard_await, METH_VARARGS,
      DOC("await_signal(signum, seconds): wait for it, to be killed that much later; had the main thread taken it?")},
     {"stand_down", guard_stand_down, METH_NOARGS, DOC("stand_down(): what await_signal() returned for will not kill")},
@@ -863,8 +807,7 @@ engine_exec(PyObject *module)
         return -1;
     if (PyType_Ready(&Queue_Type) < 0 || PyModule_AddObjectRef(module, "Queue", (PyObject *)&Queue_Type) < 0)
         return -1;
-    if (barriers_init(module) < 0 || PyModule_AddIntConstant(module, "CO_INSTRUMENTED", CO_STM_INSTRUMENTED) < 0
-        || PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0
+    if (PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0
         || PyModule_AddIntConstant(module, "MOST_THREADS", MAX_THREADS - 1) < 0)
         return -1;
     static const char *const kinds[] = {

@@ -166,8 +166,7 @@ namespaces_init(void)
     return stm_module_watcher < 0 || stm_instance_watcher < 0 || stm_rebound_watcher < 0 ? -1 : 0;
 }
 
-/* Called by the instrumenter before it compiles a function of the module;
- * `rebound` are the names that get barriers. The first call decides. */
+/* `rebound` are the names that are read with barriers. The first call decides. */
 int
 register_module_globals(PyObject *globals, PyObject *rebound)
 {
@@ -210,11 +209,11 @@ open_as_globals(Tx *tx, PyObject *dict)
     if (namespace_of(dict) != NULL)
         return exclusive_for(tx, "a function whose globals are attributes", NULL);
     bool used = marked(tx, whole, MODE_SHARED) || has_inserted(tx, whole);
-    tx->instrumenting = true;
+    tx->preparing = true;
     int r = lock_exclusive(tx, whole, &first);
     if (r == 0 && (used || !first))
         r = exclusive_for(tx, "a function whose globals have just been changed", NULL);
-    tx->instrumenting = false;
+    tx->preparing = false;
     return r;
 }
 

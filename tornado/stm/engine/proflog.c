@@ -15,7 +15,7 @@
  * A conflict names the place where this thread is, and the one where the other thread did what
  * is in the way.  Who waits because another one is inevitable, to begin itself among others, has a
  * conflict with that one.  A pause is nobody's: the wait for the commit of an earlier transaction,
- * and what the engine itself has to wait for (Tx.instrumenting).
+ * and what the engine itself has to wait for (Tx.preparing).
  *
  * An attempt begins with the wait for those that are exclusive.  The transaction in which a thread drops what an ended
  * one held is in the log only if it has a conflict.
@@ -183,7 +183,7 @@ append_wait(Tx *tx)
 const char *
 log_place(Tx *tx)
 {
-    return tx->instrumenting ? stm_nowhere : location(tx);
+    return tx->preparing ? stm_nowhere : location(tx);
 }
 
 void

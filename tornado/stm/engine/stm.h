@@ -12,7 +12,6 @@
  *   types.c        which types have mutable state, and of which shape
  *   access.c       opening an object for an operation: locks plus undo
  *   namespaces.c   dicts whose keys are names: globals, attributes
- *   barriers.c     the functions that instrumented bytecode calls
  *   functions.c    the same for attributes of functions
  *   classes.c      making classes; __subclasses__() and abstract classes
  *   threadlocal.c  the same for those of threading.local
@@ -56,10 +55,8 @@
 
 #define MAX_THREADS 128
 
-/* Code flags beyond CPython's own: the instrumenter sets them. */
-#define CO_STM_INSTRUMENTED 0x40000000  /* has barriers */
-#define CO_STM_TRUSTED 0x20000000       /* the project's own: knows about transactions */
-#define CO_STM_ANY (CO_STM_INSTRUMENTED | CO_STM_TRUSTED)
+/* A code flag beyond CPython's own: the project's code, which knows about transactions and has no barriers. */
+#define CO_STM_TRUSTED 0x20000000
 
 /* ---- Cells ------------------------------------------------------------
  * A cell is the smallest thing that is locked: an attribute of an instance,
@@ -186,7 +183,7 @@ typedef struct {
     PyTypeObject *type;
     uint32_t version;
     int kind;
-    bool simple_call;   /* calling the class runs an instrumented __init__ and no other Python code */
+    bool simple_call;   /* calling the class runs a Python __init__ and no other Python code */
 } TypeEntry;
 
 /* ---- What this transaction has opened already ---------------------------------
@@ -248,18 +245,18 @@ typedef struct {
 typedef struct {
     PyObject *obj;
     uintptr_t what;         /* the name, and an OF_ in its lowest bits */
-    uint64_t check;
-    uint64_t unused;        /* entries of a power of two are found faster */
+    uint64_t check;         /* the stamp of the transaction's names | version of the type */
+    uintptr_t tid;          /* the object's ob_tid: one that is there by capture is known from those of other threads */
 } OpenedName;
 
-enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM };
+enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL };
 #define OPENED_NAME_SLOTS 4096
-#define OF_BITS 3u
 
 /* A C function whose calls need nothing, or nothing for a receiver made in this transaction. That stays so. */
 typedef struct {
-    const void *method;     /* PyMethodDef */
-    bool own_receiver;
+    const void *method;         /* PyMethodDef */
+    PyTypeObject *receiver;     /* of exactly this type; of a function, that of its module */
+    enum { CALL_PURE, CALL_OF_CAPTURED, CALL_OF_CONSTANTS } needs;
 } KnownCall;
 #define KNOWN_CALLS 256
 
@@ -295,6 +292,7 @@ typedef struct Tx {
     int live;                       /* barriers act: in a transaction, not paused */
     int open;                       /* live, and not exclusive: barriers have to open what they are for */
     uint32_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
+    uint64_t names_stamp;           /* of the entries in `names`, << 32; counts up with `stamp` */
     bool forgot;                    /* an entry of captured memory of this transaction had to make room */
     uintptr_t tid;                  /* ob_tid of what this thread allocates */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
@@ -307,8 +305,6 @@ typedef struct Tx {
     enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
-    bool async_sent;                /* an asynchronous exception is on its way */
-    uint64_t called;                /* the number of the attempt whose eval breaker somebody has set */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     int want_grade;                 /* the next attempt begins in this grade */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
@@ -327,7 +323,6 @@ typedef struct Tx {
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     Transaction *added, *last_added;    /* chain: into their queues after the commit */
     PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
-    PyObject *key_error;            /* that a barrier has raised, on its way past SETUP_ANNOTATIONS */
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     PyObject *deferred;             /* list of (callable, args): run at commit */
     PyObject *displaced;            /* list of what a rollback took out: dies after it */
@@ -347,13 +342,13 @@ typedef struct Tx {
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
     OpenedName names[OPENED_NAME_SLOTS];    /* for the evaluation loop of our own, as the next */
-    KnownCall calls[KNOWN_CALLS];
+    KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
     /* For the conflict log. Places are interned text. Written by this thread, read by others: */
     Place at;                       /* where in the program it was last */
     Place inevitable_at;            /* where it became inevitable, or wants to */
     Place *_Atomic mark_places;     /* of the read marks; NULL: there has been no log yet */
     /* Private: */
-    bool instrumenting;             /* what it waits for now is no conflict of the program's */
+    bool preparing;                 /* what it waits for now is no conflict of the program's */
     _PyInterpreterFrame *base;      /* the transaction runs on top of this frame; NULL: in the midst of the program */
     Told told;
     KnownLocation known[KNOWN_LOCATIONS];
@@ -486,7 +481,8 @@ static inline bool
 is_constant(PyObject *o)
 {
     PyTypeObject *t = Py_TYPE(o);
-    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type || t == &PyBool_Type || o == Py_None;
+    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type || t == &PyBool_Type || o == Py_None
+        || t == &PyBytes_Type;
 }
 
 /* Something that is compared without a look at what a transaction can change: by its value
@@ -508,7 +504,7 @@ count_one(_Atomic uint64_t *n)
 }
 
 extern __attribute__((tls_model("initial-exec"))) _Thread_local Tx *stm_self;
-extern bool stm_own_loop;
+extern __attribute__((tls_model("initial-exec"))) _Thread_local Tx *stm_open;    /* the same while tx->open, else NULL */
 extern Tx *_Atomic stm_threads[MAX_THREADS];
 extern _Atomic int stm_thread_limit;    /* slots in use are below this */
 extern _Atomic uint64_t stm_next_age;
@@ -609,7 +605,7 @@ void end_others(Tx *tx, Queue *q);
 int wait_for_predecessor(Tx *tx);
 int abort_self(Tx *tx, int cause);
 uint64_t now_ns(void);
-void contention_clear_async(Tx *tx);
+void contention_end_doom(Tx *tx);
 void contention_after_fork(void);
 
 enum { PARK_OTHERS = 1, PARK_TOKEN = 2, PARK_GATE = 4, PARK_ORDER = 8, PARK_IDLE = 128 };
@@ -686,10 +682,8 @@ PyObject *watched_constructor(PyObject *callable);
 void born_never_was(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
-int finalizer_begins(Tx *tx, PyObject *obj, _PyInterpreterFrame *f);
 int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
 bool frame_never_was(_PyInterpreterFrame *f);
-int callback_begins(Tx *tx, _PyInterpreterFrame *f);
 int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller);
 void note_callback(PyObject *callable);
 void let_die(Tx *tx);
@@ -769,6 +763,7 @@ PyObject *subclasses(PyObject *original, PyObject *const *args, Py_ssize_t n, Py
 PyObject *check_subclass(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 
 /* deep.c */
+bool is_tuple_of_constants(PyObject *o, int depth);
 int open_deep_read(Tx *tx, PyObject *obj);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);
@@ -915,9 +910,7 @@ bool stands_in(PyObject *callable);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
 int plain_effect(PyObject *callable, PyObject *receiver);
-int ensure_instrumented(Tx *tx, PyObject *func);
 extern PyTypeObject *stm_method_wrapper_type;
-extern PyObject *stm_instrument;    /* Python: function -> None, rewrites its code */
 int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);
@@ -994,14 +987,8 @@ int tracebacks_hide(PyObject *pair);
 bool is_hidden_code(PyCodeObject *code);
 void traceback_clean(PyObject *exception);
 
-/* barriers.c */
-PyObject *barrier_make(const char *name, PyObject *operand, PyObject *table);
-#define MOST_BARRIERS 256     /* in a table: their numbers are arguments of instructions */
-PyObject *barrier_table(PyObject *barriers);
-int barriers_init(PyObject *module);
-extern PyMappingMethods birth_as_mapping;
-PyObject *on_python_start(PyObject *self, PyObject *const *args, Py_ssize_t n);
-extern PyObject *stm_disable;       /* sys.monitoring.DISABLE */
+/* ../interpreter/loop.c */
+bool loop_is_ours(void);
 
 /* transaction.c */
 struct Transaction {
@@ -1040,8 +1027,14 @@ static inline void tx_set_live(Tx *tx)
 {
     tx->live = state_of(tx) != TX_IDLE && tx->paused == 0;
     tx->open = tx->live && tx->grade != GRADE_EXCLUSIVE && !stm_barriers_off;
+    stm_open = tx->open ? tx : NULL;
 }
-static inline void tx_pause(Tx *tx) { tx->paused++; tx->live = tx->open = 0; }
+static inline void tx_set_idle(Tx *tx)
+{
+    tx->live = tx->open = 0;
+    stm_open = NULL;
+}
+static inline void tx_pause(Tx *tx) { tx->paused++; tx_set_idle(tx); }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
 
 /* contexts.c */

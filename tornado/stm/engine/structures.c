@@ -607,8 +607,8 @@ open_structure(Tx *tx, PyObject *obj)
 }
 
 /* C code will call this method, if there is one, and go on with what it returns: what
- * nobody has opened, unless the method does before it returns. The instrumenter has those
- * do so that were defined under that name. */
+ * nobody has opened, unless the evaluation loop does when it returns (stm_return): for those
+ * that were defined under that name. */
 static int
 open_through_method(Tx *tx, PyObject *obj, PyObject *name)
 {

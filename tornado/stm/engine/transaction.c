@@ -2,7 +2,7 @@
  *
  *      enqueue     Transaction(function, args): gets its age
  *      begin       waits while another one is exclusive
- *      run         the function, instrumented
+ *      run         the function
  *      abort       roll back, let the locks go, begin again with the same age
  *      commit      wait for the predecessor; from here no doom; put inserted
  *                  keys in order; run the deferred actions; let the locks go
@@ -20,7 +20,7 @@
 
 #define MAX_ATTEMPTS 30     /* then the next one is exclusive */
 
-_Thread_local Tx *stm_self;
+_Thread_local Tx *stm_self, *stm_open;
 Tx *_Atomic stm_threads[MAX_THREADS];
 _Atomic int stm_thread_limit = 1;
 _Atomic uint64_t stm_next_age = 1;
@@ -70,7 +70,7 @@ in_child(void)
         tx->n_owned = tx->n_undo = tx->unordered = 0;
         tx->grade = GRADE_NONE;
         tx->releasing = HOLDING;
-        tx->aborting = tx->asked = tx->async_sent = false;
+        tx->aborting = tx->asked = false;
         tx->want_grade = GRADE_NONE;
         set_transaction(tx, NULL);
         tx->deferred = tx->displaced = tx->born = tx->dying = tx->fresh = NULL;
@@ -153,8 +153,10 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx->paused = 0;
     if (UNLIKELY(++tx->stamp == 0)) {
         memset(tx->opened, 0, sizeof tx->opened);
+        memset(tx->names, 0, sizeof tx->names);
         tx->stamp = 1;
     }
+    tx->names_stamp = (uint64_t)tx->stamp << 32;
     tx->forgot = false;
     tx->n_placeholders = 0;
     tx->deletes_keys = false;
@@ -191,8 +193,7 @@ tx_end(Tx *tx, bool goes_on)
     }
     atomic_store_explicit(&tx->ticket, 0, memory_order_release);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
-    tx->live = tx->open = 0;
-    Py_CLEAR(tx->key_error);
+    tx_set_idle(tx);
     Py_CLEAR(tx->births[0]);
     Py_CLEAR(tx->births[1]);
     if (goes_on)
@@ -222,13 +223,13 @@ run_deferred(Tx *tx)
 }
 
 /* A debugger follows this thread: what it has shown must not be rolled back, and its own code is
- * no part of the program's transactions. (Coverage measures in C.) */
+ * no part of the program's transactions. (Coverage measures in C.) And there are no barriers but on our loop. */
 static int
 usual_grade(void)
 {
     PyObject *tracer = PyThreadState_Get()->c_traceobj;
     bool debugged = tracer != NULL && (PyFunction_Check(tracer) || PyMethod_Check(tracer));
-    return UNLIKELY(debugged) ? GRADE_EXCLUSIVE : GRADE_NONE;
+    return UNLIKELY(debugged || !loop_is_ours()) ? GRADE_EXCLUSIVE : GRADE_NONE;
 }
 
 /* Drop the references that the ended transaction held, in a transaction of
@@ -333,7 +334,7 @@ tx_abort(Tx *tx)
 {
     tx->aborting = true;
     tx_pause(tx);
-    contention_clear_async(tx);
+    contention_end_doom(tx);
     undo_rollback(tx);
     born_never_was(tx);
     count_one(&tx->aborts);
@@ -453,18 +454,15 @@ transactions_drop(Transaction *chain)
     }
 }
 
-/* Call the function, instrumented or declared. */
+/* Call the function as code with barriers would. */
 static PyObject *
 call_function(Tx *tx, Transaction *t)
 {
     Py_ssize_t n_named = t->kwnames != NULL ? PyTuple_GET_SIZE(t->kwnames) : 0;
     Py_ssize_t n = Py_SIZE(t) - n_named;
     PyObject *function = t->function;
-    if (LIKELY(PyFunction_Check(function))) {
-        if (ensure_instrumented(tx, function) < 0)
-            return NULL;
+    if (LIKELY(PyFunction_Check(function)))
         return PyObject_Vectorcall(function, t->args, n | PY_VECTORCALL_ARGUMENTS_OFFSET, t->kwnames);
-    }
     /* A twin may take its place. */
     _PyStackRef callable = PyStackRef_FromPyObjectNew(function);
     PyObject *result = NULL;
@@ -496,7 +494,7 @@ check_can_run(Tx *tx)
         PyErr_SetString(PyExc_RuntimeError, "a transaction cannot run inside another one");
         return -1;
     }
-    if (stm_instrument == NULL) {
+    if (stm_register_module == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the engine is not ready: call tornado.stm.core.activate() first");
         return -1;
     }

@@ -690,7 +690,7 @@ get_running(PyObject *const *args, Py_ssize_t n, PyObject *kwnames, Running *r)
 #define LONG_TEXT 10000
 #define COMPILED_TEXTS 500
 
-/* Compiled text: the same text gives the same code, which has its barriers by then. */
+/* Compiled text: the same text gives the same code, whose globals are known by then. */
 static PyObject *
 compiled(PyObject *text, int start)
 {
@@ -758,24 +758,20 @@ open_globals(Tx *tx, PyObject *globals)
     return there < 0 || (!there && open_key_write(tx, globals, builtins_name, false) < 0) ? -1 : 0;
 }
 
-/* The code with barriers, or NULL: with an exception, or without if that is not done. */
-static PyObject *
-with_barriers(Tx *tx, PyObject *code, PyObject *namespace)
+/* The globals that the code rebinds are known before it runs. */
+static int
+see_code(Tx *tx, PyObject *code, PyObject *globals)
 {
-    static PyObject *instrument;
     tx_pause(tx);
-    if (instrument == NULL)
-        instrument = PyImport_ImportModuleAttrString("tornado.stm.instrument", "instrument_module_code");
-    PyObject *result = instrument ? PyObject_CallFunctionObjArgs(instrument, code, namespace, NULL) : NULL;
+    PyObject *seen = PyObject_CallFunctionObjArgs(stm_register_module, globals, code, NULL);
     tx_resume(tx);
-    if (result == Py_None)
-        Py_CLEAR(result);
-    return result;
+    Py_XDECREF(seen);
+    return seen == NULL ? -1 : 0;
 }
 
-/* Run it with barriers. NULL without an exception if that cannot be done. */
+/* Run it as transactional code. NULL without an exception if that cannot be done. */
 static PyObject *
-run_with_barriers(Tx *tx, PyObject *original, Running r, int start)
+run_transactional(Tx *tx, PyObject *original, Running r, int start)
 {
     PyObject *locals = NULL, *code = NULL, *result = NULL;
     if (r.globals == NULL) {
@@ -794,9 +790,7 @@ run_with_barriers(Tx *tx, PyObject *original, Running r, int start)
         usual = false;          /* it will complain */
     if (usual && (!tx->open || open_globals(tx, r.globals) == 0))
         code = PyCode_Check(r.source) ? Py_NewRef(r.source) : compiled(r.source, start);
-    if (code != NULL)
-        Py_SETREF(code, with_barriers(tx, code, r.globals));
-    if (code != NULL)
+    if (code != NULL && see_code(tx, code, r.globals) == 0)
         result = PyObject_CallFunctionObjArgs(original, code, r.globals, r.locals, NULL);
     Py_XDECREF(code);
     Py_XDECREF(locals);
@@ -811,7 +805,7 @@ run_code(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwna
     if (tx == NULL || !tx->live)
         return PyObject_Vectorcall(original, args, n, kwnames);
     if (get_running(args, n, kwnames, &r)) {
-        PyObject *result = run_with_barriers(tx, original, r, start);
+        PyObject *result = run_transactional(tx, original, r, start);
         if (result != NULL || PyErr_Occurred())
             return result;
     }

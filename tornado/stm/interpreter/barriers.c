@@ -37,32 +37,13 @@ loop_barriers_init(void)
     return stm_dict_name == NULL || stm_class_name == NULL || del_name == NULL || init_name == NULL ? -1 : 0;
 }
 
-static bool
-in_trusted_code(Tx *tx)
-{
-    return STM_TRUSTED(tx->tstate->current_frame);
-}
-
-/* Begins each barrier: trusted code has none. */
-#define BARRIER_OF(tx) \
-    Tx *tx = stm_self; \
-    if (in_trusted_code(tx)) \
-        return 0
-
 static void
 note_name(Tx *tx, PyObject *o, PyObject *name, unsigned of)
 {
     uintptr_t what = (uintptr_t)name | of;
     if (Py_TYPE(o)->tp_version_tag != 0)
-        *opened_name_at(tx, o, what) = (OpenedName){.obj = o, .what = what, .check = opened_check(tx, o)};
+        *opened_name_at(tx, o, what) = opened_name_entry(tx, o, what);
 }
-
-/* The operands of an instruction as they would lie on the stack, for what asks for them there. */
-#define LENT(o) PyStackRef_FromPyObjectBorrow(o)
-#define SITE_OF(tx, argument, ...) \
-    _Py_CODEUNIT instruction = {.op = {0, (uint8_t)(argument)}}; \
-    _PyStackRef operands[] = {__VA_ARGS__}; \
-    Site site_of = {(tx)->tstate->current_frame, operands + Py_ARRAY_LENGTH(operands), &instruction}
 
 /* ---- Attributes ----------------------------------------------------------------------------------- */
 
@@ -76,8 +57,11 @@ open_attr(PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *tx, PyOb
     bool attributes = is_python_class(Py_TYPE(obj));
     if (!attributes && of == OF_READ_ATTR
         && (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_LIST || kind == KIND_DICT
-            || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_CLASS))
+            || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_CLASS)) {
+        if (kind != KIND_CLASS)
+            note_name(tx, obj, name, of);
         return 0;     /* their methods */
+    }
     attributes |= kind != KIND_INERT && kind != KIND_TUPLE;
     bool special = name == stm_dict_name || name == stm_class_name;
     if (attributes && !special && captured(tx, obj))
@@ -87,6 +71,12 @@ open_attr(PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *tx, PyOb
     if (attributes && !special)
         note_name(tx, obj, name, of);
     return 0;
+}
+
+static int
+open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
+{
+    return open_attr_write(tx, obj, name, false);
 }
 
 int stm_read_attr(PyObject *obj, PyObject *name) { return open_attr(obj, name, OF_READ_ATTR, open_attr_read); }
@@ -99,15 +89,54 @@ stm_delete_attr(PyObject *obj, PyObject *name)
     return open_attr_delete(tx, obj, name, false);
 }
 
+/* super().name: a slot, or the state of a C type, that a base class gives access to; with
+ * the object's own class and name it has the same lock. Methods that only classes have, by
+ * their names, need none. */
 int
 stm_super_attr(PyObject *self, PyObject *name, int oparg)
 {
     BARRIER_OF(tx);
-    SITE_OF(tx, oparg & 1, LENT(self));
-    return super_attr_work(tx, site_of, name);
+    bool method = oparg & 1;
+    Py_ssize_t n = PyUnicode_GET_LENGTH(name);
+    if (method && n > 4 && PyUnicode_READ_CHAR(name, 0) == '_'
+        && PyUnicode_READ_CHAR(name, 1) == '_' && PyUnicode_READ_CHAR(name, n - 1) == '_')
+        return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name) : check_doomed(tx);
+    return open_attr_read(tx, self, name);
 }
 
 /* ---- Items and operators ------------------------------------------------------------------------------ */
+
+/* A container that only this stack knows, such as C code has just returned: as good as made in
+ * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
+ * for operands: what lies in a container may have one reference, and be known to others. */
+static bool
+known_here_only(Tx *tx, PyObject *o)
+{
+    if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o))
+        return false;
+    note_captured(tx, o);
+    return true;
+}
+
+/* A generator made in this transaction that handles no exceptions, or a view of such a dict. */
+static inline bool
+own_iterable(Tx *tx, PyObject *o)
+{
+    PyTypeObject *t = Py_TYPE(o);
+    if (t == &PyGen_Type) {
+        PyGenObject *g = (PyGenObject *)o;
+        return (g->gi_frame_state == FRAME_CREATED || g->gi_frame_state == FRAME_SUSPENDED)
+            && tx->births[0] != NULL && g->gi_iframe.f_locals == tx->births[0];
+    }
+    return (t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
+        && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict);
+}
+
+int
+open_iterable(Tx *tx, PyObject *o)
+{
+    return own_iterable(tx, o) ? check_doomed(tx) : open_iter(tx, o);
+}
 
 /* An item of a dict that is like any other, under a name that lives for ever. */
 static void
@@ -141,11 +170,36 @@ stm_write_item(PyObject *container, PyObject *key, PyObject *value)
     return 0;
 }
 
+static void
+replace_operand(_PyStackRef *operand, PyObject *o)
+{
+    _PyStackRef old = *operand;
+    *operand = PyStackRef_FromPyObjectNew(o);
+    PyStackRef_CLOSE(old);
+}
+
+/* Where the key is deleted here, the instruction gets another to delete. */
 int
 stm_delete_item(_PyStackRef *site)
 {
     BARRIER_OF(tx);
-    return item_delete_work(tx, (Site){.top = site + 2}, NULL);
+    PyObject *container = PyStackRef_AsPyObjectBorrow(site[0]), *value = NULL;
+    PyMappingMethods *mapping = Py_TYPE(container)->tp_as_mapping;
+    if (mapping != NULL && mapping->mp_ass_subscript != PyDict_Type.tp_as_mapping->mp_ass_subscript)
+        return PyDict_Check(container) && !PyODict_Check(container)
+            ? check_doomed(tx)      /* a __delitem__ in Python */
+            : open_key_write(tx, container, PyStackRef_AsPyObjectBorrow(site[1]), true);
+    int done = delete_key(tx, container, PyStackRef_AsPyObjectBorrow(site[1]), &value);
+    if (done <= 0)
+        return done;
+    Py_DECREF(value);       /* the undo log has it */
+    if (tx->scratch == NULL && (tx->scratch = PyDict_New()) == NULL)
+        return -1;
+    if (PyDict_SetItem(tx->scratch, Py_None, Py_None) < 0)
+        return -1;
+    replace_operand(&site[0], tx->scratch);
+    replace_operand(&site[1], Py_None);
+    return 0;
 }
 
 int
@@ -155,12 +209,62 @@ stm_write_slice(PyObject *container, PyObject *value)
     return open_iter(tx, value) < 0 || open_whole_write(tx, container) < 0 ? -1 : open_resize(tx, container);
 }
 
+/* Does looking for an item take what the container makes then, which nobody has opened? */
+static bool
+makes_items(Tx *tx, PyObject *container, Kind kind)
+{
+    (void)tx;
+    if (kind == KIND_GENERATOR)
+        return true;
+    if (kind == KIND_ITERATOR)
+        return !PyDictViewSet_Check(container) && !PyDictValues_Check(container);
+    if (kind != KIND_INSTANCE)
+        return false;
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__contains__");
+    PyObject *method = _PyType_LookupRef(Py_TYPE(container), name);
+    bool python = method != NULL && PyFunction_Check(method);
+    Py_XDECREF(method);
+    return !python;
+}
+
+/* Something whose comparison never looks into containers. */
+static bool
+is_deep_inert(Tx *tx, PyObject *o, int depth)
+{
+    Kind kind = kind_of(tx, o);
+    if (kind != KIND_TUPLE || !PyTuple_Check(o) || depth > 4)
+        return kind != KIND_TUPLE && kind != KIND_LIST && kind != KIND_DICT && kind != KIND_ODICT
+            && kind != KIND_SET && kind != KIND_DEQUE && kind != KIND_BYTEARRAY && kind != KIND_ARRAY && kind != KIND_BUFFER
+            && kind != KIND_PROXY && kind != KIND_ITERATOR && kind != KIND_UNKNOWN;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+        if (!is_deep_inert(tx, PyTuple_GET_ITEM(o, i), depth + 1))
+            return false;
+    }
+    return true;
+}
+
 int
 stm_contains(PyObject *item, PyObject *container)
 {
     BARRIER_OF(tx);
-    SITE_OF(tx, 0, LENT(item), LENT(container));
-    return contains_work(tx, site_of, NULL);
+    Kind kind = kind_of(tx, container);
+    if (kind == KIND_DICT || kind == KIND_SET)
+        return open_key_read(tx, container, item);
+    if (kind_of(tx, item) == KIND_INERT && !PyBytes_Check(item))
+        return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
+    if (makes_items(tx, container, kind) && !is_deep_inert(tx, item, 0))
+        return exclusive_for(tx, "a look for a container in the items of", container);
+    return open_deep_read(tx, item) < 0 || open_deep_read(tx, container) < 0
+        || open_iter(tx, container) < 0 ? -1 : 0;
+}
+
+static int
+open_operand(Tx *tx, PyObject *o, Kind kind)
+{
+    return kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_INSTANCE
+        ? 0 : open_whole_read(tx, o);
 }
 
 int
@@ -169,15 +273,41 @@ stm_binary(PyObject *left, PyObject *right, int op)
     BARRIER_OF(tx);
     if (op == NB_SUBSCR)
         return stm_read_item(left, right);
-    _Py_CODEUNIT instruction = {.op = {BINARY_OP, (uint8_t)op}};
-    return binary_work(tx, left, right, (Site){.next = &instruction});
+    Kind ka = kind_of(tx, left), kb = kind_of(tx, right);
+    if (ka == KIND_INERT && kb == KIND_INERT)
+        return check_doomed(tx);
+    if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
+        return open_interpolated(tx, left, right) < 0 ? -1 : open_operand(tx, left, ka);
+    if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
+        && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
+            || ka == KIND_BYTEARRAY || ka == KIND_ARRAY || ka == KIND_ODICT)) {
+        if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
+            return -1;
+        return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, left)
+            : open_merge(tx, left, right);
+    }
+    return open_operand(tx, left, ka) < 0 ? -1 : open_operand(tx, right, kb);
 }
 
 int
 stm_compare(PyObject *left, PyObject *right)
 {
     BARRIER_OF(tx);
-    return compare_work(tx, left, right, (Site){0});
+    if (is_tuple_of_constants(left, 0) && is_tuple_of_constants(right, 0))
+        return check_doomed(tx);
+    if (compares_plainly(left) && compares_plainly(right))
+        return check_doomed(tx);
+    Kind ka = kind_of(tx, left), kb = kind_of(tx, right);
+    if (ka == KIND_INERT && kb == KIND_INERT)
+        return check_doomed(tx);
+    if (ka == KIND_INERT || kb == KIND_INERT) {
+        /* Something inert never looks into a container. */
+        PyObject *o = ka == KIND_INERT ? right : left;
+        Kind k = ka == KIND_INERT ? kb : ka;
+        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY || k == KIND_BUFFER
+            ? open_whole_read(tx, o) : check_doomed(tx);
+    }
+    return open_deep_read(tx, left) < 0 ? -1 : open_deep_read(tx, right);
 }
 
 /* ---- Whole objects --------------------------------------------------------------------------------------- */
@@ -191,21 +321,21 @@ int
 stm_iterate(PyObject *obj)
 {
     BARRIER_OF(tx);
-    return known_here_only(tx, obj) ? check_doomed(tx) : iterate_work(tx, obj);
+    return known_here_only(tx, obj) ? check_doomed(tx) : open_iterable(tx, obj);
 }
 
 int
 stm_extend_list(PyObject *list, PyObject *items)
 {
     BARRIER_OF(tx);
-    return iterate_work(tx, items) < 0 ? -1 : captured(tx, list) ? check_doomed(tx) : open_list_append(tx, list);
+    return open_iterable(tx, items) < 0 ? -1 : captured(tx, list) ? check_doomed(tx) : open_list_append(tx, list);
 }
 
 int
 stm_extend_set(PyObject *set, PyObject *items)
 {
     BARRIER_OF(tx);
-    return iterate_work(tx, items) < 0 ? -1 : captured(tx, set) ? check_doomed(tx) : open_whole_write(tx, set);
+    return open_iterable(tx, items) < 0 ? -1 : captured(tx, set) ? check_doomed(tx) : open_whole_write(tx, set);
 }
 
 int
@@ -253,11 +383,9 @@ stm_read_global(_PyInterpreterFrame *frame, PyObject *name)
     PyObject *rebound = globals_rebound(globals);
     int is_rebound = rebound == Py_None ? 0 : PySequence_Contains(rebound, name);
     Py_DECREF(rebound);
-    if (is_rebound <= 0)
-        return is_rebound < 0 ? -1 : check_doomed(tx);
-    if (open_global_read(tx, globals, name) < 0)
+    if (is_rebound < 0 || (is_rebound ? open_global_read(tx, globals, name) : check_doomed(tx)) < 0)
         return -1;
-    note_name(tx, globals, name, OF_READ_ITEM);
+    note_name(tx, globals, name, OF_GLOBAL);
     return 0;
 }
 
@@ -273,6 +401,14 @@ stm_delete_global(_PyInterpreterFrame *frame, PyObject *name)
 {
     BARRIER_OF(tx);
     return see_module(tx, frame->f_globals) < 0 ? -1 : open_key_write(tx, frame->f_globals, name, true);
+}
+
+static int
+open_name(Tx *tx, PyObject *namespace, PyObject *globals, PyObject *name)
+{
+    if (namespace != NULL && namespace != globals && open_key_read(tx, namespace, name) < 0)
+        return -1;
+    return open_global_read(tx, globals, name);
 }
 
 int
@@ -320,100 +456,94 @@ stm_setup_annotations(_PyInterpreterFrame *frame)
     return frame->f_locals == NULL ? check_doomed(tx) : open_whole_write(tx, frame->f_locals);
 }
 
+/* import name: free of effects once the module is there. */
 int
 stm_import(_PyInterpreterFrame *frame, PyObject *name, PyObject *level)
 {
     BARRIER_OF(tx);
-    SITE_OF(tx, 0, LENT(level), LENT(Py_None));
-    site_of.frame = frame;
-    return import_name_work(tx, site_of, name);
-}
-
-/* ---- Calls ------------------------------------------------------------------------------------------------------- */
-
-/* A method of C objects: will its calls never need anything? */
-static void
-know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
-{
-    PyObject *receiver = PyStackRef_IsNull(self_or_null) ? NULL : PyStackRef_AsPyObjectBorrow(self_or_null);
-    const void *method;
-    if (Py_IS_TYPE(callable, &PyCFunction_Type)) {
-        method = ((PyCFunctionObject *)callable)->m_ml;
-        receiver = PyCFunction_GET_SELF(callable);
+    if (!PyLong_Check(level))
+        return exclusive_for(tx, "import of", name);
+    long up = PyLong_AsLong(level);
+    PyObject *full = NULL;
+    if (up == 0)
+        full = Py_NewRef(name);
+    else {
+        PyObject *package = PyDict_GetItemString(frame->f_globals, "__package__");
+        if (package != NULL && PyUnicode_Check(package)) {
+            Py_ssize_t end = PyUnicode_GET_LENGTH(package);
+            while (--up > 0 && end > 0) {
+                end = PyUnicode_FindChar(package, '.', 0, end, -1);
+                if (end < 0)
+                    end = 0;
+            }
+            PyObject *base = PyUnicode_Substring(package, 0, end);
+            if (base != NULL)
+                full = PyUnicode_GET_LENGTH(name)
+                    ? PyUnicode_FromFormat("%U.%U", base, name) : Py_NewRef(base);
+            Py_XDECREF(base);
+        }
     }
-    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type))
-        method = ((PyMethodDescrObject *)callable)->d_method;
-    else
-        return;
-    if (receiver == NULL || PyType_Check(receiver))
-        return;
-    int effect = plain_effect(callable, receiver);
-    bool changes_receiver = effect == EFFECT_LIST_APPEND || effect == EFFECT_LIST_POP || effect == EFFECT_DEQUE_APPEND
-        || effect == EFFECT_DEQUE_APPENDLEFT || effect == EFFECT_DEQUE_POP || effect == EFFECT_DEQUE_POPLEFT;
-    if (effect == EFFECT_PURE || changes_receiver)
-        *known_call_at(tx, method) = (KnownCall){method, changes_receiver};
-}
-
-int
-stm_before_call(_PyStackRef *site, int n)
-{
-    BARRIER_OF(tx);
-    PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
-    tx->constructing = NULL;
-    if (stands_in(callable))
-        return 0;       /* for something that may be half done: no abort now */
-    if (PyFunction_Check(callable))
-        return check_doomed(tx);
-    if (tx->open)
-        know_call(tx, callable, site[1]);
-    return before_stack_call(tx, site, n, NULL);
-}
-
-int
-stm_before_call_kw(_PyStackRef *site, int n)
-{
-    BARRIER_OF(tx);
-    tx->constructing = NULL;
-    if (stands_in(PyStackRef_AsPyObjectBorrow(site[0])))
-        return 0;
-    return before_stack_call(tx, site, n, PyStackRef_AsPyObjectBorrow(site[n + 2]));
-}
-
-int
-stm_before_call_ex(_PyStackRef *site)
-{
-    BARRIER_OF(tx);
-    tx->constructing = NULL;
-    return call_ex_work(tx, (Site){.top = site + 4});
-}
-
-int
-stm_before_exit(_PyStackRef *site)
-{
-    BARRIER_OF(tx);
-    return with_except_work(tx, (Site){.top = site + 5});
+    int r = full == NULL ? 0 : open_module_name(tx, full);
+    PyObject *module = full && r == 0 ? PyImport_GetModule(full) : NULL;
+    Py_XDECREF(full);
+    if (r < 0)
+        return -1;
+    PyErr_Clear();
+    if (module == NULL)
+        return exclusive_for(tx, "import of", name);
+    Py_DECREF(module);
+    return 0;
 }
 
 int stm_load_special(void) { BARRIER_OF(tx); return check_doomed(tx); }
 
 /* ---- Patterns ---------------------------------------------------------------------------------------------------- */
 
+/* case Class(...): gets attributes of the subject, those in the pattern and those that
+ * __match_args__ names for its positional parts. */
 int
 stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int positional)
 {
     BARRIER_OF(tx);
-    if (positional > UINT8_MAX)
-        return exclusive_for(tx, "a pattern with many parts of the class", type);
-    SITE_OF(tx, positional, LENT(subject), LENT(type), LENT(names));
-    return match_class_work(tx, site_of, NULL);
+    if (!PyType_Check(type) || !PyTuple_Check(names))
+        return check_doomed(tx);
+    if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
+        return exclusive_for(tx, "a pattern of the class", type);
+    if (positional > 0) {
+        PyObject *key = PyUnicode_InternFromString("__match_args__");
+        PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
+        Py_XDECREF(key);
+        int r = 0;
+        for (int i = 0; args != NULL && PyTuple_Check(args) && r == 0 && i < positional
+             && i < PyTuple_GET_SIZE(args); i++) {
+            PyObject *name = PyTuple_GET_ITEM(args, i);
+            r = PyUnicode_Check(name) ? open_attr_read(tx, subject, name) : 0;
+        }
+        if (r == 0 && args != NULL && !PyTuple_Check(args) && Py_TYPE(args)->tp_descr_get != NULL)
+            r = exclusive_for(tx, "a pattern of the class", type);
+        Py_XDECREF(args);
+        if (r < 0)
+            return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        if (open_attr_read(tx, subject, PyTuple_GET_ITEM(names, i)) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
 }
 
+/* case {key: ...}: by subject.get() */
 int
 stm_match_keys(PyObject *subject, PyObject *keys)
 {
     BARRIER_OF(tx);
-    SITE_OF(tx, 0, LENT(subject), LENT(keys));
-    return match_keys_work(tx, site_of, NULL);
+    if (!PyTuple_Check(keys))
+        return check_doomed(tx);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
+        if (open_key_read(tx, subject, PyTuple_GET_ITEM(keys, i)) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
 }
 
 /* ---- Intrinsic functions ----------------------------------------------------------------------------------------- */
@@ -443,15 +573,44 @@ stm_intrinsic_2(PyObject *second, int function)
 
 /* ---- Exceptions -------------------------------------------------------------------------------------------------- */
 
+/* The exception that is being handled in this frame or below, or NULL. */
+static PyObject *
+handled_exception(Tx *tx)
+{
+    _PyErr_StackItem *item = tx->tstate->exc_info;
+    while ((item->exc_value == NULL || item->exc_value == Py_None) && item->previous_item != NULL)
+        item = item->previous_item;
+    return item->exc_value == Py_None ? NULL : item->exc_value;
+}
+
 int
 stm_raise(_PyStackRef *raised, int n)
 {
     BARRIER_OF(tx);
-    _Py_CODEUNIT instruction = {.op = {RAISE_VARARGS, (uint8_t)n}};
-    Site site = {.top = raised + n, .next = &instruction};
-    return n == 0 ? raising_again_work(tx, site, NULL) : raising_work(tx, site, NULL);
+    if (n == 0) {
+        PyObject *again = handled_exception(tx);
+        return again == NULL ? check_doomed(tx) : open_exception(tx, again);
+    }
+    PyObject *exception = PyStackRef_AsPyObjectBorrow(raised[0]);
+    if (!PyExceptionInstance_Check(exception))
+        return check_doomed(tx);
+    if (_PyObject_IsUniquelyReferenced(exception)) {
+        /* Only this stack knows it: what undo entries refer to has more references. */
+        note_captured(tx, exception);
+        return check_doomed(tx);
+    }
+    /* The interpreter cuts it out of the chain of contexts that becomes its own. */
+    PyObject *o = handled_exception(tx), *context;
+    for (int depth = 0; o != NULL && o != exception && depth < 1000; o = context, depth++) {
+        context = PyException_GetContext(o);
+        Py_XDECREF(context);
+        if (context == exception && open_exception(tx, o) < 0)
+            return -1;
+    }
+    return open_exception(tx, exception);
 }
 
+/* What was caught before a suspension leaves its handler, or `finally`, after it. */
 int
 stm_reraise(PyObject *exception)
 {
@@ -459,6 +618,7 @@ stm_reraise(PyObject *exception)
     return PyExceptionInstance_Check(exception) ? open_exception(tx, exception) : check_doomed(tx);
 }
 
+/* except*: a group is split, and with it what its parts say. */
 int stm_split_group(PyObject *exception) { BARRIER_OF(tx); return open_exception_group(tx, exception, 0); }
 
 int

@@ -1,6 +1,6 @@
-"""Build the engine with its own evaluation loop:  python -m tornado.stm.interpreter.build SOURCE OUTPUT
+"""Build the engine: its own C code, and the evaluation loop that is made from CPython's source of one exact version.
 
-SOURCE is the folder of CPython's unpacked source, of exactly the version that runs this; OUTPUT gets the extension module.
+`setup.py` calls this; what of an earlier build is still right is kept.
 """
 
 import concurrent.futures
@@ -14,105 +14,149 @@ import sys
 import sysconfig
 
 from . import generate, sources, symbols
+from .generate import write
 
 ENGINE = pathlib.Path(__file__).parent.parent / "engine"
 HERE = pathlib.Path(__file__).parent
 
-FLAGS = """-std=gnu11 -O3 -g -DNDEBUG -fPIC -fno-plt -fsemantic-interposition -fvisibility=hidden -fno-strict-overflow
-    -fno-strict-aliasing -ffunction-sections -fdata-sections -pthread -DPy_BUILD_CORE_MODULE -DSTM_LOOP""".split() + os.environ.get("CFLAGS", "").split()
+COMMON = """-std=gnu11 -O3 -fPIC -fvisibility=hidden -fno-strict-aliasing -pthread -DPy_BUILD_CORE_MODULE""".split()
+#: CPython's own code, as its makefile has it compiled; what the loop does not need is left out when it is linked
+BORROWED = "-w -DNDEBUG -fno-plt -fsemantic-interposition -fno-strict-overflow -ffunction-sections -fdata-sections".split()
+#: a thread's transaction is one load away, without a call
+OWN = "-Wall -fno-semantic-interposition -ftls-model=initial-exec".split()
+LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
 
 
 class BuildError(Exception):
-    """Why there can be no loop, and what to do."""
+    """Why there can be no engine, and what to do."""
+
+
+def file_name(version):
+    """The engine's file for this version of CPython, such as "3.14.7"."""
+    return f"_engine-{version}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
 def check(source):
-    """Can a loop for this interpreter be built from that source here?"""
+    """Can an engine be built here from that source of CPython?  Return the source's version.
+
+    Raises:
+        BuildError: it cannot.
+    """
     machine = platform.machine(), sys.platform
     if machine != ("x86_64", "linux"):
-        raise BuildError(f"the loop is for Linux on x86_64, and this is {machine[1]} on {machine[0]}")
+        raise BuildError(f"the engine is for Linux on x86_64, and this is {machine[1]} on {machine[0]}")
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
-        raise BuildError("this interpreter has a GIL: it needs no loop")
+        raise BuildError("this interpreter has a GIL: it needs no engine")
     try:
         text = (source / "Include" / "patchlevel.h").read_text()
     except OSError:
         raise BuildError(f"{source} is not CPython's source: it has no Include/patchlevel.h") from None
     version = re.search(r'#define PY_VERSION\s+"([^"]+)"', text)[1]
-    if version != platform.python_version():
+    if version.split(".")[:2] != platform.python_version().split(".")[:2]:
         raise BuildError(f"{source} is that of CPython {version}, and this is {platform.python_version()}")
+    return version
 
 
-def compile_all(jobs):
-    """Run these commands, as many at a time as there are processors."""
-    with concurrent.futures.ThreadPoolExecutor(os.process_cpu_count()) as executor:
-        for done in executor.map(lambda job: subprocess.run(job, capture_output=True, text=True), jobs):
-            if done.returncode:
-                raise BuildError(f"{' '.join(done.args)}\n{done.stderr}")
+def is_right(target, command):
+    """Has this command made the object file from what the sources are now?"""
+    made_by, needs = target.with_suffix(".command"), target.with_suffix(".d")
+    if not (target.exists() and needs.exists() and made_by.exists() and made_by.read_text() == " ".join(command)):
+        return False
+    names = needs.read_text().replace("\\\n", " ").partition(":")[2].split()
+    made = target.stat().st_mtime_ns
+    return all(os.path.exists(name) and os.stat(name).st_mtime_ns < made for name in names)
 
 
-def build(source, output, compiler="gcc"):
-    """Build the extension module; return its path.
+def run(command):
+    """Run a compiler.
+
+    Raises:
+        BuildError: what it says.
+    """
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command)}\n{done.stderr}")
+
+
+def compile_object(target, command, borrowed):
+    """Compile one source file, if its object file is not right yet."""
+    if is_right(target, command):
+        return
+    target.with_suffix(".command").unlink(missing_ok=True)
+    run([*command, "-MMD", "-MF", str(target.with_suffix(".d"))])
+    if borrowed:
+        symbols.undefine_exported(target)
+    target.with_suffix(".command").write_text(" ".join(command))
+
+
+def make_sources(source, made):
+    """Write what is made from CPython's source; return the names of the C files among it.
+
+    Raises:
+        BuildError: this version is not what the tables say.
+    """
+    made.mkdir(parents=True, exist_ok=True)
+    names = [name for name in sources.CHANGED if "/" in name]
+    try:
+        write(made / "generated_cases.c.h", sources.changed("generated_cases", generate.generate(source, made)))
+        for name in names:
+            text = sources.changed(name, (source / f"{name}.c").read_text())
+            if name == "Python/ceval":
+                text = text.replace('#include "pycore_stackref.h"', '#include "pycore_stackref.h"\n#include "loop.h"', 1)
+            write(made / f"{pathlib.Path(name).name}.c", text)
+    except ValueError as e:
+        raise BuildError(f"not known how to build a loop for this version: {e}") from None
+    write(made / "ceval_macros.h", (source / "Python" / "ceval_macros.h").read_text())
+    write(made / "pyconfig.h", pathlib.Path(sysconfig.get_config_h_filename()).read_text())
+    return [f"{pathlib.Path(name).name}.c" for name in names]
+
+
+def build(source, output, flags=(), compiler="gcc"):
+    """Build the extension module for one version of CPython.
+
+    Args:
+        source: the folder of that version's unpacked source.
+        output: the folder for what is made on the way, which another build may use again, and for the module.
+        flags: more for the compiler, of the engine's own files, and for the linker.
+
+    Returns:
+        The path of the module.
 
     Raises:
         BuildError: see there.
     """
     source, output = pathlib.Path(source).resolve(), pathlib.Path(output).resolve()
-    check(source)
+    version = check(source)
+    output /= version
     made, objects = output / "made", output / "objects"
-    for folder in (made, objects):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        generate.generate(source, made)
-        cases = made / "generated_cases.c.h"
-        cases.write_text(sources.changed("generated_cases", cases.read_text()))
-        names = [name for name in sources.CHANGED if "/" in name]
-        for name in names:
-            text = sources.changed(name, (source / f"{name}.c").read_text())
-            if name == "Python/ceval":
-                text = text.replace('#include "pycore_stackref.h"', '#include "pycore_stackref.h"\n#include "loop.h"', 1)
-            (made / pathlib.Path(name).with_suffix(".c").name).write_text(text)
-    except ValueError as e:
-        raise BuildError(f"not known how to build a loop for this version: {e}") from None
-    (made / "ceval_macros.h").write_text((source / "Python" / "ceval_macros.h").read_text())
-    include = pathlib.Path(sysconfig.get_path("include"))
-    (made / "pyconfig.h").write_text((include / "pyconfig.h").read_text())
-    core = [f"-I{path}" for path in (made, ENGINE, HERE, source / "Include" / "internal", source / "Include" / "internal" / "mimalloc",
-                                     source, source / "Include", source / "Python")]
-    ours = [f"-I{path}" for path in (ENGINE, HERE, include, include / "internal")]
-    jobs, theirs = [], []
-    for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / f"{name.rpartition('/')[2]}.c" for name in names)]:
-        theirs.append(objects / f"cpython_{path.stem}.o")
-        jobs.append([compiler, *FLAGS, "-w", *core, "-c", str(path), "-o", str(theirs[-1])])
-    for path in [*map(pathlib.Path, glob.glob(f"{ENGINE}/*.c")), *HERE.glob("*.c")]:
-        jobs.append([compiler, *FLAGS, "-Wall", *ours, "-c", str(path), "-o", str(objects / f"{path.parent.name}_{path.stem}.o")])
-    compile_all(jobs)
-    known = symbols.exported(os.path.realpath(sys.executable))
-    for path in theirs:
-        symbols.undefine(path, known)
-    (output / "exports").write_text("{ global: PyInit__engine; local: *; };\n")
-    module = output / f"_engine{sysconfig.get_config_var('EXT_SUFFIX')}"
-    compile_all([[
-        compiler, "-shared", "-pthread", "-o", str(module), *(job[-1] for job in jobs), "-lm", "-Wl,--gc-sections",
-        "-Wl,-Bsymbolic-functions", f"-Wl,--version-script={output / 'exports'}",
-    ]])
-    missing = symbols.undefined(module) - known
-    missing = sorted(name for name in missing if re.match(r"_?Py|stm_|loop_", name))
-    if missing:
-        raise BuildError(f"the loop needs what neither the interpreter nor the build has: {', '.join(missing)}")
+    objects.mkdir(parents=True, exist_ok=True)
+    names = make_sources(source, made)
+    include = source / "Include"
+    theirs = [f"-I{path}" for path in (
+        made, ENGINE, HERE, include / "internal", include / "internal" / "mimalloc", source, include, source / "Python"
+    )]
+    ours = [f"-I{path}" for path in (made, ENGINE, HERE, include, include / "internal")]
+    jobs = []
+    for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / name for name in names)]:
+        jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *theirs], path, True))
+    for path in [*map(pathlib.Path, sorted(glob.glob(f"{ENGINE}/*.c"))), *sorted(HERE.glob("*.c"))]:
+        jobs.append((f"{path.parent.name}_{path.stem}", [*COMMON, *OWN, *flags, *ours], path, False))
+
+    def compile_job(job):
+        name, options, path, borrowed = job
+        target = objects / f"{name}.o"
+        compile_object(target, [compiler, *options, "-c", str(path), "-o", str(target)], borrowed)
+        return str(target)
+
+    with concurrent.futures.ThreadPoolExecutor(os.process_cpu_count()) as executor:
+        targets = list(executor.map(compile_job, jobs))
+    exports = output / "exports"
+    write(exports, "{ global: PyInit__engine; local: *; };\n")
+    module = output / file_name(version)
+    run([compiler, "-o", str(module), *targets, *LINKED, *flags, f"-Wl,--version-script={exports}"])
+    if version == platform.python_version():
+        missing = symbols.undefined(module) - symbols.exported(os.path.realpath(sys.executable))
+        missing = sorted(name for name in missing if re.match(r"_?Py|stm_|loop_", name))
+        if missing:
+            raise BuildError(f"the loop needs what neither the interpreter nor the build has: {', '.join(missing)}")
     return module
-
-
-def main():
-    try:
-        source, output = sys.argv[1:]
-    except ValueError:
-        sys.exit(__doc__.partition("\n")[0])
-    try:
-        print(build(source, output))
-    except BuildError as e:
-        print(f"tornado.stm: {e}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,12 @@
 """Make the cases of the evaluation loop: CPython's own instructions with our micro-ops.
 
-    generate.py SOURCE OUTPUT       SOURCE: CPython's unpacked source of exactly the version that is built for
-
 The instructions' definitions (``Python/bytecodes.c``) are read, and the cases written, by CPython's own generator
 (``Tools/cases_generator``).  In between the micro-ops of `instructions` are put into the list of those that an instruction is made of; so
 the generator sees to it that a barrier finds its operands, and that the stack is in order when a barrier fails or waits.
 """
 
 import importlib
-import pathlib
+import io
 import re
 import subprocess
 import sys
@@ -63,20 +61,21 @@ def first(instruction, is_micro_op):
 
 
 def generate(source, output):
-    """Write the cases to the folder `output`.
+    """Make what the loop of that version of CPython includes: the text of its cases; and `opcode_targets.h`, in that folder.
+
+    Args:
+        source: the folder of its unpacked source.
+        output: the folder, for what is made on the way, too.
 
     Raises:
         ValueError: the tables of `instructions` do not fit this interpreter.
     """
-    source, output = pathlib.Path(source), pathlib.Path(output)
-    sys.path.insert(0, str(source / "Tools" / "cases_generator"))
-    analyzer, tier1 = map(importlib.import_module, ("analyzer", "tier1_generator"))
+    analyzer, tier1 = cases_generator(source)
     text = (source / "Python" / "bytecodes.c").read_text()
     for pattern, replacement in OWN_FRAMES:
         text, places = re.subn(pattern, replacement, text)
         if not places:
             raise ValueError(f"Python/bytecodes.c has no {pattern!r}")
-    output.mkdir(parents=True, exist_ok=True)
     definitions = output / "bytecodes.c"
     definitions.write_text(text)
     ours = output / "barriers.bytecodes.c"
@@ -109,12 +108,29 @@ def generate(source, output):
         if len(places) != 1:
             raise ValueError(f"{instruction.name} has {len(places)} micro-ops {behind}")
         insert(instruction, places[0] + 1, name)
-    inputs = [str(definitions), str(ours)]
-    with open(output / "generated_cases.c.h", "w") as file:
-        tier1.generate_tier1(inputs, analysis, file, False)
+    cases = io.StringIO()
+    tier1.generate_tier1([str(definitions), str(ours)], analysis, cases, False)
     tool = source / "Tools" / "cases_generator" / "target_generator.py"
-    subprocess.run([sys.executable, tool, "-o", output / "opcode_targets.h", definitions], check=True)
+    targets = output / "opcode_targets.new"
+    subprocess.run([sys.executable, tool, "-o", targets, definitions], check=True)
+    write(output / "opcode_targets.h", targets.read_text())
+    return cases.getvalue()
 
 
-if __name__ == "__main__":
-    generate(*sys.argv[1:])
+def cases_generator(source):
+    """The modules `analyzer` and `tier1_generator` of that version's generator; another version's have the same names."""
+    folder = str(source / "Tools" / "cases_generator")
+    sys.path.insert(0, folder)
+    try:
+        return [importlib.import_module(name) for name in ("analyzer", "tier1_generator")]
+    finally:
+        sys.path.remove(folder)
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(folder):
+                del sys.modules[name]
+
+
+def write(path, text):
+    """Write a file, unless that is what it says already: so that what is compiled from it is known to be right."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)

@@ -1,6 +1,8 @@
 /* The evaluation loop is put in the place of the interpreter's own (PEP 523), and fetches what it compares by identity. */
 #include "loop.h"
 
+#include "internal/pycore_interp.h"
+
 /* The tables of instructions that the interpreter keeps to itself. */
 #define NEED_OPCODE_METADATA
 #include "internal/pycore_opcode_metadata.h"
@@ -66,14 +68,30 @@ fetch_identities(void)
     return 0;
 }
 
-/* use_loop(on): do frames that begin from here on run on our loop? */
-PyObject *
-use_loop(PyObject *Py_UNUSED(self), PyObject *on)
+/* Does Python code run on our loop? Not while another module evaluates frames (a compiler, a debugger): it has our place,
+ * and transactions run alone. One that has given the place back leaves the interpreter's own loop there. */
+bool
+loop_is_ours(void)
 {
-    int wanted = PyObject_IsTrue(on);
-    if (wanted < 0 || (loop_missing == NULL && (fetch_identities() < 0 || loop_barriers_init() < 0)))
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    if (LIKELY(interp->eval_frame == enter))
+        return true;
+    if (interp->eval_frame == NULL) {
+        _PyInterpreterState_SetEvalFrameFunc(interp, enter);
+        return true;
+    }
+    static _Atomic int said;
+    if (!atomic_exchange(&said, 1))
+        PySys_WriteStderr("tornado.stm: another module evaluates Python's frames (PEP 523): transactions run one at a time\n");
+    return false;
+}
+
+/* begin_loop(): from here on, frames run on our loop. */
+PyObject *
+begin_loop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
+    if (loop_missing == NULL && (fetch_identities() < 0 || loop_barriers_init() < 0))
         return NULL;
-    stm_own_loop = wanted;
-    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), wanted ? enter : _PyEval_EvalFrameDefault);
+    loop_is_ours();
     Py_RETURN_NONE;
 }

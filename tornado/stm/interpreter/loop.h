@@ -9,7 +9,12 @@
 #ifndef TORNADO_STM_LOOP_H
 #define TORNADO_STM_LOOP_H
 
-#include "barriers.h"
+#include "stm.h"
+
+#include "internal/pycore_code.h"
+#include "internal/pycore_dict.h"
+#include "internal/pycore_intrinsics.h"
+#include "opcode.h"
 
 int stm_read_attr(PyObject *obj, PyObject *name);
 int stm_write_attr(PyObject *obj, PyObject *name);
@@ -41,6 +46,7 @@ int stm_extend_list(PyObject *list, PyObject *items);
 int stm_extend_set(PyObject *set, PyObject *items);
 int stm_extend_dict(PyObject *dict, PyObject *items);
 int stm_before_call(_PyStackRef *site, int n);
+bool stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n);
 int stm_before_call_kw(_PyStackRef *site, int n);
 int stm_before_call_ex(_PyStackRef *site);
 int stm_before_exit(_PyStackRef *site);
@@ -73,6 +79,9 @@ PyObject *stm_return(Tx *tx, PyObject *name, PyObject *result);
 /* A callback of sys.monitoring: outside of the transaction that it is told of. */
 PyObject *stm_call_tool(PyObject *tool, PyObject *const *args, size_t nargsf);
 
+/* What an instruction that takes items, or a call that does, is about to go over. */
+int open_iterable(Tx *tx, PyObject *obj);
+
 int loop_barriers_init(void);
 extern PyObject *stm_dict_name, *stm_class_name;     /* "__dict__", "__class__" */
 
@@ -82,22 +91,53 @@ extern PyObject *stm_dict_name, *stm_class_name;     /* "__dict__", "__class__" 
 
 #define STM_QUIET(tx) LIKELY(!atomic_load_explicit(&(tx)->attention, memory_order_relaxed))
 #define STM_LIVE() (stm_self != NULL && stm_self->live)
-#define STM_ACTS() (stm_self != NULL && stm_self->open)
+#define STM_ACTS() (stm_open != NULL)
 #define STM_TRUSTED(frame) (_PyFrame_GetCode(frame)->co_flags & CO_STM_TRUSTED)
+
+static inline bool
+in_trusted_code(Tx *tx)
+{
+    return STM_TRUSTED(tx->tstate->current_frame);
+}
+
+/* Begins each barrier: trusted code has none. */
+#define BARRIER_OF(tx) \
+    Tx *tx = stm_self; \
+    if (in_trusted_code(tx)) \
+        return 0
 
 TEST OpenedName *
 opened_name_at(Tx *tx, PyObject *o, uintptr_t what)
 {
-    uintptr_t mixed = (uintptr_t)o >> 4 ^ (uintptr_t)o >> 14 ^ (what >> 4) * 0x4F2B ^ (what & OF_BITS) * 0x155;
+    uintptr_t mixed = (uintptr_t)o >> 4 ^ (uintptr_t)o >> 14 ^ (what * 0x9E3779B97F4A7C15ull) >> 48;
     return &tx->names[mixed & (OPENED_NAME_SLOTS - 1)];
+}
+
+/* The entry that would say so, if it did. */
+TEST OpenedName
+opened_name_entry(Tx *tx, PyObject *o, uintptr_t what)
+{
+    return (OpenedName){o, what, tx->names_stamp | Py_TYPE(o)->tp_version_tag, o->ob_tid};
+}
+
+TEST bool
+is_noted(const OpenedName *e, OpenedName entry)
+{
+    return e->obj == entry.obj && e->what == entry.what && e->check == entry.check && e->tid == entry.tid;
 }
 
 TEST bool
 opened_name(Tx *tx, PyObject *o, PyObject *name, unsigned of)
 {
     uintptr_t what = (uintptr_t)name | of;
-    OpenedName *e = opened_name_at(tx, o, what);
-    return e->obj == o && e->what == what && e->check == opened_check(tx, o);
+    return is_noted(opened_name_at(tx, o, what), opened_name_entry(tx, o, what));
+}
+
+/* Of a dict that is like any other, as the one was that was noted: it may have died, and be a namespace's now. */
+TEST bool
+opened_item(Tx *tx, PyObject *container, PyObject *key, unsigned of)
+{
+    return opened_name(tx, container, key, of) && namespace_of(container) == NULL;
 }
 
 TEST KnownCall *
@@ -109,35 +149,41 @@ known_call_at(Tx *tx, const void *method)
 TEST bool
 STM_ATTR_LEFT(PyObject *o, PyObject *name, unsigned of)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
-    /* What assigning to those two does is not done once for all. */
-    return !(LIKELY(opened_name(tx, o, name, of) || (captured(tx, o) && name != stm_dict_name && name != stm_class_name))
-             && STM_QUIET(tx));
+    uintptr_t what = (uintptr_t)name | of;
+    OpenedName *e = opened_name_at(tx, o, what), entry = opened_name_entry(tx, o, what);
+    if (UNLIKELY(!is_noted(e, entry))) {
+        /* What assigning to those two does is not done once for all. */
+        if (!captured(tx, o) || name == stm_dict_name || name == stm_class_name)
+            return true;
+        *e = entry;
+    }
+    return !STM_QUIET(tx);
 }
 
 TEST bool
 STM_ITEM_LEFT(PyObject *container, PyObject *key)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
-    return !(LIKELY(opened(tx, container, OPENED_ITEMS) || own_container(tx, container)
-                    || opened_name(tx, container, key, OF_READ_ITEM)) && STM_QUIET(tx));
+    return !(LIKELY(own_container(tx, container) || opened(tx, container, OPENED_ITEMS)
+                    || opened_item(tx, container, key, OF_READ_ITEM)) && STM_QUIET(tx));
 }
 
 TEST bool
 STM_KEY_LEFT(PyObject *container, PyObject *key)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
     if (PySlice_Check(key))
         return true;        /* the value is looked into, too */
     /* What has been deleted must be logged once more when it is inserted. */
     return !(LIKELY(own_container(tx, container)
-                    || (opened_name(tx, container, key, OF_WRITTEN_ITEM) && !tx->deletes_keys)) && STM_QUIET(tx));
+                    || (opened_item(tx, container, key, OF_WRITTEN_ITEM) && !tx->deletes_keys)) && STM_QUIET(tx));
 }
 
 TEST bool
@@ -147,11 +193,30 @@ is_plain_value(PyObject *o)
     return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type;
 }
 
+/* Whose items nobody else changes. */
+TEST bool
+is_settled_container(Tx *tx, PyObject *o)
+{
+    return Py_IS_TYPE(o, &PyFrozenSet_Type) || Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o);
+}
+
+TEST bool
+STM_CONTAINS_LEFT(PyObject *item, PyObject *container)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL)
+        return false;
+    /* A constant looks into nothing, but bytes do into a bytearray; what is found by its hash compares itself. */
+    bool settled = is_constant(item) && !PyBytes_CheckExact(item) ? is_constant(container) || is_settled_container(tx, container)
+        : (PyDict_CheckExact(container) || PySet_CheckExact(container)) && captured(tx, container);
+    return !((LIKELY(settled) || opened_item(tx, container, item, OF_READ_ITEM)) && STM_QUIET(tx));
+}
+
 TEST bool
 STM_OPERANDS_LEFT(PyObject *left, PyObject *right)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
     return !(LIKELY(is_plain_value(right)
                     && (is_plain_value(left) || Py_IS_TYPE(left, &PyTuple_Type) || own_container(tx, left)))
@@ -159,13 +224,32 @@ STM_OPERANDS_LEFT(PyObject *left, PyObject *right)
 }
 
 TEST bool
+STM_BINARY_LEFT(PyObject *left, PyObject *right, int op)
+{
+    if (op == NB_SUBSCR)
+        return STM_ITEM_LEFT(left, right);
+    if (!STM_OPERANDS_LEFT(left, right))
+        return false;
+    Tx *tx = stm_open;
+    return !(is_settled_container(tx, left) && is_settled_container(tx, right) && STM_QUIET(tx));
+}
+
+TEST bool
 STM_WHOLE_LEFT(PyObject *o)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
     return !((is_constant(o) || Py_IS_TYPE(o, &PyTuple_Type) || Py_IS_TYPE(o, &PyRange_Type) || captured(tx, o)
               || opened(tx, o, OPENED_READ)) && STM_QUIET(tx));
+}
+
+/* All that can be reached from it is looked at. */
+TEST bool
+STM_DEEP_LEFT(PyObject *o)
+{
+    Tx *tx = stm_open;
+    return tx != NULL && !(is_constant(o) && STM_QUIET(tx));
 }
 
 /* Neither a number nor of a length: true whatever is in it. */
@@ -182,30 +266,63 @@ STM_TRUTH_LEFT(PyObject *o)
 TEST bool
 STM_CELL_LEFT(PyObject *cell, uint32_t what)
 {
-    Tx *tx = stm_self;
-    return tx != NULL && tx->open && !(LIKELY(opened(tx, cell, what)) && STM_QUIET(tx));
+    Tx *tx = stm_open;
+    return tx != NULL && !(LIKELY(opened(tx, cell, what)) && STM_QUIET(tx));
+}
+
+/* A generator or coroutine of this attempt, which handles no exceptions. */
+TEST bool
+is_own_generator(Tx *tx, PyObject *o)
+{
+    if (!Py_IS_TYPE(o, &PyGen_Type) && !Py_IS_TYPE(o, &PyCoro_Type))
+        return false;
+    PyObject *birth = ((PyGenObject *)o)->gi_iframe.f_locals;
+    return birth != NULL && birth == tx->births[0];
+}
+
+TEST bool
+STM_ITERABLE_LEFT(PyObject *o)
+{
+    return STM_WHOLE_LEFT(o) && !(is_own_generator(stm_open, o) && STM_QUIET(stm_open));
+}
+
+/* [*items], {*items}, {**items}, f(*items): what is under construction, and what it is extended by. */
+TEST bool
+STM_EXTENDS_LEFT(PyObject *display, PyObject *items)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL)
+        return false;
+    return !(captured(tx, display) && (is_settled_container(tx, items) || is_own_generator(tx, items)) && STM_QUIET(tx));
+}
+
+TEST bool
+STM_INTRINSIC_LEFT(int function)
+{
+    return (function == INTRINSIC_UNARY_POSITIVE || function == INTRINSIC_IMPORT_STAR || function == INTRINSIC_PRINT)
+        && STM_ACTS();
 }
 
 /* A list, set or dict under construction may be older than this transaction where the code has been suspended since. */
 TEST bool
 STM_DISPLAY_LEFT(PyObject *o)
 {
-    Tx *tx = stm_self;
-    return tx != NULL && tx->open && !captured(tx, o);
+    Tx *tx = stm_open;
+    return tx != NULL && !captured(tx, o);
 }
 
 /* Nothing, once it is known that no function of the module rebinds a global. */
 TEST bool
 STM_GLOBAL_LEFT(_PyInterpreterFrame *frame, PyObject *name)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
     PyObject *globals = frame->f_globals;
     uint64_t known = 1ull << stm_module_watcher, rebound = 1ull << stm_rebound_watcher;
     if (LIKELY((((PyDictObject *)globals)->_ma_watcher_tag & (known | rebound)) == known))
         return false;
-    return !(opened_name(tx, globals, name, OF_READ_ITEM) && STM_QUIET(tx));
+    return !(opened_name(tx, globals, name, OF_GLOBAL) && STM_QUIET(tx));
 }
 
 /* A step of a loop, or of an await, in a frame that can be suspended: the iterator may be older than the transaction.
@@ -213,18 +330,16 @@ STM_GLOBAL_LEFT(_PyInterpreterFrame *frame, PyObject *name)
 TEST bool
 STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open || LIKELY(frame->owner != FRAME_OWNED_BY_GENERATOR))
+    Tx *tx = stm_open;
+    if (tx == NULL || LIKELY(frame->owner != FRAME_OWNED_BY_GENERATOR))
         return false;
-    PyTypeObject *t = Py_TYPE(iterator);
-    if (t != &PyGen_Type && t != &PyCoro_Type)
+    if (!Py_IS_TYPE(iterator, &PyGen_Type) && !Py_IS_TYPE(iterator, &PyCoro_Type))
         return !(opened(tx, iterator, OPENED_READ) || captured(tx, iterator));
-    PyObject *birth = ((PyGenObject *)iterator)->gi_iframe.f_locals;
-    return !(birth != NULL && birth == tx->births[0] && STM_QUIET(tx));
+    return !(is_own_generator(tx, iterator) && STM_QUIET(tx));
 }
 
 TEST bool
-STM_CALL_LEFT(_PyStackRef *site)
+STM_CALL_LEFT(_PyStackRef *site, int n)
 {
     PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
     Tx *tx = stm_self;
@@ -237,17 +352,14 @@ STM_CALL_LEFT(_PyStackRef *site)
     KnownCall *known = known_call_at(tx, method);
     if (method == NULL || known->method != method || !STM_QUIET(tx))
         return true;
-    if (!known->own_receiver)
-        return false;
-    return !Py_IS_TYPE(callable, &PyMethodDescr_Type) || PyStackRef_IsNull(site[1])
-        || !captured(tx, PyStackRef_AsPyObjectBorrow(site[1]));
+    return known->needs != CALL_PURE && !stm_has_what_it_needs(tx, known, site, n);
 }
 
 TEST bool
 STM_APPEND_LEFT(PyObject *list)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open)
+    Tx *tx = stm_open;
+    if (tx == NULL)
         return false;
     return !((own_container(tx, list) || opened(tx, list, OPENED_APPEND)) && STM_QUIET(tx));
 }
@@ -258,8 +370,8 @@ STM_APPEND_LEFT(PyObject *list)
 TEST bool
 STM_WILL_ITERATE(PyObject *o)
 {
-    Tx *tx = stm_self;
-    if (tx != NULL && tx->open) {
+    Tx *tx = stm_open;
+    if (tx != NULL) {
         PyTypeObject *t = Py_TYPE(o);
         tx->new_iterator = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type || t == &PySet_Type
             || t == &PyRange_Type || t == &PyUnicode_Type || t == &PyDictItems_Type || t == &PyDictKeys_Type
@@ -271,8 +383,8 @@ STM_WILL_ITERATE(PyObject *o)
 TEST void
 STM_NOTE_ITERATOR(PyObject *o)
 {
-    Tx *tx = stm_self;
-    if (tx != NULL && tx->open && tx->new_iterator) {
+    Tx *tx = stm_open;
+    if (tx != NULL && tx->new_iterator) {
         note_captured(tx, o);
         note(tx, o, OPENED_READ, 1);
         tx->new_iterator = false;
@@ -282,24 +394,24 @@ STM_NOTE_ITERATOR(PyObject *o)
 TEST void
 STM_NOTE_MADE(_PyInterpreterFrame *frame, PyObject *o)
 {
-    Tx *tx = stm_self;
-    if (tx != NULL && tx->open && !STM_TRUSTED(frame))
+    Tx *tx = stm_open;
+    if (tx != NULL && !STM_TRUSTED(frame))
         note_captured(tx, o);
 }
 
 TEST void
 STM_NOTE_GENERATOR(PyObject *o)
 {
-    Tx *tx = stm_self;
-    if (tx != NULL && tx->open)
+    Tx *tx = stm_open;
+    if (tx != NULL)
         stm_made_generator(tx, o);
 }
 
 TEST void
 STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
 {
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->open || STM_TRUSTED(frame))
+    Tx *tx = stm_open;
+    if (tx == NULL || STM_TRUSTED(frame))
         return;
     if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
         stm_made_self(tx, o);

@@ -23,10 +23,11 @@ def _listed(path, which):
     return {line.split()[0].partition("@")[0] for line in done.stdout.splitlines()}
 
 
-def undefine(path, names):
-    """In this object file make definitions of the names references to other modules' ones; how many there were.
+def undefine_exported(path):
+    """In this object file make definitions of what CPython's executable exports references to that; how many there were.
 
-    What the file itself refers to by such a name then comes from where it is defined, too.
+    Those are the ones that other modules may see, by their visibility.  What the file itself refers to by such a name then
+    comes from the executable, too.
     """
     with open(path, "rb") as file:
         data = bytearray(file.read())
@@ -36,16 +37,12 @@ def undefine(path, names):
         count = _SECTION.unpack_from(data, start)[5]
     sections = [_SECTION.unpack_from(data, start + i * _SECTION.size) for i in range(count)]
     done = 0
-    for _, kind, _, _, offset, size, link, *_ in sections:
+    for _, kind, _, _, offset, size, *_ in sections:
         if kind != _SYMBOL_TABLE:
             continue
-        texts = sections[link][4]
         for at in range(offset, offset + size, _SYMBOL.size):
-            name, info, _, section, _, _ = _SYMBOL.unpack_from(data, at)
-            if info >> 4 != _GLOBAL or section == 0:
-                continue
-            begin = texts + name
-            if data[begin : data.index(0, begin)].decode() in names:
+            name, info, visibility, section, _, _ = _SYMBOL.unpack_from(data, at)
+            if info >> 4 == _GLOBAL and section != 0 and visibility & 3 == _DEFAULT:
                 _SYMBOL.pack_into(data, at, name, _GLOBAL << 4, _DEFAULT, 0, 0, 0)
                 done += 1
     with open(path, "wb") as file:

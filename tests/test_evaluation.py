@@ -1,16 +1,12 @@
-"""The bytecode rewriter: instrumented functions do what plain ones do, aborts get past every handler, lines stay."""
+"""The evaluation loop: functions do in transactions what they do outside, aborts get past every handler, lines stay."""
 
 import asyncio
 import builtins
-import collections
 import contextlib
 import dataclasses
-import dis
 import enum
 import functools
-import io
 import linecache
-import os
 import sys
 import traceback
 import types
@@ -21,16 +17,9 @@ import pytest
 from tornado.stm import core, transaction
 
 if not core.PARALLEL:
-    pytest.skip("the engine is absent: nothing is instrumented", allow_module_level=True)
+    pytest.skip("the engine is absent: its loop is, too", allow_module_level=True)
 
-from tornado.stm import _engine
-from tornado.stm import instrument as instrumenter
-from tornado.stm.instrument import OWN_LOOP, barriers_in, has_barriers, instrument, instrument_code, trusted
-
-if OWN_LOOP:
-    pytest.skip("nothing is rewritten on a loop of our own", allow_module_level=True)
-
-
+from tornado.stm.core import trusted
 
 core.activate()
 
@@ -46,162 +35,6 @@ def unraisable_exceptions(monkeypatch):
 
 def run(function, *args):
     return core.Transaction(function, args).run()
-
-
-def copy_of(function):
-    """The same function with its own code object, not yet instrumented."""
-    code = function.__code__.replace()
-    copy = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
-
-
-def barriers(function):
-    """(instruction after it, name of the barrier) for each barrier of an instrumented function."""
-    return [(instruction.opname, barrier.__name__) for instruction, barrier in barriers_in(function.__code__)]
-
-
-# ---- Where there is no barrier -----------------------------------------------------------------------------------------
-
-
-def primes(limit):
-    found = []
-    for n in range(2, limit + 1):
-        for i in range(2, n):
-            if n % i == 0:
-                break
-        else:
-            found.append(n)
-    return found
-
-
-def loop_body(function, n):
-    """The instructions of the n-th innermost `for` loop."""
-    instructions = list(dis.get_instructions(function))
-    bodies = []
-    for i, instruction in enumerate(instructions):
-        if instruction.opname == "FOR_ITER":
-            for j in range(i + 1, len(instructions)):
-                if instructions[j].opname == "FOR_ITER":
-                    break
-                if instructions[j].opname == "JUMP_BACKWARD":
-                    bodies.append(instructions[i + 1:j])
-                    break
-    return bodies[n]
-
-
-def test_the_inner_loop_of_primes_has_no_barrier():
-    function = copy_of(primes)
-    assert run(function, 30) == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
-    assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
-    body = loop_body(function, 0)
-    assert any(i.opname == "BINARY_OP" for i in body)
-    assert not [barrier for instruction, barrier in barriers_in(function.__code__) if instruction in body]
-    assert not [i for i in body if i.opname.startswith("CALL")]
-
-
-def test_arithmetic_on_numbers_has_no_barrier():
-    def arithmetic(n):
-        total = 0
-        for i in range(n):
-            for j in range(i):
-                if i * j + 3 > 10 or i == j:
-                    total = i - j
-        return total
-
-    plain = arithmetic(6)
-    instrument(arithmetic)
-    assert run(arithmetic, 6) == plain
-    assert not [b for _, b in barriers(arithmetic) if b not in ("call_builtin", "iterate")]
-
-
-def test_a_repeated_attribute_of_one_variable_is_opened_once():
-    class Point:
-        def __init__(self):
-            self.x = 2
-
-    def squared(p):
-        return p.x * p.x * p.x
-
-    instrument(squared)
-    assert [b for _, b in barriers(squared)].count("attr_read") == 1
-    assert run(squared, Point()) == 8
-
-
-def test_a_rebound_variable_is_opened_again():
-    class Node:
-        def __init__(self, following):
-            self.following = following
-
-    def last(node):
-        while node.following is not None:
-            node = node.following
-        return node
-
-    nodes = [None]
-    for _ in range(5):
-        nodes.append(Node(nodes[-1]))
-    instrument(last)
-    # Once for the condition, to which every new node comes; the body reads what has just been opened.
-    assert [b for _, b in barriers(last)].count("attr_read") == 1
-    assert run(last, nodes[-1]) is nodes[1]
-
-
-def test_a_variable_rebound_in_a_loop_is_opened_again_after_it():
-    def last(node, others):
-        node.x
-        for other in others:
-            node = other
-        return node.x
-
-    instrument(last)
-    assert [b for _, b in barriers(last)].count("attr_read") == 2
-
-
-def test_nothing_stays_open_over_a_suspension():
-    def read(node):
-        yield node.x + node.x
-        yield node.x + node.x
-
-    instrument(read)
-    assert [b for _, b in barriers(read)].count("attr_read") == 2
-
-
-def test_instrumenting_twice_changes_nothing():
-    def function(x):
-        return x.a
-
-    instrument(function)
-    code = function.__code__
-    instrument(function)
-    assert function.__code__ is code
-
-
-def test_trusted_functions_are_left_alone():
-    @trusted
-    def function(x):
-        return x.a
-
-    code = function.__code__
-    instrument(function)
-    assert function.__code__ is code
-
-
-def test_calls_of_instrumented_functions_are_still_specialized():
-    """The interpreter's short way into a Python function needs the function's version, which a new code takes away."""
-
-    def callee(x):
-        return x
-
-    def caller(n):
-        for i in range(n):
-            callee(i)
-
-    instrument(callee)
-    instrument(caller)
-    caller(100)
-    calls = [i.opname for i in dis.get_instructions(caller, adaptive=True) if i.baseopname == "CALL"]
-    assert "CALL_PY_EXACT_ARGS" in calls
 
 
 # ---- The same results ----------------------------------------------------------------------------------------------------
@@ -1031,12 +864,10 @@ def test_same_result(function):
     expected = PLAIN.get(function)
     if expected is None:
         expected = function()
-    before = function.__code__
     for _ in range(2):
         result = run(function)
         assert result == expected
         assert repr(result) == repr(expected)
-    assert function.__code__ is not before and function.__code__.co_flags & _engine.CO_INSTRUMENTED
     assert function() == expected
 
 
@@ -1310,25 +1141,15 @@ def test_tracebacks_show_the_users_lines(function):
     plain = lines(function)
     assert plain
     assert lines(lambda *args: run(function, *args)) == plain
-    assert function.__code__.co_flags & _engine.CO_INSTRUMENTED
     linecache.checkcache(__file__)
 
 
-def test_frames_and_code_show_the_users_function():
+def test_frames_show_the_users_function():
     def function(a, b=2, *c, d, **e):
-        """Documented."""
         f = sys._getframe()
-        return f.f_lineno - f.f_code.co_firstlineno, f.f_code.co_name, f.f_code.co_qualname, sorted(f.f_locals)
+        return f.f_lineno - f.f_code.co_firstlineno, f.f_code is function.__code__, sorted(f.f_locals)
 
-    plain = function(1, d=3)
-    code = function.__code__
-    assert run(lambda: function(1, d=3)) == plain
-    now = function.__code__
-    for name in ("co_name", "co_qualname", "co_filename", "co_firstlineno", "co_argcount", "co_kwonlyargcount", "co_varnames",
-                 "co_freevars", "co_cellvars"):
-        assert getattr(now, name) == getattr(code, name)
-    assert function.__doc__ == "Documented."
-    assert function.__defaults__ == (2,)
+    assert run(lambda: function(1, d=3)) == function(1, d=3)
 
 
 # ---- Builtins under other names --------------------------------------------------------------------------------------
@@ -1401,21 +1222,6 @@ def test_builtins_replaced(monkeypatch):
     assert result == "a plus 1"
 
 
-def test_a_rebound_len_runs_alone():
-    m = module()
-    run(m["size"], "abc")
-    seen = []
-
-    @trusted
-    def replacement(x):
-        seen.append(core.is_exclusive())
-        return 5
-
-    m["len"] = replacement
-    assert run(m["size"], "abc") == 6
-    assert seen == [True]
-
-
 def test_globals_rebound_after_the_first_call():
     namespace = {"__name__": "late", "__builtins__": builtins}
     exec("limit = 1\ndef get():\n    return limit\n", namespace)
@@ -1436,32 +1242,6 @@ def test_one_code_in_two_modules():
     assert run(two["f"], ["ab"]) == ["ab plus 1"]
 
 
-# ---- Barriers by their numbers -------------------------------------------------------------------------------------------
-
-
-def test_a_key_error_in_a_barrier_is_raised():
-    """The instruction that calls barriers takes a KeyError for an answer."""
-
-    def factory():
-        raise KeyError("from the factory")
-
-    made = collections.defaultdict(factory)
-
-    def look_up(a):
-        try:
-            return a.x + a.y + made["absent"]
-        except KeyError as error:
-            return error.args
-
-    point = types.SimpleNamespace(x=1, y=2)
-    look_up = copy_of(look_up)
-    instrument(look_up)
-    assert "SETUP_ANNOTATIONS" in [i.opname for i in dis.get_instructions(look_up)]
-    for _ in range(3):
-        assert run(look_up, point) == ("from the factory",)
-    assert not made
-
-
 def test_the_namespace_of_a_function_is_its_variables():
     def look(a):
         b = a.x + a.y
@@ -1471,24 +1251,7 @@ def test_the_namespace_of_a_function_is_its_variables():
         return sorted(locals()), sorted(frame.f_locals), sorted(vars()), eval("b"), c
 
     point = types.SimpleNamespace(x=1, y=2)
-    instrumented = copy_of(look)
-    instrument(instrumented)
-    assert "SETUP_ANNOTATIONS" in [i.opname for i in dis.get_instructions(instrumented)]
-    assert run(instrumented, point)[3:] == look(point)[3:]
-    names = ["a", "b", "c", "frame"]
-    assert [set(found) & set(names) for found in run(instrumented, point)[:3]] == [set(names)] * 3
-    assert instrumented(point)[0] == look(point)[0]
-
-
-def test_more_barriers_than_numbers():
-    """A function with more different barriers than a table may have calls them in the other way."""
-    count = _engine.MOST_BARRIERS + 10
-    namespace = {}
-    exec("def total(a):\n    return " + " + ".join(f"a.x{i}" for i in range(count)), namespace)
-    total = namespace["total"]
-    instrument(total)
-    assert "SETUP_ANNOTATIONS" not in [i.opname for i in dis.get_instructions(total)]
-    assert run(total, types.SimpleNamespace(**{f"x{i}": i for i in range(count)})) == sum(range(count))
+    assert run(look, point) == look(point)
 
 
 def test_a_block_begins_a_transaction_within_a_function():
@@ -1501,13 +1264,12 @@ def test_a_block_begins_a_transaction_within_a_function():
             a.y = a.y + before
         return a.x, a.y
 
-    instrument(step)
     point = types.SimpleNamespace(x=1, y=2)
     assert step(point) == (2, 5)
     assert step(point) == (3, 12)
 
 
-# ---- What is hard to instrument ---------------------------------------------------------------------------------------------
+# ---- Syntax of late -----------------------------------------------------------------------------------------------------
 
 
 def defaults_of_type_parameters():
@@ -1544,82 +1306,5 @@ def comprehensions_over_outer_names():
 
 
 @pytest.mark.parametrize("function", [defaults_of_type_parameters, template_strings, comprehensions_over_outer_names])
-def test_new_syntax_is_instrumented(function):
-    expected = repr(function())
-    instrumented = copy_of(function)
-    assert instrument(instrumented)
-    assert repr(run(instrumented)) == expected
-
-
-SOURCES = ["test/test_type_params.py", "test/test_tstring.py", "test/test_type_aliases.py", "string/templatelib.py", "annotationlib.py"]
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_all_of_a_source_can_be_instrumented(source, said):
-    path = os.path.join(os.path.dirname(os.__file__), source)
-    with open(path, encoding="utf-8") as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
-    assert instrument_code(code, frozenset(), frozenset(), frozenset()) is not None
-    assert said.getvalue() == ""
-
-
-@pytest.fixture
-def said(monkeypatch):
-    """What is written to the process's standard error."""
-    said = io.StringIO()
-    monkeypatch.setattr(sys, "__stderr__", said)
-    return said
-
-
-@pytest.fixture
-def hopeless(monkeypatch):
-    """The rewriter fails at functions whose name begins so."""
-
-    class Failing(instrumenter._Rewriter):
-        def result(self):
-            if self.code.co_name.startswith("hopeless"):
-                raise AssertionError("a message\nof several lines")
-            return super().result()
-
-    monkeypatch.setattr(instrumenter, "_Rewriter", Failing)
-
-
-def test_what_cannot_be_instrumented_says_so_once_and_runs_alone(said, hopeless):
-    def hopeless_step(log):
-        log.append(core.is_exclusive())
-        return len(log)
-
-    def outer(log):
-        return hopeless_step(log)
-
-    log = []
-    before = core.stats()["exclusives"]
-    assert [run(outer, log) for _ in range(3)] == [1, 2, 3]
-    assert [run(hopeless_step, log) for _ in range(2)] == [4, 5]
-    assert log == [True] * 5 and core.stats()["exclusives"] == before + 5
-    (line,) = said.getvalue().splitlines()
-    assert "hopeless_step" in line and f"{__file__}:{hopeless_step.__code__.co_firstlineno}" in line and "alone" in line
-    assert has_barriers(outer.__code__) and not has_barriers(hopeless_step.__code__)
-
-
-def test_code_nested_in_what_can_be_instrumented_may_be_hopeless(said, hopeless):
-    def outer():
-        def hopeless_generator():
-            yield from (1, 2)
-
-        class hopeless_class:
-            attribute = [x for x in hopeless_generator()]
-
-        return hopeless_class.attribute
-
-    assert run(outer) == [1, 2] and run(outer) == [1, 2]
-    assert has_barriers(outer.__code__)
-    assert len(said.getvalue().splitlines()) == 2
-
-
-def test_text_that_cannot_be_instrumented_is_run(said, hopeless):
-    code = compile("x = 1\n", "<text>", "exec").replace(co_name="hopeless_text", co_qualname="hopeless_text")
-    names = {}
-    run(lambda: exec(code, names))
-    run(lambda: exec(code, names))
-    assert names["x"] == 1 and len(said.getvalue().splitlines()) == 1
+def test_syntax_of_late(function):
+    assert repr(run(function)) == repr(function())

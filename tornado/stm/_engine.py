@@ -1,0 +1,23 @@
+"""The compiled engine for exactly this interpreter, in the place of this module.
+
+Its evaluation loop is made from the source of one version of CPython, and relies on structures that change from one micro
+version to the next.  So there is a file for each version, and for one that has none an ImportError.
+"""
+
+import importlib.util
+import platform
+import sys
+import sysconfig
+from pathlib import Path
+
+FILE = Path(__file__).with_name(f"_engine-{platform.python_version()}{sysconfig.get_config_var('EXT_SUFFIX')}")
+
+if not FILE.exists():
+    raise ImportError(
+        f"there is no engine for CPython {platform.python_version()} (install tornado-stm from its source, with STM_SOURCE "
+        "naming the folder of that CPython's)",
+        name=__name__,
+    )
+_spec = importlib.util.spec_from_file_location(__name__, FILE)
+sys.modules[__name__] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(sys.modules[__name__])

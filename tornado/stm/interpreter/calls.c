@@ -1,0 +1,233 @@
+/* Barriers in front of calls.
+ *
+ * Unlike the others these act in an exclusive transaction too: twins stand in there as well, and effects are deferred in
+ * their order.
+ */
+#include "loop.h"
+
+#define MAX_STACK_ARGS 64
+
+/* Calls of C code that are frequent and simple, without keywords. 1: this is not one. */
+static int
+before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
+{
+    PyObject *receiver = NULL;      /* the first argument, unless that is args[0] */
+    bool bound = !PyStackRef_IsNull(at[1]);
+    if (PyCFunction_CheckExact(callable)) {
+        receiver = PyCFunction_GET_SELF(callable);
+        if (bound || receiver == NULL || PyType_Check(receiver))
+            return 1;       /* C.__new__(...) makes an object */
+    }
+    else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && bound)
+        receiver = PyStackRef_AsPyObjectBorrow(at[1]);
+    else
+        return 1;
+    int effect = plain_effect(callable, receiver);
+    if (effect == EFFECT_PURE)
+        return check_doomed(tx);
+    if (!bound && PyModule_Check(receiver))
+        receiver = NULL;
+    _PyStackRef *args = at + 2;
+    if (effect == EFFECT_DEEP || effect == EFFECT_READS || effect == EFFECT_ITERATES) {
+        if (receiver != NULL && !is_constant(receiver)
+            && (effect == EFFECT_DEEP || (effect == EFFECT_READS ? open_whole_read : open_iter)(tx, receiver) < 0))
+            return effect == EFFECT_DEEP ? 1 : -1;
+        for (int i = 0; i < n; i++) {
+            PyObject *arg = PyStackRef_AsPyObjectBorrow(args[i]);
+            if (is_constant(arg))
+                continue;
+            if (effect == EFFECT_DEEP)
+                return 1;
+            if ((effect == EFFECT_READS ? open_whole_read : open_iter)(tx, arg) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    if (receiver == NULL)
+        return 1;
+    PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
+    switch (effect) {
+    case EFFECT_LIST_EXTEND:
+        return n != 1 ? 1 : open_list_append(tx, receiver) < 0 ? -1 : open_iterable(tx, first);
+    case EFFECT_MUTATES:
+        return n != 0 ? 1 : open_whole_write(tx, receiver) < 0 ? -1 : open_resize(tx, receiver);
+    case EFFECT_LIST_APPEND:
+        return n == 1 ? open_list_append(tx, receiver) : 1;
+    case EFFECT_LIST_POP:
+        return n == 0 ? open_list_pop(tx, receiver, -1) : 1;
+    case EFFECT_SET_CHANGE:
+        return n == 1 ? open_set_change(tx, receiver, first) : 1;
+    case EFFECT_GETS_KEY:
+        return n > 0 ? open_key_read(tx, receiver, first) : 1;
+    default:
+        return 1;
+    }
+}
+
+/* callable, self or NULL, and n arguments lie from `at` upwards. */
+static int
+before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
+{
+    PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
+    if (LIKELY(PyFunction_Check(callable)))
+        return check_doomed(tx);
+    if (PyType_Check(callable) && type_entry(tx, (PyTypeObject *)callable)->simple_call) {
+        tx->constructing = (PyTypeObject *)callable;
+        return check_doomed(tx);
+    }
+    if (tx->open && kwnames == NULL) {
+        int result = before_simple_call(tx, callable, at, n);
+        if (result <= 0)
+            return result;
+    }
+    if (n >= MAX_STACK_ARGS)
+        return exclusive_for(tx, "call with many arguments of", callable);
+    PyObject *args[MAX_STACK_ARGS + 1];
+    int count = 0;
+    if (!PyStackRef_IsNull(at[1]))
+        args[count++] = PyStackRef_AsPyObjectBorrow(at[1]);
+    for (int i = 0; i < n; i++)
+        args[count++] = PyStackRef_AsPyObjectBorrow(at[2 + i]);
+    int nkw = kwnames ? (int)PyTuple_GET_SIZE(kwnames) : 0;
+    return before_call(tx, &at[0], args, count - nkw, args + count - nkw, nkw);
+}
+
+/* The receiver of a call of a C function or method: for functions their module. NULL: it is not there yet. */
+static inline PyObject *
+receiver_of(PyObject *callable, _PyStackRef self_or_null)
+{
+    return !PyStackRef_IsNull(self_or_null) ? PyStackRef_AsPyObjectBorrow(self_or_null)
+        : PyCFunction_CheckExact(callable) ? PyCFunction_GET_SELF(callable) : NULL;
+}
+
+/* Can it be told at once when such calls need nothing? */
+static void
+know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
+{
+    bool function = PyCFunction_CheckExact(callable);
+    PyObject *receiver = receiver_of(callable, self_or_null);
+    if (receiver == NULL || PyType_Check(receiver) || function != PyStackRef_IsNull(self_or_null)
+        || (!function && !Py_IS_TYPE(callable, &PyMethodDescr_Type)))
+        return;
+    const void *method = function ? (const void *)((PyCFunctionObject *)callable)->m_ml : ((PyMethodDescrObject *)callable)->d_method;
+    KnownCall known = {method, Py_TYPE(receiver), CALL_PURE};
+    switch (plain_effect(callable, receiver)) {
+    case EFFECT_PURE:
+        break;
+    case EFFECT_LIST_APPEND: case EFFECT_LIST_POP: case EFFECT_SET_CHANGE: case EFFECT_GETS_KEY:
+    case EFFECT_DEQUE_APPEND: case EFFECT_DEQUE_APPENDLEFT: case EFFECT_DEQUE_POP: case EFFECT_DEQUE_POPLEFT:
+        known.needs = CALL_OF_CAPTURED;
+        if (PyModule_Check(receiver))
+            return;
+        break;
+    case EFFECT_READS: case EFFECT_DEEP: case EFFECT_ITERATES:
+        known.needs = CALL_OF_CONSTANTS;
+        if (!PyModule_Check(receiver) && (kind_of(tx, receiver) != KIND_INERT || is_python_class(Py_TYPE(receiver))))
+            return;
+        break;
+    default:
+        return;
+    }
+    *known_call_at(tx, method) = known;
+}
+
+/* Is the call, with n arguments, as one of that method has to be in order to need nothing? */
+bool
+stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
+{
+    PyObject *receiver = receiver_of(PyStackRef_AsPyObjectBorrow(site[0]), site[1]);
+    if (receiver == NULL || Py_TYPE(receiver) != known->receiver)
+        return false;
+    if (known->needs == CALL_OF_CAPTURED)
+        return captured(tx, receiver);
+    for (int i = 0; i < n; i++) {
+        if (!is_constant(PyStackRef_AsPyObjectBorrow(site[2 + i])))
+            return false;
+    }
+    return true;
+}
+
+int
+stm_before_call(_PyStackRef *site, int n)
+{
+    BARRIER_OF(tx);
+    PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
+    tx->constructing = NULL;
+    if (stands_in(callable))
+        return 0;       /* for something that may be half done: no abort now */
+    if (PyFunction_Check(callable))
+        return check_doomed(tx);
+    if (tx->open)
+        know_call(tx, callable, site[1]);
+    return before_stack_call(tx, site, n, NULL);
+}
+
+int
+stm_before_call_kw(_PyStackRef *site, int n)
+{
+    BARRIER_OF(tx);
+    tx->constructing = NULL;
+    if (stands_in(PyStackRef_AsPyObjectBorrow(site[0])))
+        return 0;
+    return before_stack_call(tx, site, n, PyStackRef_AsPyObjectBorrow(site[n + 2]));
+}
+
+int
+stm_before_call_ex(_PyStackRef *site)
+{
+    BARRIER_OF(tx);
+    tx->constructing = NULL;
+    PyObject *kwargs = PyStackRef_IsNull(site[3]) ? NULL : PyStackRef_AsPyObjectBorrow(site[3]);
+    PyObject *positional = PyStackRef_AsPyObjectBorrow(site[2]);
+    if (tx->grade != GRADE_EXCLUSIVE) {
+        if (open_iter(tx, positional) < 0 || (kwargs != NULL && open_whole_read(tx, kwargs) < 0))
+            return -1;
+    }
+    PyObject *c = PyStackRef_AsPyObjectBorrow(site[0]);
+    if (PyFunction_Check(c) || (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c))))
+        return check_doomed(tx);
+    if (!PyTuple_CheckExact(positional)) {
+        /* The instruction would do the same; or complain, if that cannot be iterated over. */
+        if (Py_TYPE(positional)->tp_iter == NULL && !PySequence_Check(positional))
+            return check_doomed(tx);
+        positional = PySequence_Tuple(positional);
+        if (positional == NULL)
+            return -1;
+        _PyStackRef old = site[2];
+        site[2] = PyStackRef_FromPyObjectSteal(positional);
+        PyStackRef_CLOSE(old);
+    }
+    PyObject *few[MAX_STACK_ARGS], **kw = few;
+    Py_ssize_t nkw = 0;
+    if (kwargs != NULL) {
+        PyObject *k, *v;
+        Py_ssize_t pos = 0;
+        if (PyDict_GET_SIZE(kwargs) > MAX_STACK_ARGS)
+            kw = PyMem_Malloc(PyDict_GET_SIZE(kwargs) * sizeof(PyObject *));
+        if (kw == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        while (PyDict_Next(kwargs, &pos, &k, &v))
+            kw[nkw++] = v;
+    }
+    int r = before_call(tx, &site[0], &PyTuple_GET_ITEM(positional, 0), PyTuple_GET_SIZE(positional), kw, nkw);
+    if (kw != few)
+        PyMem_Free(kw);
+    return r;
+}
+
+/* with: the exit function is called on the way of an exception. */
+int
+stm_before_exit(_PyStackRef *site)
+{
+    BARRIER_OF(tx);
+    tx->constructing = NULL;
+    if (tx->grade != GRADE_EXCLUSIVE && check_doomed(tx) < 0)
+        return -1;
+    PyObject *args[4] = {NULL, Py_None, Py_None, Py_None};
+    bool bound = PyStackRef_IsNull(site[1]);
+    if (!bound)
+        args[0] = PyStackRef_AsPyObjectBorrow(site[1]);
+    return before_call(tx, &site[0], bound ? args + 1 : args, bound ? 3 : 4, NULL, 0);
+}
