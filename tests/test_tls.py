@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+import time
 
 import pytest
 import tornado.test
@@ -16,7 +17,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 import tornado.stm
-from tornado.stm import core, runner, transaction
+from tornado.stm import core, runner, tls, transaction
 
 TIMEOUT = 200  # seconds until what does not come is taken to hang
 CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))
@@ -128,6 +129,46 @@ def test_what_was_written_before_a_close_arrives(run):
             await stream.read_bytes(1)
 
     run(main())
+
+
+def test_nobody_reads_a_connection_while_another_writes_it(monkeypatch):
+    """What a transaction has written is encrypted after its commit, and OpenSSL loses it if it decrypts at the same time."""
+    inside, overlaps = set(), []
+
+    def watched(name):
+        function = getattr(tls, name)
+
+        @core.trusted
+        def call(connection, *args):
+            if id(connection) in inside:
+                overlaps.append(name)
+            inside.add(id(connection))
+            try:
+                time.sleep(0.0005)
+                return function(connection, *args)
+            finally:
+                inside.discard(id(connection))
+
+        monkeypatch.setattr(tls, name, call)
+
+    for name in "_read", "_write", "_do_handshake":
+        watched(name)
+
+    async def member(port):
+        stream = await TCPClient().connect("127.0.0.1", port, ssl_options=client_context())
+        for n in range(30):
+            answer = stream.read_until(b"\n")
+            await asyncio.gather(stream.write(b"%d " % n), stream.write(b"sent\n"))
+            assert await answer == b"%d sent\n" % n
+        stream.close()
+
+    async def main():
+        port = await listening(Echo(ssl_options=server_context()))
+        await asyncio.gather(*(member(port) for _ in range(4)))
+
+    core.activate()
+    tornado.stm.run(asyncio.wait_for(main(), TIMEOUT), threads=3)
+    assert overlaps == []
 
 
 def test_plain_text_first_then_tls(run):

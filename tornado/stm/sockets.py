@@ -78,6 +78,12 @@ def _would_block():
 
 
 @trusted
+def blocks(sock):
+    """Do its operations wait?"""
+    return _gettimeout(sock) != 0.0
+
+
+@trusted
 def transactional(sock):
     """Can this operation be replayed or put off?  If not, the transaction has become exclusive."""
     if not core.in_transaction() or core.is_exclusive():

@@ -12,6 +12,7 @@ import _ssl
 import functools
 import gc
 import ssl
+import threading
 
 from . import core, sockets
 from .core import trusted
@@ -21,6 +22,10 @@ _read = _methods.read
 _write = _methods.write
 _pending = _methods.pending
 _do_handshake = _methods.do_handshake
+
+#: OpenSSL bears one call at a time for a connection, and Python sees to that no more: what one transaction has written may be on
+#: its way, after its commit, while another one reads.  Each lock is for many connections.
+_locks = [threading.RLock() for _ in range(256)]
 
 #: id of an _SSLSocket -> (it, the error with which its handshake failed in an aborted attempt)
 _failures = {}
@@ -39,18 +44,28 @@ def _socket_of(connection):
 
 
 @trusted
+def _alone(function, connection, *args):
+    """Call a method of a connection, but wait until nobody else does.  (One that blocks would keep others waiting for ever.)"""
+    sock = connection.owner
+    if sock is None or sockets.blocks(sock):
+        return function(connection, *args)
+    with _locks[id(connection) // 16 % len(_locks)]:
+        return function(connection, *args)
+
+
+@trusted
 def read(connection, size, buffer=None, /):
     """Twin of ``_SSLSocket.read``."""
     sock = _socket_of(connection)
     if buffer is None:
-        return _read(connection, size) if sock is None else sockets.receive(sock, size, _read, connection)
+        return _read(connection, size) if sock is None else sockets.receive(sock, size, _alone, _read, connection)
     if not sockets.is_writable(buffer):
         return _read(connection, size, buffer)  # which raises what it has to
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
     if sock is None:
         return _read(connection, size, buffer)
     view = memoryview(buffer).cast("B")
-    data = sockets.receive(sock, size if 0 < size < len(view) else len(view), _read, connection)
+    data = sockets.receive(sock, size if 0 < size < len(view) else len(view), _alone, _read, connection)
     view[: len(data)] = data
     return len(data)
 
@@ -67,7 +82,7 @@ def write(connection, data, /):
     if sockets.transactional(sock):
         return _unless_full(sockets.put_off, sock, data, functools.partial(_encrypt, sock, connection))
     _unless_full(sockets.send_at_once, sock)
-    return _write(connection, data)
+    return _alone(_write, connection, data)
 
 
 @trusted
@@ -83,7 +98,7 @@ def _unless_full(function, *args):
 def _encrypt(sock, connection, chunk):
     # The socket is here to live as long: the connection refers to it weakly.
     try:
-        return _write(connection, chunk)
+        return _alone(_write, connection, chunk)
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
         raise BlockingIOError from None
 
@@ -104,7 +119,7 @@ def do_handshake(connection):
     try:
         if kept is not None:
             raise kept[1]
-        return _do_handshake(connection)
+        return _alone(_do_handshake, connection)
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
         raise
     except OSError as e:
@@ -125,7 +140,7 @@ def pending(connection):
     if sock is None:
         return _pending(connection)
     core.own(sock)
-    return _pending(connection) + sockets.received(sock)
+    return _alone(_pending, connection) + sockets.received(sock)
 
 
 def _irrevocable(function):
@@ -148,7 +163,7 @@ def shutdown(connection):
     sock = _socket_of(connection)
     if sock is not None:
         _unless_full(sockets.send_at_once, sock)
-    return _methods.shutdown(connection)
+    return _alone(_methods.shutdown, connection)
 
 
 def _owning(function):
