@@ -47,7 +47,7 @@ def _socket_of(connection):
 def _alone(function, connection, *args):
     """Call a method of a connection, but wait until nobody else does.  (One that blocks would keep others waiting for ever.)"""
     sock = connection.owner
-    if sock is None or sockets.blocks(sock):
+    if not isinstance(sock, ssl.SSLSocket) or sockets.blocks(sock):
         return function(connection, *args)
     with _locks[id(connection) // 16 % len(_locks)]:
         return function(connection, *args)
