@@ -205,9 +205,8 @@ typedef struct {
     uint64_t check;         /* the transaction's stamp << 32 | version of the type */
 } Opened;
 
-enum {  /* what for; barriers on names have numbers of their own from OPENED_NAMES up */
-    OPENED_NEVER,           /* no room in the key for more barriers: it is opened each time */
-    OPENED_CAPTURED,        /* made in this transaction: needs neither locks nor undo */
+enum {  /* what for */
+    OPENED_CAPTURED = 1,        /* made in this transaction: needs neither locks nor undo */
     OPENED_READ,            /* all of it may be read */
     OPENED_ITEMS,           /* the same, and looking an item up changes nothing */
     OPENED_WRITE,           /* all of it may be changed, its contents are logged */
@@ -215,8 +214,7 @@ enum {  /* what for; barriers on names have numbers of their own from OPENED_NAM
     OPENED_SNAPSHOT,        /* its contents are logged */
     OPENED_BORN,            /* made in this transaction: something with a finalizer that `born` cannot have,
                                or a weak reference with a callback */
-    OPENED_NAMES,
-    OPENED_LIMIT = 1 << 15,
+    OPENED_END,
 };
 
 /* Where something in the program is; NULL: not known. */
@@ -240,8 +238,8 @@ typedef struct {
     const char *location;       /* NULL: not in the program */
 } KnownLocation;
 
-/* An attribute or item that an instruction of our loop has opened: exactly that one, where a table by numbers would
- * need a number for each name. It counts while `check` is opened_check() of the object. */
+/* An attribute, item or global that an instruction has opened, by its name. It counts while it is opened_name_entry()
+ * (../interpreter/loop.h) of the object. */
 typedef struct {
     PyObject *obj;
     uintptr_t what;         /* the name, and an OF_ in its lowest bits */
@@ -341,7 +339,7 @@ typedef struct Tx {
     _Atomic uint64_t commits, aborts, exclusives;   /* written by this thread only: see count_one() */
     TypeEntry types[TYPE_CACHE];
     Opened opened[OPENED_SLOTS];
-    OpenedName names[OPENED_NAME_SLOTS];    /* for the evaluation loop of our own, as the next */
+    OpenedName names[OPENED_NAME_SLOTS];
     KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
     /* For the conflict log. Places are interned text. Written by this thread, read by others: */
     Place at;                       /* where in the program it was last */
@@ -417,7 +415,7 @@ note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
 {
     Opened *e = opened_at(tx, obj, what);
     uint64_t key = opened_key(obj, what, by_capture);
-    if (UNLIKELY(Py_TYPE(obj)->tp_version_tag == 0 || what == OPENED_NEVER))
+    if (UNLIKELY(Py_TYPE(obj)->tp_version_tag == 0))
         return;
     if (e->check >> 32 == tx->stamp && e->key != key
         && (e->key & 0xFFFF) == (OPENED_CAPTURED << 1 | 1))
@@ -449,7 +447,7 @@ forget_opened(Tx *tx, PyObject *obj, uint32_t what)
 static inline void
 forget_capture(Tx *tx, PyObject *obj)
 {
-    for (uint32_t what = OPENED_CAPTURED; what < OPENED_NAMES; what++)
+    for (uint32_t what = OPENED_CAPTURED; what < OPENED_END; what++)
         forget_opened(tx, obj, what);
 }
 
