@@ -218,6 +218,8 @@ STM_OPERANDS_LEFT(PyObject *left, PyObject *right)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
+    if (LIKELY(Py_IS_TYPE(left, &PyLong_Type) && Py_IS_TYPE(right, &PyLong_Type)))
+        return !STM_QUIET(tx);
     return !(LIKELY(is_plain_value(right)
                     && (is_plain_value(left) || Py_IS_TYPE(left, &PyTuple_Type) || own_container(tx, left)))
              && STM_QUIET(tx));
@@ -330,8 +332,10 @@ STM_GLOBAL_LEFT(_PyInterpreterFrame *frame, PyObject *name)
 TEST bool
 STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
 {
+    if (LIKELY(frame->owner != FRAME_OWNED_BY_GENERATOR))
+        return false;
     Tx *tx = stm_open;
-    if (tx == NULL || LIKELY(frame->owner != FRAME_OWNED_BY_GENERATOR))
+    if (tx == NULL)
         return false;
     if (!Py_IS_TYPE(iterator, &PyGen_Type) && !Py_IS_TYPE(iterator, &PyCoro_Type))
         return !(opened(tx, iterator, OPENED_READ) || captured(tx, iterator));
