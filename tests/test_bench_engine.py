@@ -327,7 +327,7 @@ def test_a_quick_run_measures_every_section(tmp_path):
     targets = {name: [row["target"] for row in rows if row.get("target")] for name, rows in sections.items()}
     assert targets == {
         "empty": ["\N{LESS-THAN OR EQUAL TO} 2.00"],
-        "programs": ["\N{LESS-THAN OR EQUAL TO} 1.80"] * 8 + ["\N{LESS-THAN OR EQUAL TO} 1.35"],
+        "programs": ["\N{LESS-THAN OR EQUAL TO} 1.40"] * 8 + ["\N{LESS-THAN OR EQUAL TO} 1.25"],
         "independent": ["\N{GREATER-THAN OR EQUAL TO} 1.85"],
         "counter": ["\N{GREATER-THAN OR EQUAL TO} 0.70"],
         "read-mostly": ["\N{GREATER-THAN OR EQUAL TO} 1.60"],
