@@ -10,13 +10,10 @@ import sysconfig
 
 import pytest
 
-from interpreters import ROOT
-from tornado.stm import core
+from interpreters import ROOT, parallel_only
 from tornado.stm.interpreter import build, generate, instructions, sources
 
 LOOP = ROOT / "tornado" / "stm" / "interpreter"
-
-needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="the loop is for an interpreter without a GIL")
 
 
 def named(*tables):
@@ -70,7 +67,7 @@ def source_of(folder, version):
     return folder
 
 
-@needs_threads
+@parallel_only
 @pytest.mark.skipif((platform.machine(), sys.platform) != ("x86_64", "linux"), reason="there is a line for that first")
 @pytest.mark.parametrize("version, message", [
     (None, "is not CPython's source: it has no Include/patchlevel.h"),
@@ -91,7 +88,7 @@ def test_another_machine_is_one_line(tmp_path, monkeypatch):
         build.check(tmp_path)
 
 
-@needs_threads
+@parallel_only
 def test_an_interpreter_without_an_engine_runs_one_thread_and_says_what_to_do(tmp_path):
     """As after an update of CPython to a micro version that no engine was built for."""
     package = tmp_path / "tornado"
@@ -145,7 +142,7 @@ print(core.Transaction(step, ()).run(), core.Transaction(step, ()).run(), foreig
 """
 
 
-@needs_threads
+@parallel_only
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no C compiler")
 def test_where_another_module_evaluates_frames_transactions_run_alone(tmp_path):
     (tmp_path / "foreign.c").write_text(FOREIGN)

@@ -123,13 +123,9 @@ static inline bool
 own_iterable(Tx *tx, PyObject *o)
 {
     PyTypeObject *t = Py_TYPE(o);
-    if (t == &PyGen_Type) {
-        PyGenObject *g = (PyGenObject *)o;
-        return (g->gi_frame_state == FRAME_CREATED || g->gi_frame_state == FRAME_SUSPENDED)
-            && tx->births[0] != NULL && g->gi_iframe.f_locals == tx->births[0];
-    }
-    return (t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
-        && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict);
+    return is_own_generator(tx, o)
+        || ((t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
+            && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict));
 }
 
 int
