@@ -1,6 +1,7 @@
 """The order in which the loop's scheduler runs what it is given.  In a process of its own, which may hang."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 
@@ -14,9 +15,78 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent: asyncio's own loop runs", allow_module_level=True)
 
 
+@pytest.fixture
+def pair():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False), theirs.setblocking(False)
+        yield ours, theirs
+
+
 def test_a_finalizer_that_schedules_while_something_is_scheduled():
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("direction", ("reader", "writer"))
+def test_nothing_is_told_to_what_an_aborted_attempt_wanted_to_hear(pair, direction):
+    ours, theirs = pair
+    theirs.send(b"x")
+    heard, attempts = [], []
+
+    @trusted
+    def begin(loop):
+        attempts.append(not core.is_exclusive())
+        loop._scheduler._poll(None)
+
+    @trusted
+    def abort_the_first():
+        if len(attempts) == 1:
+            raise core.Abort
+
+    def listen(loop):
+        begin(loop)
+        getattr(loop, f"add_{direction}")(ours, heard.append, len(attempts))
+        abort_the_first()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        add, remove = getattr(loop, f"add_{direction}"), getattr(loop, f"remove_{direction}")
+        for descriptor in range(1000, 1100):  # until what is made is known to be the attempt's own
+            add(descriptor, print)
+            remove(descriptor)
+        loop.call_soon(listen, loop)
+        while not heard:
+            await asyncio.sleep(0)
+        remove(ours)
+
+    tornado.stm.run(main(), threads=1)
+    assert attempts == [True, True]
+    assert set(heard) == {2}
+
+
+def test_what_waits_to_be_sent_is_sent_when_the_socket_gets_its_first_reader(pair):
+    ours, theirs = pair
+    data = bytes(5_000_000)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        sent = 0
+        while sent < len(data):  # until neither the kernel nor the loop takes more
+            try:
+                sent += ours.send(data[sent:])
+            except BlockingIOError:
+                break
+            await asyncio.sleep(0)
+        answer = asyncio.ensure_future(loop.sock_recv(ours, 100))
+        await asyncio.sleep(0)
+        received = 0
+        while received < sent:
+            received += len(await loop.sock_recv(theirs, 100_000))
+        await loop.sock_sendall(theirs, b"answer")
+        assert await answer == b"answer"
+
+    tornado.stm.run(asyncio.wait_for(main(), 100), threads=1)
 
 
 async def interrupt_the_scheduler():

@@ -151,7 +151,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, None)
         watch = self._watch(fd)
         replaced = watch.reader
-        core.on_abort(self._scheduler.watch, watch)
+        core.on_abort(self._scheduler.watch_again, watch)
         watch.reader = handle
         core.defer(self._scheduler.watch, watch)
         if replaced is not None:
@@ -165,7 +165,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = watch.reader
         if handle is None:
             return False
-        core.on_abort(self._scheduler.watch, watch)
+        core.on_abort(self._scheduler.watch_again, watch)
         watch.reader = None
         core.defer(self._scheduler.watch, watch)
         handle.cancel()
@@ -176,7 +176,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, None)
         watch = self._watch(fd)
         replaced = watch.writer
-        core.on_abort(self._scheduler.watch, watch)
+        core.on_abort(self._scheduler.watch_again, watch)
         watch.writer = handle
         core.defer(self._scheduler.watch, watch)
         if replaced is not None:
@@ -190,7 +190,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = watch.writer
         if handle is None:
             return False
-        core.on_abort(self._scheduler.watch, watch)
+        core.on_abort(self._scheduler.watch_again, watch)
         watch.writer = None
         core.defer(self._scheduler.watch, watch)
         handle.cancel()

@@ -237,8 +237,22 @@ class Scheduler:
     def watch(self, watch):
         """At commit: its reader or writer has changed."""
         with self._lock:
-            self._watches[watch.fd] = watch
+            before = self._watches.get(watch.fd)
+            if before is not watch:
+                # Until now there was an outbox to empty at most.
+                if before is not None:
+                    watch.flushing = before.flushing
+                self._watches[watch.fd] = watch
             if not watch.busy:
+                self._arm(watch)
+
+    def watch_again(self, watch):
+        """On abort: an event may have been told by a reader or writer that the attempt had written.
+
+        One that the attempt has made never was: the kernel must not be asked for it.
+        """
+        with self._lock:
+            if self._watches.get(watch.fd) is watch and not watch.busy:
                 self._arm(watch)
 
     def rearm(self, watch):
