@@ -88,7 +88,7 @@ def transactional(sock):
     """Can this operation be replayed or put off?  If not, the transaction has become exclusive."""
     if not core.in_transaction() or core.is_exclusive():
         return False
-    if _gettimeout(sock) != 0.0:
+    if blocks(sock):
         core.exclusive("a blocking socket")
         return False
     return True
@@ -582,7 +582,7 @@ def _connecting(connect):
     def begin_to_connect(sock, address):
         core.open_all(address)
         core.own(sock)
-        if _gettimeout(sock) == 0.0:
+        if not blocks(sock):
             core.irrevocable("connecting a socket")
         else:
             core.exclusive("a blocking socket")

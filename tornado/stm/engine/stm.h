@@ -243,14 +243,15 @@ typedef struct {
 typedef struct {
     PyObject *obj;
     uintptr_t what;         /* the name, and an OF_ in its lowest bits */
-    uint64_t check;         /* the stamp of the transaction's names | version of the type */
+    uint64_t check;         /* as in Opened */
     uintptr_t tid;          /* the object's ob_tid: one that is there by capture is known from those of other threads */
 } OpenedName;
 
 enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL };
 #define OPENED_NAME_SLOTS 4096
 
-/* A C function whose calls need nothing, or nothing for a receiver made in this transaction. That stays so. */
+/* A C function whose calls need nothing, or nothing for a receiver made in this transaction, or nothing for constants.
+ * That stays so. */
 typedef struct {
     const void *method;         /* PyMethodDef */
     PyTypeObject *receiver;     /* of exactly this type; of a function, that of its module */
@@ -289,8 +290,7 @@ typedef struct Tx {
     /* Private to this thread: */
     int live;                       /* barriers act: in a transaction, not paused */
     int open;                       /* live, and not exclusive: barriers have to open what they are for */
-    uint32_t stamp;                 /* of the entries in `opened`; counts up at each beginning */
-    uint64_t names_stamp;           /* of the entries in `names`, << 32; counts up with `stamp` */
+    uint32_t stamp;                 /* of the entries in `opened` and `names`; counts up at each beginning */
     bool forgot;                    /* an entry of captured memory of this transaction had to make room */
     uintptr_t tid;                  /* ob_tid of what this thread allocates */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */

@@ -156,7 +156,6 @@ tx_begin(Tx *tx, uint64_t age, int grade)
         memset(tx->names, 0, sizeof tx->names);
         tx->stamp = 1;
     }
-    tx->names_stamp = (uint64_t)tx->stamp << 32;
     tx->forgot = false;
     tx->n_placeholders = 0;
     tx->deletes_keys = false;

@@ -2,8 +2,6 @@
 #include "loop.h"
 
 #include "internal/pycore_ceval.h"
-#include "internal/pycore_intrinsics.h"
-#include "opcode.h"
 
 PyObject *stm_dict_name, *stm_class_name;
 
@@ -207,9 +205,8 @@ stm_write_slice(PyObject *container, PyObject *value)
 
 /* Does looking for an item take what the container makes then, which nobody has opened? */
 static bool
-makes_items(Tx *tx, PyObject *container, Kind kind)
+makes_items(PyObject *container, Kind kind)
 {
-    (void)tx;
     if (kind == KIND_GENERATOR)
         return true;
     if (kind == KIND_ITERATOR)
@@ -250,7 +247,7 @@ stm_contains(PyObject *item, PyObject *container)
         return open_key_read(tx, container, item);
     if (kind_of(tx, item) == KIND_INERT && !PyBytes_Check(item))
         return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
-    if (makes_items(tx, container, kind) && !is_deep_inert(tx, item, 0))
+    if (makes_items(container, kind) && !is_deep_inert(tx, item, 0))
         return exclusive_for(tx, "a look for a container in the items of", container);
     return open_deep_read(tx, item) < 0 || open_deep_read(tx, container) < 0
         || open_iter(tx, container) < 0 ? -1 : 0;

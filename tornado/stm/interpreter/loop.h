@@ -117,7 +117,7 @@ opened_name_at(Tx *tx, PyObject *o, uintptr_t what)
 TEST OpenedName
 opened_name_entry(Tx *tx, PyObject *o, uintptr_t what)
 {
-    return (OpenedName){o, what, tx->names_stamp | Py_TYPE(o)->tp_version_tag, o->ob_tid};
+    return (OpenedName){o, what, opened_check(tx, o), o->ob_tid};
 }
 
 TEST bool
