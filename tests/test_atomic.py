@@ -3,8 +3,10 @@
 What the engine recorded is the judge of who ran when (`progress`), a log that everybody writes of what they saw.
 """
 
+import functools
 import itertools
 import threading
+import time
 
 import pytest
 
@@ -84,6 +86,34 @@ def test_nothing_runs_meanwhile_and_its_turn_comes(workers, blocks, kinds):
     assert pair.a == pair.b == 200 + twice + 30 * blocks
     assert sum(e.age not in ages for e in history.commits) == 30 * blocks
     history.check()
+
+
+def test_turns_come_in_the_order_in_which_they_were_asked_for():
+    """Some ask while the next one is looked for, which may take any time: a block that ends lets the others ask."""
+    begun, over, rounds = [0], [0, 0, 0], 100
+
+    @trusted
+    def let_ask():
+        for n in range(1, rounds + 1):
+            with atomic:
+                begun[0] = n
+            while min(over) < n:
+                time.sleep(0)
+
+    @trusted
+    def ask(i):
+        while over[i] < rounds:
+            while begun[0] == over[i]:
+                time.sleep(0)
+            with atomic:
+                over[i] += 1
+
+    core.inject_delays(0.2, 0.0001)
+    try:
+        history = recorded(lambda: in_threads([let_ask] + [functools.partial(ask, i) for i in range(3)]))
+    finally:
+        core.inject_delays(0, 0)
+    history.check_token()
 
 
 def test_blocks_get_in_while_transactions_never_stop():

@@ -778,25 +778,27 @@ await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
 
 /* ---- The token ------------------------------------------------------------------ */
 
-/* By whoever has the right to (DISPATCHING): give the token to the one that asked first.
+/* By whoever has the right to (DISPATCHING): give the token to the one that asked first. A turn
+ * that is taken after the search has begun is not seen: one before it may have been passed over.
  * If that one waits to be alone nobody can begin from here on, not even before it has
  * woken up. */
 static void
 dispatch_token(Tx *tx)
 {
     for (;;) {
+        uint64_t first = CHOOSING, begun = atomic_load(&next_turn);
         int limit = atomic_load(&stm_thread_limit);
         Tx *next = NULL;
-        uint64_t first = CHOOSING;
         for (int i = 1; i < limit; i++) {
             Tx *o = atomic_load(&stm_threads[i]);
             uint64_t theirs = o != NULL ? atomic_load(&o->turn) : 0;
             while (theirs == CHOOSING)
                 theirs = atomic_load(&o->turn);
-            if (theirs != 0 && theirs < first) {
+            if (theirs != 0 && theirs < begun && theirs < first) {
                 first = theirs;
                 next = o;
             }
+            interruptible(tx);
         }
         if (next == NULL) {
             atomic_store(&stm_exclusive_slot, 0);
