@@ -14,12 +14,12 @@ CC=${CC:-cc}
 
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 flags=(-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-strict-aliasing -pthread -DPy_BUILD_CORE_MODULE=1
-       -I"$engine" -I"$here" -isystem "$headers" -isystem "$headers/internal" "$@")
+       -DCOMMITS=3 -DSELDOM=0 -I"$engine" -I"$here" -isystem "$headers" -isystem "$headers/internal" "$@")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pids=()
-for file in orec contention anchor transaction undo order proflog locations history queue; do
+for file in bias orec contention anchor transaction undo order proflog locations history queue; do
     "$CC" "${flags[@]}" -include "$here/jitter.h" -c "$engine/$file.c" -o "$work/$file.o" &
     pids+=($!)
 done

@@ -263,6 +263,11 @@ def inject_aborts(rate, seed):
     """There is nothing to abort."""
 
 
+def bias(obj):
+    """Nothing is locked."""
+    return False
+
+
 def record_history(on):
     """Nothing is decided: one after the other."""
 

@@ -27,6 +27,7 @@ import collections
 import contextvars
 import enum
 import functools
+import gc
 import itertools
 import random
 import threading
@@ -96,8 +97,9 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
         make_heap: makes the object that the calls share; called once, outside of any transaction.
         calls: tuples ``(function, *args)``, for ``function(heap, *args)``.
         threads: how many threads the calls are dealt out to.
-        seed: of the injected aborts and delays, and of how calls are dealt out.  How threads interleave also depends on
-            the system, so the same seed makes a failure likely to come again, not certain.
+        seed: of the injected aborts and delays, of how calls are dealt out, and of which objects the engine takes for
+            such as have long been read only, and reads without locks until somebody writes.  How threads interleave also
+            depends on the system, so the same seed makes a failure likely to come again, not certain.
         aborts: the probability of an injected abort at each barrier.
         delays: the probability of an injected delay at each barrier and at each step of a commit or a rollback.
         pause: the longest injected delay, in seconds.
@@ -112,9 +114,10 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
     core.activate()
     calls = list(calls)
     run = Run(make_heap(), len(calls))
+    choice = random.Random(seed)
+    _bias_some(run.heap, choice)
     transactions = [core.Transaction(function, (run.heap, *args)) for function, *args in calls]
     hands = [[] for _ in range(threads)]
-    choice = random.Random(seed)
     for number in range(len(calls)):
         choice.choice(hands).append(number)
     start = threading.Barrier(threads)
@@ -146,6 +149,21 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
     numbers = {id(transaction): number for number, transaction in enumerate(transactions)}
     run.broken = [(numbers.get(id(transaction)), message) for transaction, message in broken]
     return run
+
+
+def _bias_some(heap, choice):
+    """In every second run, half of what can be reached from there."""
+    if choice.random() < 0.5:
+        return
+    seen, found = {id(heap)}, [heap]
+    while found and len(seen) < 10_000:
+        obj = found.pop()
+        if choice.random() < 0.5:
+            core.bias(obj)
+        for part in gc.get_referents(obj):
+            if id(part) not in seen and not isinstance(part, (type, types.ModuleType, types.FunctionType)):
+                seen.add(id(part))
+                found.append(part)
 
 
 def replay(make_heap, calls, order):

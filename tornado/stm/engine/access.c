@@ -143,13 +143,21 @@ lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
     if (UNLIKELY(set_by_raising(obj, name)))
         return lock_shared(tx, cell_of(obj, WHOLE));
     PyDictValues *v = inline_values(obj);
+    if ((v == NULL || v->valid) && read_by_bias(tx, obj))
+        return check_doomed(tx);
     if (v != NULL && lock_shared(tx, attr_cell(v, name)) < 0)
         return -1;
-    if (v != NULL && v->valid)
+    if (v != NULL && v->valid) {
+        bias_seen(tx, obj);
         return 0;
+    }
     PyObject *dict = dict_of_instance(obj);
-    if (dict == NULL)
-        return lock_shared(tx, slot_cell(obj, name));
+    if (dict == NULL) {
+        if (lock_shared(tx, slot_cell(obj, name)) < 0)
+            return -1;
+        bias_seen(tx, obj);
+        return 0;
+    }
     const void *base = namespace_of(dict);
     int r = base == NULL ? lock_key_shared(tx, dict, attr_cell(dict, name))
         : base == v ? 0 : lock_shared(tx, attr_cell(base, name));
@@ -161,7 +169,7 @@ lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
 static const char globals_of[] = "attributes that are globals of a function";
 
 static int
-lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+lock_attr_cells(Tx *tx, PyObject *obj, PyObject *name, bool *first)
 {
     PyDictValues *v = inline_values(obj);
     if (v != NULL && lock_exclusive(tx, attr_cell(v, name), first) < 0)
@@ -177,6 +185,12 @@ lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
         : base == v ? 0 : lock_exclusive(tx, attr_cell(base, name), first);
     Py_DECREF(dict);
     return r;
+}
+
+static int
+lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+{
+    return lock_attr_cells(tx, obj, name, first) < 0 ? -1 : bias_revoke(tx, obj);
 }
 
 /* The instance is about to get a new attribute: nobody may look at all of them. */
@@ -564,7 +578,7 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
         : UNLIKELY(is_module_dict(dict)) ? exclusive_for(tx, globals_of, obj)
         : base != NULL ? open_name_delete(tx, dict, base, name) : open_whole_write(tx, dict);
     Py_DECREF(dict);
-    return r;
+    return r < 0 ? -1 : bias_revoke(tx, obj);
 }
 
 /* ---- Names in a namespace (namespaces.c), by its dict ------------------------------------- */
@@ -592,7 +606,7 @@ static int
 open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name)
 {
     bool first;
-    if (lock_exclusive(tx, attr_cell(base, name), &first) < 0)
+    if (lock_exclusive(tx, attr_cell(base, name), &first) < 0 || bias_revoke_namespace(tx, dict) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
@@ -622,7 +636,8 @@ open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name)
     Cell whole = cell_of(base, WHOLE);
     if (!PyUnicode_CheckExact(name))    /* not a name: another key may be equal to it */
         return open_all_names(tx, dict, base, true) < 0 ? -1 : log_contents(tx, dict, KIND_DICT);
-    if (lock_exclusive(tx, attr_cell(base, name), &first) < 0 || lock_exclusive(tx, whole, &first) < 0)
+    if (lock_exclusive(tx, attr_cell(base, name), &first) < 0 || lock_exclusive(tx, whole, &first) < 0
+        || bias_revoke_namespace(tx, dict) < 0)
         return -1;
     tx->deletes_keys = true;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
@@ -644,7 +659,8 @@ open_all_names(Tx *tx, PyObject *dict, const void *base, bool write)
 {
     bool first;
     Cell whole = cell_of(base, WHOLE);
-    if ((write ? lock_exclusive(tx, whole, &first) : lock_shared_container(tx, whole)) < 0)
+    if ((write ? lock_exclusive(tx, whole, &first) : lock_shared_container(tx, whole)) < 0
+        || (write && bias_revoke_namespace(tx, dict) < 0))
         return -1;
     if (has_inserted(tx, whole))
         order_inserted_keys(tx, order_place(dict));
@@ -723,7 +739,8 @@ static int
 lock_whole_owned(Tx *tx, PyObject *container)
 {
     bool first;
-    return lock_exclusive(tx, cell_of(container, WHOLE), &first) < 0 ? -1 : settle_keys(tx, container);
+    return lock_exclusive(tx, cell_of(container, WHOLE), &first) < 0 || settle_keys(tx, container) < 0 ? -1
+        : bias_revoke(tx, container);
 }
 
 /* ---- Whole objects ---------------------------------------------------------------------- */
@@ -749,7 +766,7 @@ open_whole_read(Tx *tx, PyObject *obj)
     case KIND_ARRAY:
     case KIND_ODICT:
     case KIND_CONTEXT:
-        if (captured(tx, obj))
+        if (captured(tx, obj) || read_by_bias(tx, obj))
             return check_doomed(tx);
         result = lock_shared(tx, cell_of(obj, WHOLE));
         break;
@@ -759,7 +776,7 @@ open_whole_read(Tx *tx, PyObject *obj)
             return open_all_names(tx, obj, base, false);
     }   /* fall through */
     case KIND_SET:
-        if (captured(tx, obj))
+        if (captured(tx, obj) || read_by_bias(tx, obj))
             return check_doomed(tx);
         result = lock_whole_shared(tx, obj);
         if (result == 0 && kind == KIND_DICT && UNLIKELY(namespace_of(obj) != NULL))
@@ -786,8 +803,10 @@ open_whole_read(Tx *tx, PyObject *obj)
     default:
         return check_doomed(tx);
     }
-    if (result == 0)
+    if (result == 0) {
+        bias_seen(tx, obj);
         note_opened(tx, obj, OPENED_READ);
+    }
     return result;
 }
 
@@ -814,17 +833,18 @@ hash_of(PyObject *key, uint64_t *bits)
 static int
 lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell)
 {
-    if (lock_intent_read(tx, cell_of(dict, WHOLE)) < 0)
+    if (lock_intent_read(tx, cell_of(dict, WHOLE)) < 0 || lock_shared(tx, key_cell) < 0)
         return -1;
-    return lock_shared(tx, key_cell);
+    bias_seen(tx, dict);
+    return 0;
 }
 
 static int
 lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first)
 {
-    if (lock_intent_write(tx, cell_of(dict, WHOLE)) < 0)
+    if (lock_intent_write(tx, cell_of(dict, WHOLE)) < 0 || lock_exclusive(tx, key_cell, first) < 0)
         return -1;
-    return lock_exclusive(tx, key_cell, first);
+    return bias_revoke(tx, dict);
 }
 
 /* Has this very key been logged? Owning its cell does not tell, for another key may
@@ -882,6 +902,8 @@ open_key_read(Tx *tx, PyObject *obj, PyObject *key)
             note_items(tx, obj);
         return check_doomed(tx);
     }
+    if (read_by_bias(tx, obj))
+        return check_doomed(tx);
     uint64_t bits;
     int h = hash_of(key, &bits);
     if (h == 0 && kind == KIND_SET && PyAnySet_Check(key))
@@ -1093,7 +1115,7 @@ static int
 open_list_item(Tx *tx, PyObject *list, PyObject *key, bool del)
 {
     bool first;
-    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
+    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
         return -1;
     /* The items may be guarded by different locks of the program's: then a thread may change another one. */
     bool small = PyList_GET_SIZE(list) <= SMALL_LIST && tx->mutexes.n == 0;
@@ -1212,7 +1234,7 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
         return h;
     bool first;
     if (lock_intent_write(tx, cell_of(set, WHOLE)) < 0
-        || lock_exclusive(tx, cell_of(set, bits), &first) < 0)
+        || lock_exclusive(tx, cell_of(set, bits), &first) < 0 || bias_revoke(tx, set) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set))
         return 0;
@@ -1252,7 +1274,7 @@ open_list_append(Tx *tx, PyObject *list)
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
     bool first;
-    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
+    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
@@ -1308,7 +1330,7 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
     if (kind_of(tx, list) != KIND_LIST)
         return open_whole_write(tx, list);
     bool first;
-    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0)
+    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
         return 0;

@@ -104,7 +104,7 @@ open_base(Tx *tx, PyTypeObject *base)
     if (is_fresh(tx, (PyObject *)base))
         return check_doomed(tx);
     PyObject *dict = shared_subclasses(tx, base);
-    return dict == NULL ? -1 : lock_intent_write(tx, cell_of(dict, WHOLE));
+    return dict == NULL || lock_intent_write(tx, cell_of(dict, WHOLE)) < 0 ? -1 : bias_revoke(tx, dict);
 }
 
 /* type.__new__(metatype, name, bases, namespace). What it makes is this transaction's own, unless another

@@ -408,7 +408,8 @@ own(PyObject *self, PyObject *obj)
     (void)self;
     Tx *tx = live_tx();
     bool first;
-    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE
+        && (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0 || bias_revoke(tx, obj) < 0))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -604,6 +605,21 @@ inject_aborts(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+bias(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    Tx *tx = stm_thread_tx();
+    return tx == NULL ? NULL : PyBool_FromLong(bias_give(tx, obj));
+}
+
+static PyObject *
+is_biased(PyObject *self, PyObject *obj)
+{
+    (void)self;
+    return PyBool_FromLong(has_bias(obj));
+}
+
+static PyObject *
 inject_delays(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -763,6 +779,10 @@ static PyMethodDef methods[] = {
      DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
+    {"bias", bias, METH_O,
+     DOC("bias(obj): a test hook, while no transactions run: let it be read without a lock as if nobody had written to it for long;"
+         " False if that cannot be")},
+    {"is_biased", is_biased, METH_O, DOC("is_biased(obj): a test hook, is it read without a lock?")},
     {"inject_delays", inject_delays, METH_VARARGS,
      DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},
     {"record_history", record_history, METH_O,
@@ -780,6 +800,7 @@ static PyMethodDef methods[] = {
 static int
 engine_exec(PyObject *module)
 {
+    bias_init();
     if (orec_init() < 0 || born_init() < 0 || access_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)

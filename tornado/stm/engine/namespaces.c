@@ -211,6 +211,8 @@ open_as_globals(Tx *tx, PyObject *dict)
     bool used = marked(tx, whole, MODE_SHARED) || has_inserted(tx, whole);
     tx->preparing = true;
     int r = lock_exclusive(tx, whole, &first);
+    if (r == 0)
+        r = bias_revoke(tx, dict);
     if (r == 0 && (used || !first))
         r = exclusive_for(tx, "a function whose globals have just been changed", NULL);
     tx->preparing = false;
@@ -293,4 +295,63 @@ namespace_base(PyObject *dict)
     const void *base = instances.entries[i].dict == dict ? instances.entries[i].value : NULL;
     PyMutex_Unlock(&instances.lock);
     return base;
+}
+
+/* ---- Read bias (bias.c) ------------------------------------------------------------------ *
+ * An attribute can be changed as a key of the instance's __dict__, by who has never seen the instance. So before an
+ * instance may get the bias, the header of its values is told how far from it they lie, in four
+ * bytes that are 0 in a new instance: a writer to a dict that is a view of values finds the
+ * instance there. Who looked before is a writer whose lock is older than what that reader has seen. */
+
+_Static_assert(offsetof(PyDictValues, values) == 8 && offsetof(PyDictValues, valid) == 3,
+               "there are four bytes to spare in the header of an instance's values");
+
+static _Atomic uint32_t *
+distance_of(PyDictValues *values)
+{
+    return (_Atomic uint32_t *)((char *)values + 4);
+}
+
+/* Is all of its state behind locks that its readers and writers take by this object? */
+bool
+may_be_biased(Tx *tx, PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    switch (kind_of(tx, obj)) {
+    case KIND_LIST:
+        return type == &PyList_Type;
+    case KIND_SET:
+        return type == &PySet_Type;
+    case KIND_DICT:
+        return type == &PyDict_Type && namespace_of(obj) == NULL;
+    case KIND_INSTANCE:
+        break;
+    default:
+        return false;
+    }
+    if (!(type->tp_flags & Py_TPFLAGS_INLINE_VALUES))
+        return !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT) && type->tp_dictoffset == 0;
+    PyDictValues *values = _PyObject_InlineValues(obj);
+    if (!values->valid)
+        return false;
+    atomic_store(distance_of(values), (uint32_t)((char *)values - (char *)obj));
+    return true;
+}
+
+/* By a writer of names in a namespace, who has its lock. Returns -1 when the transaction has to abort. */
+int
+bias_revoke_namespace(Tx *tx, PyObject *dict)
+{
+    PyObject *obj = NULL;
+    bool read = false;
+    /* The dict keeps the instance from dying meanwhile; afterwards only its address is used. */
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    PyDictValues *values = ((PyDictObject *)dict)->ma_values;
+    uint32_t distance = values != NULL && values->embedded ? atomic_load(distance_of(values)) : 0;
+    if (distance != 0) {
+        obj = (PyObject *)((char *)values - distance);
+        read = bias_take(obj);
+    }
+    Py_END_CRITICAL_SECTION();
+    return bias_revoke(tx, dict) < 0 || (read && bias_await_readers(tx, obj) < 0) ? -1 : 0;
 }

@@ -288,6 +288,8 @@ in_the_way(Tx *tx, const Conflict *x)
         return (x->mode == MODE_EXCLUSIVE ? owner_of(x->cell) : owner_before_reader(x->cell, tx->slot)) == x->slot;
     case FOR_READER:
         return mark_of_other(o, x->cell, x->against, x->against == 0);
+    case FOR_BIASED:
+        return bias_traced(o, x->against);
     case FOR_RESERVATION:
         return atomic_load(&o->reserved) == x->cell
             && modes_conflict(x->mode, atomic_load(&o->reserved_mode));

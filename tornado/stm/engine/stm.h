@@ -4,6 +4,7 @@
  * log (TLRW: Dice & Shavit, "TLRW: Return of the Read-Write Lock", 2010):
  *
  *   orec.c         what is locked: ownership records (writers), read marks
+ *   bias.c         what is only read for long goes without marks
  *   contention.c   who waits, who is doomed; irrevocable and exclusive mode
  *   undo.c         what an abort puts back
  *   order.c        the order of the keys of dicts; dictkeys.c: its tools
@@ -249,6 +250,7 @@ typedef struct {
 
 enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL };
 #define OPENED_NAME_SLOTS 4096
+#define BIAS_TRACES 16384
 
 /* A C function whose calls need nothing, or nothing for a receiver made in this transaction, or nothing for constants.
  * That stays so. */
@@ -283,6 +285,7 @@ typedef struct Tx {
     _Atomic uint64_t overdue;       /* the number of the attempt that somebody has found to be; written by others, too */
     Queue *_Atomic queue;           /* that its transaction comes from, or NULL; while it releases, too */
     _Atomic uint32_t *marks;
+    _Atomic uint8_t traces[BIAS_TRACES];    /* of what it has read without a mark: the lowest bits of `epoch` */
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
     unsigned long anchor;             /* of the thread that it runs transactions for (anchor.c); 0: for nobody else */
@@ -309,6 +312,8 @@ typedef struct Tx {
     bool asked;                     /* for the token, and has it not taken yet */
     int cause;                      /* of the abort, CAUSE_... */
     uint64_t inject_state;
+    uint32_t touches;               /* reads of objects without a bias */
+    uint32_t touches_before, ticks; /* then, and transactions since then, when it last tried to begin an epoch */
     PyThreadState *tstate;
     Transaction *txn;
     _Atomic uint64_t **owned;       /* words to clear at the end */
@@ -557,9 +562,9 @@ marked(Tx *tx, Cell c, uint32_t mode)
 
 /* contention.c */
 
-/* What a transaction waits for: another that owns a cell, has read it or has reserved it;
+/* What a transaction waits for: another that owns a cell, has read it (with a mark or without) or has reserved it;
  * its predecessor; the end of an exclusive one. */
-enum { FOR_OWNER, FOR_READER, FOR_RESERVATION, FOR_ORDER, FOR_GATE };
+enum { FOR_OWNER, FOR_READER, FOR_RESERVATION, FOR_ORDER, FOR_GATE, FOR_BIASED };
 
 /* What stands in the way of a lock: an attempt of another thread, and how. */
 typedef struct {
@@ -568,7 +573,7 @@ typedef struct {
     int how;
     int slot;
     uint64_t serial;
-    uint32_t against;   /* FOR_READER: the modes of a mark that conflict; 0: any */
+    uint32_t against;   /* FOR_READER: the modes of a mark that conflict; 0: any. FOR_BIASED: the trace */
     const char *place;  /* where the other thread is or was then, for the log; NULL: not known */
 } Conflict;
 bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
@@ -686,6 +691,85 @@ int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
 void note_callback(PyObject *callable);
 void let_die(Tx *tx);
 
+/* bias.c */
+void bias_init(void);
+void bias_tick(Tx *tx);
+void bias_consider(Tx *tx, PyObject *obj, uint16_t bits);
+bool bias_give(Tx *tx, PyObject *obj);
+bool bias_traced(Tx *o, uint32_t trace);
+bool bias_take(PyObject *obj);
+int bias_await_readers(Tx *tx, PyObject *obj);
+int bias_give_up(Tx *tx, PyObject *obj);
+extern _Atomic uint64_t stm_biases_given, stm_biases_taken;
+
+enum {
+    BIAS_SET = 1 << 15,
+    BIAS_SEEN = 1 << 14,
+    BIAS_TIMES_SHIFT = 12,
+    BIAS_EPOCH_SHIFT = 8,
+    BIAS_TAKEN = 1 << 7,
+    BIAS_BITS = 0xFF80,
+};
+
+static inline _Atomic uint16_t *
+bias_bits(PyObject *obj)
+{
+    return (_Atomic uint16_t *)&obj->ob_flags;
+}
+
+/* Where a reader leaves its trace. Objects may share a place. */
+static inline uint32_t
+bias_trace(PyObject *obj)
+{
+    uintptr_t a = (uintptr_t)obj;
+    return (uint32_t)(a >> 4 ^ a >> 18) & (BIAS_TRACES - 1);
+}
+
+static inline bool
+has_bias(PyObject *obj)
+{
+    return atomic_load_explicit(bias_bits(obj), memory_order_acquire) & BIAS_SET;
+}
+
+/* May this transaction read it without a lock? Then that stays so until its end. The trace is stored before the
+ * second look as writers see it, for they use membarrier(2); the compiler must not change the order. */
+static inline bool
+read_by_bias(Tx *tx, PyObject *obj)
+{
+    if (LIKELY(!has_bias(obj)))
+        return false;
+    uint8_t attempt = (uint8_t)atomic_load_explicit(&tx->epoch, memory_order_relaxed);
+    atomic_store_explicit(&tx->traces[bias_trace(obj)], attempt, memory_order_release);
+    atomic_signal_fence(memory_order_seq_cst);
+    return has_bias(obj);
+}
+
+/* The same for all that is in a list, dict or set. */
+static inline bool
+container_read_by_bias(Tx *tx, PyObject *obj)
+{
+    return is_builtin_container(obj) && read_by_bias(tx, obj);
+}
+
+/* By a reader that has its mark. */
+static inline void
+bias_seen(Tx *tx, PyObject *obj)
+{
+    tx->touches++;
+    uint16_t bits = atomic_load_explicit(bias_bits(obj), memory_order_relaxed);
+    if (!(bits & BIAS_SET))
+        bias_consider(tx, obj, bits);
+}
+
+/* By a writer that has its lock, before it writes. Returns -1 when the transaction has to abort. */
+static inline int
+bias_revoke(Tx *tx, PyObject *obj)
+{
+    if (LIKELY(!(atomic_load_explicit(bias_bits(obj), memory_order_acquire) & (BIAS_SET | BIAS_SEEN | BIAS_TAKEN))))
+        return 0;
+    return bias_give_up(tx, obj);
+}
+
 /* types.c */
 typedef enum {
     KIND_INERT = 1,   /* no mutable state that a transaction may write */
@@ -790,6 +874,8 @@ int views_init(void);
 int release_undo(Undo *u);
 
 /* namespaces.c */
+bool may_be_biased(Tx *tx, PyObject *obj);
+int bias_revoke_namespace(Tx *tx, PyObject *dict);
 extern int stm_module_watcher, stm_instance_watcher, stm_rebound_watcher;
 extern PyObject *stm_register_module;
 int namespaces_init(void);

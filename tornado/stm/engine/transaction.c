@@ -84,6 +84,7 @@ in_child(void)
     mutexes_after_fork();
     orec_after_fork();
     contention_after_fork();
+    bias_init();
     anchor_after_fork();
 }
 
@@ -316,6 +317,7 @@ tx_commit(Tx *tx)
     log_end(tx, LOG_COMMIT);
     history(tx, DID_COMMIT, atomic_load(&tx->ticket), 0);
     born_forget(tx);
+    bias_tick(tx);
     if (tx->txn != NULL) {
         atomic_store(&tx->txn->done, 1);
         if (UNLIKELY(atomic_load(&tx->txn->awaited)))

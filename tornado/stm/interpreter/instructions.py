@@ -14,6 +14,7 @@ may put another callable there.
 #: other instructions' arguments stand for; `oparg` the argument.
 MICRO_OPS = {
     "_STM_READ_ATTR": ("owner", "STM_ATTR_LEFT({owner}, NAME2, OF_READ_ATTR)", "stm_read_attr({owner}, NAME2)"),
+    "_STM_READ_VALUE": ("owner", "STM_VALUE_LEFT({owner}, NAME2)", "stm_read_attr({owner}, NAME2)"),
     "_STM_WRITE_ATTR": ("value, owner", "STM_ATTR_LEFT({owner}, NAME, OF_WRITTEN_ATTR)", "stm_write_attr({owner}, NAME)"),
     "_STM_DELETE_ATTR": ("owner", "STM_ACTS()", "stm_delete_attr({owner}, NAME)"),
     "_STM_SUPER_ATTR": ("super, type, self", "STM_ACTS()", "stm_super_attr({self}, NAME4, oparg)"),
@@ -79,8 +80,9 @@ MICRO_OPS = {
 
 #: micro-op: the instructions that it goes in front of
 BARRIERS = {
-    "_STM_READ_ATTR": """LOAD_ATTR LOAD_ATTR_INSTANCE_VALUE LOAD_ATTR_WITH_HINT LOAD_ATTR_SLOT LOAD_ATTR_MODULE
-        LOAD_ATTR_NONDESCRIPTOR_NO_DICT LOAD_ATTR_NONDESCRIPTOR_WITH_VALUES LOAD_ATTR_METHOD_LAZY_DICT
+    "_STM_READ_ATTR": """LOAD_ATTR LOAD_ATTR_WITH_HINT LOAD_ATTR_MODULE LOAD_ATTR_NONDESCRIPTOR_NO_DICT
+        LOAD_ATTR_METHOD_LAZY_DICT""",
+    "_STM_READ_VALUE": """LOAD_ATTR_INSTANCE_VALUE LOAD_ATTR_SLOT LOAD_ATTR_NONDESCRIPTOR_WITH_VALUES
         LOAD_ATTR_METHOD_WITH_VALUES""",
     "_STM_WRITE_ATTR": "STORE_ATTR STORE_ATTR_INSTANCE_VALUE STORE_ATTR_SLOT STORE_ATTR_WITH_HINT",
     "_STM_DELETE_ATTR": "DELETE_ATTR",

@@ -163,13 +163,24 @@ STM_ATTR_LEFT(PyObject *o, PyObject *name, unsigned of)
     return !STM_QUIET(tx);
 }
 
+/* For what the interpreter has found by the class and the layout that it then checks: an attribute of the instance, or
+ * a method that none hides. Where that has changed, the general instruction runs in its place, and its barrier. */
+TEST bool
+STM_VALUE_LEFT(PyObject *o, PyObject *name)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL)
+        return false;
+    return read_by_bias(tx, o) ? !STM_QUIET(tx) : STM_ATTR_LEFT(o, name, OF_READ_ATTR);
+}
+
 TEST bool
 STM_ITEM_LEFT(PyObject *container, PyObject *key)
 {
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return !(LIKELY(own_container(tx, container) || opened(tx, container, OPENED_ITEMS)
+    return !(LIKELY(own_container(tx, container) || container_read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS)
                     || opened_item(tx, container, key, OF_READ_ITEM)) && STM_QUIET(tx));
 }
 
@@ -208,7 +219,7 @@ STM_CONTAINS_LEFT(PyObject *item, PyObject *container)
         return false;
     /* A constant looks into nothing, but bytes do into a bytearray; what is found by its hash compares itself. */
     bool settled = is_constant(item) && !PyBytes_CheckExact(item) ? is_constant(container) || is_settled_container(tx, container)
-        : (PyDict_CheckExact(container) || PySet_CheckExact(container)) && captured(tx, container);
+        : (PyDict_CheckExact(container) || PySet_CheckExact(container)) && (captured(tx, container) || read_by_bias(tx, container));
     return !((LIKELY(settled) || opened_item(tx, container, item, OF_READ_ITEM)) && STM_QUIET(tx));
 }
 
@@ -243,7 +254,7 @@ STM_WHOLE_LEFT(PyObject *o)
     if (tx == NULL)
         return false;
     return !((is_constant(o) || Py_IS_TYPE(o, &PyTuple_Type) || Py_IS_TYPE(o, &PyRange_Type) || captured(tx, o)
-              || opened(tx, o, OPENED_READ)) && STM_QUIET(tx));
+              || container_read_by_bias(tx, o) || opened(tx, o, OPENED_READ)) && STM_QUIET(tx));
 }
 
 /* All that can be reached from it is looked at. */
