@@ -12,13 +12,15 @@ template, a table of routes, a document) belongs to the module; what a request m
     jsons      the json module, both ways, its C and its Python parts
     router     requests through the rules of tornado.routing
     astar      shortest paths on a grid
+    genexprs   primes by generator expressions
+    catalogue  shared objects filtered, grouped and sorted by comprehensions
 
 ``python -m stm_bench.programs PROGRAM --plain`` or ``--transaction`` runs one of them in this process, for profilers.
 """
 
 import importlib
 
-PROGRAMS = ("richards", "deltablue", "nbody", "nqueens", "template", "jsons", "router", "astar")
+PROGRAMS = ("richards", "deltablue", "nbody", "nqueens", "template", "jsons", "router", "astar", "genexprs", "catalogue")
 
 
 def load(name):
