@@ -994,3 +994,35 @@ def test_making_decimals():
 
     for value in ("1.23456", 7, 2.5, (0, (1, 2, 3, 4), -2), [0, [1], 0], "no number", None):
         compared(make, value)
+
+
+PLAIN_KEYS = st.one_of(
+    st.integers(0, 4), st.integers(-(10**30), 10**30), st.floats(), st.sampled_from("abc"), st.tuples(st.integers(0, 2), st.text(max_size=2)),
+    st.tuples(st.floats(allow_nan=True), st.tuples(st.integers(0, 1), st.integers(0, 1))), st.lists(st.integers(0, 1), max_size=3).map(tuple),
+)
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="the originals are called")
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(PLAIN_KEYS, max_size=12), st.booleans())
+def test_heaps_of_plain_keys_are_ordered_as_by_heapq(keys, greatest_first):
+    """The same objects in the same places: also where some are not equal to themselves, or cannot be compared."""
+    make, push, pop = (
+        (_heapq.heapify_max, _heapq.heappush_max, _heapq.heappop_max) if greatest_first
+        else (_heapq.heapify, _heapq.heappush, _heapq.heappop)
+    )
+
+    def sort():
+        heap, popped = [], []
+        try:
+            for key in keys:
+                push(heap, key)
+            for _ in range(len(keys) // 2):
+                popped.append(pop(heap))
+            make(heap)
+        except TypeError as e:
+            popped.append(str(e))
+        return [id(key) if not isinstance(key, str) else key for key in popped + heap]
+
+    core.activate()
+    assert core.Transaction(sort, ()).run() == sort()

@@ -320,10 +320,10 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
     int n = 0;
     while (n < 2 && n < code->co_argcount && !PyStackRef_IsNull(f->localsplus[n])) {
         args[n] = PyStackRef_AsPyObjectBorrow(f->localsplus[n]);
-        if (is_dead_reference(args[n++]))
+        if (type_entry(tx, Py_TYPE(args[n++]))->reference && is_dead_reference(args[n - 1]))
             break;      /* of a method, it is the second one */
     }
-    if (n == 0 || !is_dead_reference(args[n - 1]) || !PyFunction_Check(func)
+    if (n == 0 || !type_entry(tx, Py_TYPE(args[n - 1]))->reference || !is_dead_reference(args[n - 1]) || !PyFunction_Check(func)
         || ((PyFunctionObject *)func)->vectorcall == callback_vectorcall    /* that has looked already */
         || !is_called_back(func, args[n - 1]))
         return 0;

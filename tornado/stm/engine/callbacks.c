@@ -18,6 +18,8 @@ stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwna
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || stm_barriers_off)
         return PyObject_Vectorcall(callable, args, n, kwnames);
+    if (PyFunction_Check(callable))     /* it has barriers of its own */
+        return check_doomed(tx) < 0 ? NULL : PyObject_Vectorcall(callable, args, n, kwnames);
     _PyStackRef c = PyStackRef_FromPyObjectNew(callable);
     Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     PyObject *result = NULL;
@@ -40,7 +42,7 @@ static PyObject *
 open_for_use(PyObject *result, int use)
 {
     Tx *tx = stm_self;
-    if (result == NULL || tx == NULL || !tx->open)
+    if (result == NULL || is_constant(result) || tx == NULL || !tx->open)
         return result;
     int r = use == USE_TRUTH ? open_whole_read(tx, result)
         : use == USE_ITEMS ? open_iter(tx, result)

@@ -725,6 +725,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
 {
     if (PyFunction_Check(callable))
         return check_doomed(tx);
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
+        return before_c_function(tx, callable, a, entry);
     if (depth > 8)
         return exclusive_for(tx, "call of", callable);
     if (PyMethod_Check(callable)) {
@@ -753,8 +755,6 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             return before_c_function(tx, callable, a, entry);
         return before_bound(tx, callable, self, a, entry, depth);
     }
-    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
-        return before_c_function(tx, callable, a, entry);
     if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
         MethodWrapper *bound = (MethodWrapper *)callable;
         return before_bound(tx, bound->descr, bound->self, a, entry, depth);

@@ -185,6 +185,7 @@ typedef struct {
     uint32_t version;
     int kind;
     bool simple_call;   /* calling the class runs a Python __init__ and no other Python code */
+    bool reference;     /* a weak one */
 } TypeEntry;
 
 /* ---- What this transaction has opened already ---------------------------------
@@ -252,12 +253,17 @@ enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL }
 #define OPENED_NAME_SLOTS 4096
 #define BIAS_TRACES 16384
 
-/* A C function whose calls need nothing, or nothing for a receiver made in this transaction, or nothing for constants.
- * That stays so. */
+/* A C function and what makes that a call of it needs nothing. That stays so. */
 typedef struct {
     const void *method;         /* PyMethodDef */
     PyTypeObject *receiver;     /* of exactly this type; of a function, that of its module */
-    enum { CALL_PURE, CALL_OF_CAPTURED, CALL_OF_CONSTANTS } needs;
+    enum {
+        CALL_PURE,              /* nothing has to */
+        CALL_OF_CAPTURED,       /* a receiver made in this transaction */
+        CALL_OF_CONSTANTS,      /* constants as arguments */
+        CALL_OF_OPEN,           /* a receiver and arguments that are constants or open for reading */
+        CALL_INTO_CAPTURED,     /* a receiver made in this transaction, and such arguments */
+    } needs;
 } KnownCall;
 #define KNOWN_CALLS 256
 
@@ -805,6 +811,12 @@ void types_set_probe(PyTypeObject *python_class);
 bool is_python_class(PyTypeObject *type);
 PyTypeObject *c_base(PyTypeObject *type);
 
+static inline bool
+is_reference_type(PyTypeObject *t)
+{
+    return PyType_IsSubtype(t, &_PyWeakref_RefType) || t == &_PyWeakref_ProxyType || t == &_PyWeakref_CallableProxyType;
+}
+
 static inline TypeEntry *
 type_entry(Tx *tx, PyTypeObject *t)
 {
@@ -814,7 +826,7 @@ type_entry(Tx *tx, PyTypeObject *t)
     Kind k = classify(t);
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
-    *e = (TypeEntry){t, t->tp_version_tag, k, false};
+    *e = (TypeEntry){t, t->tp_version_tag, k, false, is_reference_type(t)};
     return e;
 }
 

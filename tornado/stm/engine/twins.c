@@ -18,10 +18,46 @@ item(Heap *h, Py_ssize_t i)
     return PyList_GET_ITEM(h->list, i);
 }
 
+typedef enum { LESS, EQUAL, GREATER, UNTOLD } Order;
+
+/* How two numbers of one type, two texts, or two tuples of such compare, up to where that is decided: which needs no
+ * look at anything that a transaction can change. */
+static Order
+order_of(PyObject *a, PyObject *b, int depth)
+{
+    if (a == b)
+        return EQUAL;
+    if (PyLong_CheckExact(a) && PyLong_CheckExact(b) && PyUnstable_Long_IsCompact((PyLongObject *)a)
+        && PyUnstable_Long_IsCompact((PyLongObject *)b)) {
+        Py_ssize_t x = PyUnstable_Long_CompactValue((PyLongObject *)a), y = PyUnstable_Long_CompactValue((PyLongObject *)b);
+        return x < y ? LESS : x > y ? GREATER : EQUAL;
+    }
+    if (PyFloat_CheckExact(a) && PyFloat_CheckExact(b)) {
+        double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+        return x < y ? LESS : x > y ? GREATER : x == y ? EQUAL : UNTOLD;
+    }
+    if (PyUnicode_CheckExact(a) && PyUnicode_CheckExact(b)) {
+        int order = PyUnicode_Compare(a, b);
+        return order < 0 ? LESS : order > 0 ? GREATER : EQUAL;
+    }
+    if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b) || depth > 2)
+        return UNTOLD;
+    Py_ssize_t n = PyTuple_GET_SIZE(a), m = PyTuple_GET_SIZE(b);
+    for (Py_ssize_t i = 0; i < n && i < m; i++) {
+        Order order = order_of(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i), depth + 1);
+        if (order != EQUAL)
+            return order;
+    }
+    return n < m ? LESS : n > m ? GREATER : EQUAL;
+}
+
 /* Is a to come before b? -1 on error. */
 static int
 before(Heap *h, PyObject *a, PyObject *b)
 {
+    Order order = a == b ? UNTOLD : order_of(a, b, 0);  /* what is not equal to itself may be less */
+    if (order != UNTOLD)
+        return order == (h->max ? GREATER : LESS);
     Py_INCREF(a);
     Py_INCREF(b);
     int r = -1;

@@ -120,7 +120,23 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         if (PyModule_Check(receiver))
             return;
         break;
-    case EFFECT_READS: case EFFECT_DEEP: case EFFECT_ITERATES:
+    case EFFECT_PUTS_KEY:
+        known.needs = CALL_OF_CAPTURED;
+        if (!PyDict_CheckExact(receiver))
+            return;
+        break;
+    case EFFECT_LIST_EXTEND: case EFFECT_MUTATES:
+        known.needs = CALL_INTO_CAPTURED;
+        if (!is_builtin_container(receiver))
+            return;
+        break;
+    case EFFECT_READS: case EFFECT_ITERATES:
+        known.needs = CALL_OF_OPEN;
+        if (!PyModule_Check(receiver) && !is_builtin_container(receiver)
+            && (kind_of(tx, receiver) != KIND_INERT || is_python_class(Py_TYPE(receiver))))
+            return;
+        break;
+    case EFFECT_DEEP:
         known.needs = CALL_OF_CONSTANTS;
         if (!PyModule_Check(receiver) && (kind_of(tx, receiver) != KIND_INERT || is_python_class(Py_TYPE(receiver))))
             return;
@@ -129,6 +145,14 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         return;
     }
     *known_call_at(tx, method) = known;
+}
+
+/* What is in it is not looked at. */
+static bool
+is_open(Tx *tx, PyObject *o)
+{
+    return PyTuple_CheckExact(o)
+        || (is_builtin_container(o) && (captured(tx, o) || opened(tx, o, OPENED_READ) || read_by_bias(tx, o)));
 }
 
 /* Is the call, with n arguments, as one of that method has to be in order to need nothing? */
@@ -140,8 +164,12 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
         return false;
     if (known->needs == CALL_OF_CAPTURED)
         return captured(tx, receiver);
+    if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
+        : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
+        return false;
     for (int i = 0; i < n; i++) {
-        if (!is_constant(PyStackRef_AsPyObjectBorrow(site[2 + i])))
+        PyObject *arg = PyStackRef_AsPyObjectBorrow(site[2 + i]);
+        if (!is_constant(arg) && (known->needs == CALL_OF_CONSTANTS || !is_open(tx, arg)))
             return false;
     }
     return true;
