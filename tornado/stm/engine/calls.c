@@ -260,12 +260,26 @@ call_with_own(Tx *tx, PyObject *f)
     return unknown ? exclusive_for(tx, "call back of", f) : check_doomed(tx);
 }
 
+static bool
+is_empty(PyObject *obj)
+{
+    return is_builtin_container(obj)
+        && (PyList_CheckExact(obj) ? PyList_GET_SIZE(obj) : PyDict_CheckExact(obj) ? PyDict_GET_SIZE(obj) : PySet_GET_SIZE(obj)) == 0;
+}
+
 /* A method is about to change its receiver in any way, and takes the second argument's items. */
-static int
+int
 open_change(Tx *tx, PyObject *receiver, PyObject *second)
 {
     if (second != NULL)
         return open_merge(tx, receiver, second);
+    /* There is nothing to clear, reverse or pop: many clear a cache that is empty mostly. */
+    if (is_empty(receiver)) {
+        if (open_whole_read(tx, receiver) < 0)
+            return -1;
+        if (is_empty(receiver))
+            return check_doomed(tx);
+    }
     return open_whole_write(tx, receiver) < 0 ? -1 : open_resize(tx, receiver);
 }
 

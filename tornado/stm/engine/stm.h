@@ -421,6 +421,13 @@ opened(Tx *tx, PyObject *obj, uint32_t what)
         && (by_capture == 0 || (by_capture == 1 && obj->ob_tid == tx->tid));
 }
 
+/* Where an entry goes that has to make room. */
+static inline Opened *
+spare_place(Tx *tx, Opened *e)
+{
+    return &tx->opened[(e - tx->opened) ^ 1];
+}
+
 static inline void
 note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
 {
@@ -429,8 +436,10 @@ note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
     if (UNLIKELY(Py_TYPE(obj)->tp_version_tag == 0))
         return;
     if (e->check >> 32 == tx->stamp && e->key != key
-        && (e->key & 0xFFFF) == (OPENED_CAPTURED << 1 | 1))
+        && (e->key & 0xFFFF) == (OPENED_CAPTURED << 1 | 1)) {
         tx->forgot = true;
+        *spare_place(tx, e) = *e;
+    }
     *e = (Opened){key, opened_check(tx, obj)};
 }
 
@@ -449,9 +458,11 @@ note_captured(Tx *tx, PyObject *obj)
 static inline void
 forget_opened(Tx *tx, PyObject *obj, uint32_t what)
 {
-    Opened *e = opened_at(tx, obj, what);
+    Opened *e = opened_at(tx, obj, what), *spare = spare_place(tx, e);
     if (e->key >> 16 == (uintptr_t)obj)
         e->key = 0;
+    if (spare->key >> 16 == (uintptr_t)obj)
+        spare->key = 0;
 }
 
 /* What lies there was made in this transaction, but is a way to something that was not. */
@@ -462,13 +473,26 @@ forget_capture(Tx *tx, PyObject *obj)
         forget_opened(tx, obj, what);
 }
 
+static inline bool
+says_captured(Tx *tx, Opened *e, PyObject *obj)
+{
+    return e->key == opened_key(obj, OPENED_CAPTURED, 1) && e->check == opened_check(tx, obj)
+        && obj->ob_tid == tx->tid;
+}
+
 /* Made in this transaction? Then it is opened for everything by that alone. */
 static inline bool
 captured(Tx *tx, PyObject *obj)
 {
+    return says_captured(tx, opened_at(tx, obj, OPENED_CAPTURED), obj);
+}
+
+/* The same for where the answer no is expensive: what had to make room is looked for, too. */
+static inline bool
+captured_once(Tx *tx, PyObject *obj)
+{
     Opened *e = opened_at(tx, obj, OPENED_CAPTURED);
-    return e->key == opened_key(obj, OPENED_CAPTURED, 1) && e->check == opened_check(tx, obj)
-        && obj->ob_tid == tx->tid;
+    return says_captured(tx, e, obj) || says_captured(tx, spare_place(tx, e), obj);
 }
 
 static inline bool
@@ -1003,6 +1027,7 @@ int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
 bool stands_in(PyObject *callable);
+int open_change(Tx *tx, PyObject *receiver, PyObject *second);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
 int plain_effect(PyObject *callable, PyObject *receiver);

@@ -50,7 +50,7 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
     case EFFECT_LIST_EXTEND:
         return n != 1 ? 1 : open_list_append(tx, receiver) < 0 ? -1 : open_iterable(tx, first);
     case EFFECT_MUTATES:
-        return n != 0 ? 1 : open_whole_write(tx, receiver) < 0 ? -1 : open_resize(tx, receiver);
+        return n != 0 ? 1 : open_change(tx, receiver, NULL);
     case EFFECT_LIST_APPEND:
         return n == 1 ? open_list_append(tx, receiver) : 1;
     case EFFECT_LIST_POP:
