@@ -692,7 +692,7 @@ open_global_read(Tx *tx, PyObject *globals, PyObject *name)
 static int
 open_global_change(Tx *tx, PyObject *globals, PyObject *name, bool del)
 {
-    if (captured_once(tx, globals))
+    if (captured(tx, globals))
         return check_doomed(tx);
     PyObject *rebound = globals_rebound(globals);
     bool barriers = rebound != Py_None && PyUnicode_CheckExact(name)

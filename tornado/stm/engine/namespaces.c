@@ -204,7 +204,7 @@ open_as_globals(Tx *tx, PyObject *dict)
 {
     Cell whole = cell_of(dict, WHOLE);
     bool first;
-    if (LIKELY(is_module_dict(dict)) || !tx->open || captured_once(tx, dict))
+    if (LIKELY(is_module_dict(dict)) || !tx->open || captured(tx, dict))
         return 0;
     if (namespace_of(dict) != NULL)
         return exclusive_for(tx, "a function whose globals are attributes", NULL);

@@ -480,16 +480,9 @@ says_captured(Tx *tx, Opened *e, PyObject *obj)
         && obj->ob_tid == tx->tid;
 }
 
-/* Made in this transaction? Then it is opened for everything by that alone. */
+/* Made in this transaction? Then it is opened for everything by that alone. What had to make room once is known still. */
 static inline bool
 captured(Tx *tx, PyObject *obj)
-{
-    return says_captured(tx, opened_at(tx, obj, OPENED_CAPTURED), obj);
-}
-
-/* The same for where the answer no is expensive: what had to make room is looked for, too. */
-static inline bool
-captured_once(Tx *tx, PyObject *obj)
 {
     Opened *e = opened_at(tx, obj, OPENED_CAPTURED);
     return says_captured(tx, e, obj) || says_captured(tx, spare_place(tx, e), obj);

@@ -359,6 +359,8 @@ guard_argument(Tx *tx, PyObject *arg, Part part, bool keyed)
     case LOOKED_AT:
         return open_deep_read(tx, arg) < 0 ? NULL : Py_NewRef(arg);
     case ITEMS_PASSED_ON:
+        if (PyList_CheckExact(arg) || PyTuple_CheckExact(arg))
+            return open_whole_read(tx, arg) < 0 ? NULL : Py_NewRef(arg);
         return guarded_items(arg, USE_NOTHING);
     case ITEMS_TESTED:
         return guarded_items(arg, USE_TRUTH);
