@@ -24,7 +24,7 @@ from setuptools.command.sdist import sdist
 
 PACKAGE = "tornado/stm"
 LOOP = "interpreter"  # what builds the engine; not installed
-SOURCES = [PACKAGE + "/" + name for name in ("engine/*.[ch]", LOOP + "/*.*")]
+SOURCES = [PACKAGE + "/" + name for name in ("engine/*.[ch]", "engine/*/*.[cdh]*", LOOP + "/*.*")]
 
 SANITIZERS = {  # by the value of STM_SANITIZE
     "": [],

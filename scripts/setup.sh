@@ -105,7 +105,7 @@ is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
 engine_hash() {
     # shellcheck disable=SC2046  # a list of files whose names we chose
-    { echo "${STM_SANITIZE:-} $STM_SOURCE"; hash_of setup.py $(compgen -G 'tornado/stm/engine/*.[ch]' | sort) \
+    { echo "${STM_SANITIZE:-} $STM_SOURCE"; hash_of setup.py $(find tornado/stm/engine -name '*.[cdh]*' | sort) \
         $(compgen -G 'tornado/stm/interpreter/*.*' | sort); } | sha256sum | cut -d ' ' -f 1
 }
 

@@ -27,45 +27,46 @@ BUGS = {
          "        STORE_SUBSCR STORE_SUBSCR_DICT STORE_SUBSCR_LIST_INT COPY COPY_FREE_VARS "),
     ],
     "a lost undo entry": [
-        ("engine/undo.c", "for (Py_ssize_t i = tx->n_undo; --i >= 0;) {\n            Undo *u",
-         "for (Py_ssize_t i = tx->n_undo; --i > 0;) {\n            Undo *u"),
+        ("engine/core/undo.c", "for (Py_ssize_t i = tx->undo.n; --i >= 0;) {\n            Undo *u",
+         "for (Py_ssize_t i = tx->undo.n; --i > 0;) {\n            Undo *u"),
     ],
     "locks released before the rollback": [
-        ("engine/transaction.c", "    undo_rollback(tx);\n", "    locks_release(tx);\n    undo_rollback(tx);\n"),
+        ("engine/core/transaction.c", "    undo_rollback(tx);\n", "    locks_release(tx);\n    undo_rollback(tx);\n"),
     ],
     "a mark compared without its mode": [
-        ("engine/stm.h", "            return (m & mode) == mode;\n", "            return true;\n"),
+        ("engine/core/tx.h", "            return (m & mode) == mode;\n", "            return true;\n"),
     ],
     "a mark compared with the wrong epoch": [
-        ("engine/orec.c", "        if (m >> 18 == epoch && (tag ", "        if (m >> 18 == epoch + 1 && (tag "),
+        ("engine/core/orec.c", "        if (m >> 18 == epoch && (tag ", "        if (m >> 18 == epoch + 1 && (tag "),
     ],
     "a read bias that writers leave": [
-        ("engine/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    return 0;\n"),
+        ("engine/core/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    return 0;\n"),
     ],
     "readers without a lock not waited for": [
-        ("engine/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    bias_take(obj);\n    return 0;\n"),
+        ("engine/core/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    bias_take(obj);\n    return 0;\n"),
     ],
     "an iterator not restored": [
-        ("engine/undo.c", "        structure_swap(u->obj, u->mem);\n", ""),
+        ("engine/objects/structure.c", "    structure_swap(u->obj, u->mem);\n", ""),
     ],
     "a generator not restored": [
-        ("engine/undo.c", "        generator_restore(u);\n", ""),
+        ("engine/objects/generator.c", ".undo = restore, .forget = forget}", ".undo = keep_going, .forget = forget}"),
+        ("engine/objects/generator.c", "static const UndoKind undo_generator", "static int\nkeep_going(Tx *tx, Undo *u)\n{\n    return 0;\n}\n\nstatic const UndoKind undo_generator"),
     ],
     "keys in the order of insertion": [
-        ("engine/order.c", "    ok = are_last(&t, in, n);", "    ok = true;"),
+        ("engine/objects/order.c", "    ok = are_last(&t, in, n);", "    ok = true;"),
     ],
 }
 
 #: the same, of what threads beside the loop rely on: for the random mix of `apps/beside.py` to find
 BUGS_BESIDE = {
     "a lock let go when it is given back": [
-        ("engine/mutexes.c", "    if (--h->level == 0 && is_final(tx))\n", "    if (--h->level == 0)\n"),
+        ("engine/objects/mutex.c", "    if (--h->level == 0 && is_final(tx))\n", "    if (--h->level == 0)\n"),
     ],
     "a lock taken beside a thread that has it": [
-        ("engine/mutexes.c", "    else if (try_lock(m))\n", "    else if (try_lock(m) || true)\n"),
+        ("engine/objects/mutex.c", "    else if (try_lock(m))\n", "    else if (try_lock(m) || true)\n"),
     ],
     "a lock given back of which others are members": [
-        ("engine/mutexes.c", "    if (--team->members == 0) {\n", "    team->members = 0; {\n"),
+        ("engine/objects/mutex.c", "    if (--team->members == 0) {\n", "    team->members = 0; {\n"),
     ],
 }
 

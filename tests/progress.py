@@ -28,14 +28,16 @@ MAX_ABORTS = 30
 #: PATIENT of contention.c
 PATIENT = 16
 
-#: the enumeration CAUSE_... of stm.h
-DOOMED, EXCLUDED, INJECTED, DROPPED, RAISED, WAITED = range(6)
+#: why attempts are aborted
+DOOMED, EXCLUDED, INJECTED, DROPPED, RAISED, WAITED = (
+    core.CAUSES[name] for name in ("DOOMED", "EXCLUSIVE", "INJECTED", "DROPPED", "RAISED", "MUTEX")
+)
 
-#: the enumeration FOR_... of stm.h: what a transaction waits for
-FOR_OWNER, FOR_READER, FOR_RESERVATION, FOR_ORDER, FOR_GATE, FOR_BIASED = range(6)
-FOR_LOCKS = (FOR_OWNER, FOR_READER, FOR_RESERVATION, FOR_BIASED)
+#: what a transaction waits for
+FOR_LOCKS = tuple(core.WAITS[name] for name in ("OWNER", "READER", "RESERVATION", "BIASED"))
+FOR_ORDER, FOR_GATE = core.WAITS["ORDER"], core.WAITS["GATE"]
 
-EXCLUSIVE_GRADE = 2
+EXCLUSIVE_GRADE = core.GRADES["EXCLUSIVE"]
 
 #: the age of what drops the references of a transaction that has ended
 NO_AGE = (1 << 64) - 1

@@ -64,36 +64,36 @@ def test_what_is_added_to_queues_runs_once(queues, threads):
 
 #: what it breaks: (file, text, what takes its place); each of them makes the engine unsound
 BUGS = {
-    "a reader does not look for owners": ("orec.c", "int other = owner_before_reader(c, tx->slot);", "int other = 0;"),
-    "a writer does not look for readers": ("orec.c", "            if (!find_marker(tx, &x)) {", "            if (true) {"),
-    "marks are compared with the wrong epoch": ("orec.c", "if (m >> 18 == epoch && (tag", "if (m >> 18 == epoch - 1 && (tag"),
-    "the mark that stands for any does not": ("orec.c", "|| tag == MARK_ANY_TAG)", ")"),
-    "marks are shared across buckets": ("stm.h", "MARK_ANY_TAG ? tag - 2", "MARK_ANY_TAG ? tag - 1"),
-    "locks are released before the commit": ("transaction.c", "take_ticket(tx);", "locks_release(tx); take_ticket(tx);"),
-    "locks are released before the rollback": ("transaction.c", "undo_rollback(tx);", "locks_release(tx); undo_rollback(tx);"),
+    "a reader does not look for owners": ("core/orec.c", "int other = owner_before_reader(c, tx->slot);", "int other = 0;"),
+    "a writer does not look for readers": ("core/orec.c", "            if (!find_marker(tx, &x)) {", "            if (true) {"),
+    "marks are compared with the wrong epoch": ("core/orec.c", "if (m >> 18 == epoch && (tag", "if (m >> 18 == epoch - 1 && (tag"),
+    "the mark that stands for any does not": ("core/orec.c", "|| tag == MARK_ANY_TAG)", ")"),
+    "a writer looks for marks in another bucket": ("core/orec.c", "o->locks.marks + (c & (", "o->locks.marks + (c >> 1 & ("),
+    "locks are released before the commit": ("core/transaction.c", "take_ticket(tx);", "locks_release(tx); take_ticket(tx);"),
+    "locks are released before the rollback": ("core/transaction.c", "undo_rollback(tx);", "locks_release(tx); undo_rollback(tx);"),
     "the undo log is applied forwards": (
-        "undo.c", "Py_ssize_t i = tx->n_undo; --i >= 0;", "Py_ssize_t i = 0; i < tx->n_undo; i++",
+        "core/undo.c", "Py_ssize_t i = tx->undo.n; --i >= 0;", "Py_ssize_t i = 0; i < tx->undo.n; i++",
     ),
-    "an undo entry is lost": ("undo.c", "undo_one(tx, &tx->undo[i]) < 0", "i != 2 && undo_one(tx, &tx->undo[i]) < 0"),
-    "an exclusive transaction does not wait": ("contention.c", "await(tx, PARK_OTHERS, others_over, NULL);", ""),
+    "an undo entry is lost": ("core/undo.c", "u->kind->undo(tx, u) < 0", "i != 2 && u->kind->undo(tx, u) < 0"),
+    "an exclusive transaction does not wait": ("core/contention.c", "await(tx, PARK_OTHERS, others_over, NULL);", ""),
     "a transaction begins beside an exclusive one": (
-        "contention.c", "|| LIKELY(atomic_load(&stm_exclusive_slot) == 0))", "|| true)",
+        "core/contention.c", "|| LIKELY(atomic_load(&stm_exclusive_slot) == 0))", "|| true)",
     ),
     "a commit does not wait for its predecessor": (
-        "contention.c", "if (p == NULL || atomic_load(&p->done))", "if (true)",
+        "core/contention.c", "if (p == NULL || atomic_load(&p->done))", "if (true)",
     ),
-    "keys are not in the order of commits": ("order.c", "if (tx->unordered == 0)", "if (true)"),
-    "a ticket is drawn unseen": ("contention.c", "atomic_store(&tx->ticket, CHOOSING);", ""),
+    "keys are not in the order of commits": ("objects/order.c", "if (order_of(tx)->unordered == 0)", "if (true)"),
+    "a ticket is drawn unseen": ("core/contention.c", "atomic_store(&tx->ticket, CHOOSING);", ""),
 }
 
 #: the same, for queues
 QUEUE_BUGS = {
     "what an aborted attempt has added stays": (
-        "transaction.c", "tx->added = tx->last_added = NULL;\n    release(tx, AFTER_ABORT, added);",
+        "core/transaction.c", "tx->added.first = tx->added.last = NULL;\n    release(tx, AFTER_ABORT, added);",
         "(void)added;\n    release(tx, AFTER_ABORT, NULL);",
     ),
-    "an empty queue remembers its last transaction": ("queue.c", "q->last = NULL;\n            t->next", ";\n            t->next"),
-    "what is dropped is not let go": ("queue.c", "release_dropped(tx, dropped, exception);", "release_dropped(tx, NULL, exception);"),
+    "an empty queue remembers its last transaction": ("core/queue.c", "q->last = NULL;\n            t->next", ";\n            t->next"),
+    "what is dropped is not let go": ("core/queue.c", "release_dropped(tx, dropped, exception);", "release_dropped(tx, NULL, exception);"),
 }
 
 

@@ -15,12 +15,13 @@ import pytest
 
 import planted
 import tornado.stm
-from progress import TIMEOUT, Latch
 from tornado.stm import core, transaction
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
     pytest.skip("transactions run one at a time", allow_module_level=True)
+
+from progress import TIMEOUT, Latch
 
 core.activate()
 

@@ -9,13 +9,43 @@ transactions were committed (``commits``).
 
 import argparse
 import asyncio
+import contextlib
 import importlib
+import signal
 import sys
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from tests.outcomes.child import Runner, load_tests, open_records, outcome_of, prepare_process  # noqa: E402
+
+
+LONGEST = 300  # seconds that a test may take
+
+
+class NoEnd(BaseException):
+    """The test has taken too long."""
+
+
+@contextlib.contextmanager
+def limited():
+    """End what waits on the main thread for ever, so that the tests behind it run."""
+
+    def give_up(number, frame):
+        raise NoEnd
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONGEST)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def run(case):
+    with limited():
+        return outcome_of(case)
 
 
 class UpstreamRunner(Runner):
@@ -35,7 +65,7 @@ class UpstreamRunner(Runner):
     def test(self, case):
         self.write({"begins": case.id()})
         before = self.loops
-        outcome = outcome_of(case)
+        outcome = run(case)
         self.ended(case.id(), outcome.events, outcome.traces, selector_loops=self.loops - before)
 
 
@@ -53,7 +83,7 @@ class TransactionalRunner(Runner):
     def test(self, case):
         self.write({"begins": case.id()})
         before = self.core.stats()["commits"]
-        outcome = outcome_of(case)
+        outcome = run(case)
         self.ended(case.id(), outcome.events, outcome.traces, commits=self.core.stats()["commits"] - before)
 
     def stats(self):

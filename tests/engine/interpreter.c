@@ -744,52 +744,5 @@ int PyErr_CheckSignals(void) { return 0; }
 int PyUnstable_Object_EnableDeferredRefcount(PyObject *object) { (void)object; return 0; }
 int PyLong_AsInt(PyObject *number) { return ((Number *)number)->value; }
 PyObject *PyObject_CallNoArgs(PyObject *callable) { return PyObject_Call(callable, no_arguments, NULL); }
-
-/* ---- The rest of the engine --------------------------------------------------------------------- */
-
-/* In calls.c and access.c: nothing stands in for functions here. */
-int
-before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n, PyObject *const *kw, Py_ssize_t n_kw)
-{
-    (void)tx; (void)callable; (void)args; (void)n; (void)kw; (void)n_kw;
-    return 0;
-}
-PyObject *stm_register_module;
-int stm_barriers_off;
-
-int
-exclusive_for(Tx *tx, const char *what, PyObject *o)
-{
-    (void)what;
-    return o != NULL && Py_IS_TYPE(o, &Native_Type) ? 0 : become_inevitable(tx, GRADE_EXCLUSIVE);
-}
-
-/* In ../interpreter/loop.c: there is no Python code. */
-bool loop_is_ours(void) { return true; }
-
-/* In namespaces.c: no dict is watched. */
-int stm_module_watcher, stm_instance_watcher = 1;
-
-/* In contexts.c: nobody sets variables. */
-PyObject *context_variables(void) { return none(); }
-int context_enter(Tx *tx, PyObject *variables) { (void)tx; (void)variables; return 0; }
-void context_exit(Tx *tx, PyObject *variables) { (void)tx; (void)variables; }
-
-/* In the engine: born.c, for objects with finalizers; here there are none. */
-void
-born_never_was(Tx *tx)
-{
-    (void)tx;
-}
-
-void
-let_die(Tx *tx)
-{
-    (void)tx;
-}
-
-void
-born_forget(Tx *tx)
-{
-    (void)tx;
-}
+PyTypeObject PyBool_Type, PyLong_Type;
+PyObject *PyExc_Exception;

@@ -2,7 +2,7 @@
 #ifndef INTERPRETER_H
 #define INTERPRETER_H
 
-#include "stm.h"
+#include "core/transaction.h"
 
 #include "internal/pycore_dict.h"
 #include "internal/pycore_tstate.h"

@@ -14,6 +14,8 @@
  */
 #include "interpreter.h"
 
+#include "core/queue.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,7 +299,6 @@ main(int argc, char **argv)
     if (n_threads < 1 || QUEUES * n_threads >= MAX_THREADS)
         fail("at most %d threads", MAX_THREADS / QUEUES - 1);
     stm_Abort = (PyObject *)&Abort_Type;
-    stm_register_module = Py_None;
     Transaction_Type.tp_alloc = transaction_alloc;
     Transaction_Type.tp_free = transaction_free;
     if (orec_init() < 0)

@@ -23,6 +23,10 @@
  */
 #include "interpreter.h"
 
+#include "core/upcalls.h"
+#include "objects/order.h"
+#include "thread.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,8 +167,7 @@ group_of(int i)
     return (PyObject *)accounts[i - i % GROUP];
 }
 
-/* In the engine: namespaces.c. */
-bool
+static bool
 may_be_biased(Tx *tx, PyObject *object)
 {
     (void)tx;
@@ -184,24 +187,28 @@ account_read(int i, int64_t *balance)
     return 0;
 }
 
-/* In the engine: structures.c, for types of the interpreter. */
-void
-structure_swap(PyObject *object, void *copy)
+/* Let the balance and its copy change places. */
+static int
+account_restore(Tx *tx, Undo *u)
 {
-    Account *a = (Account *)object, *b = copy;
+    (void)tx;
+    Account *a = (Account *)u->obj, *b = u->mem;
     int64_t balance = a->balance;
     uint64_t writer = a->writer;
     a->balance = b->balance;
     a->writer = b->writer;
     b->balance = balance;
     b->writer = writer;
+    return 0;
 }
 
-void
-structure_forget(Undo *u)
+static void
+account_forget(Undo *u)
 {
     PyMem_RawFree(u->mem);
 }
+
+static const UndoKind undo_account = {.what = "a balance", .undo = account_restore, .forget = account_forget};
 
 static int
 account_write(int i, int64_t balance)
@@ -221,7 +228,7 @@ account_write(int i, int64_t balance)
                 self->found[self->n_found].where = i;
                 self->found[self->n_found++].was = *copy;
             }
-            undo_push(tx, UNDO_STRUCT, (PyObject *)a, NULL, NULL)->mem = (char *)copy;
+            undo_push(tx, &undo_account, (PyObject *)a, NULL, NULL)->mem = (char *)copy;
         }
     }
     a->balance = balance;
@@ -301,6 +308,24 @@ dict_get(int d, int k)
 }
 
 static int
+key_restore(Tx *tx, Undo *u)
+{
+    PyObject *now = NULL;
+    PyDict_GetItemRef(u->obj, u->key, &now);
+    displace(tx, now);
+    if (u->old != NULL)
+        return PyDict_SetItem(u->obj, u->key, u->old);
+    return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
+}
+
+/* In the engine: dict.c and instance.c. Nobody has attributes, or hides placeholders to look at the whole. */
+const UndoKind undo_key = {.what = "a key", .undo = key_restore, .logged = order_logged};
+const UndoKind undo_attr, undo_dict;
+int stm_module_watcher, stm_instance_watcher = 1;      /* no dict is watched */
+const void *namespace_base(PyObject *dict) { (void)dict; return NULL; }
+PyObject *dict_copy_places(PyObject *dict) { (void)dict; fail("placeholders are hidden"); }
+
+static int
 dict_put(int d, int k)
 {
     bool first;
@@ -311,7 +336,7 @@ dict_put(int d, int k)
     PyObject *old;
     PyDict_GetItemRef(dicts[d], keys[k], &old);
     if (locks_apply())
-        undo_push(tx, UNDO_DICT_SET, dicts[d], keys[k], old);
+        undo_push(tx, &undo_key, dicts[d], keys[k], old);
     if (old == NULL)
         self->inserted[d] = true;
     Py_XDECREF(old);
@@ -444,7 +469,7 @@ hold_finalized(void)
         return 0;
     PyObject *object = object_new(&Finalized_Type, sizeof(PyObject));
     PyObject *call = native_new(do_nothing);
-    undo_push(self->tx, UNDO_CALL, call, no_arguments, object);
+    undo_push(self->tx, &undo_call, call, no_arguments, object);
     Py_DECREF(object);
     Py_DECREF(call);
     self->finalizers++;
@@ -551,10 +576,10 @@ begin_attempt(int transaction)
     w->irrevocable = w->tx->grade != GRADE_NONE;
     memset(w->inserted, 0, sizeof w->inserted);
     memset(w->deleted, 0, sizeof w->deleted);
-    if (w->tx->n_undo != 0)
+    if (w->tx->undo.n != 0)
         fail("transaction %d begins with an undo log", transaction);
     if (locks_apply())
-        undo_push(w->tx, UNDO_CALL, (PyObject *)rollback_verifier, no_arguments, NULL);
+        undo_push(w->tx, &undo_call, (PyObject *)rollback_verifier, no_arguments, NULL);
 }
 
 typedef struct { Native native; int transaction; } Function;
@@ -773,7 +798,7 @@ check_rest(void)
     for (int d = 0; d < DICTS; d++)
         alive += model_dicts[d].n;
     for (int i = 1; i < MAX_THREADS; i++)
-        alive += stm_threads[i] != NULL && stm_threads[i]->placeholders != NULL;
+        alive += stm_threads[i] != NULL && thread_of(stm_threads[i])->order.placeholders != NULL;
     if (atomic_load(&objects_alive) != alive)
         fail("%ld objects are alive, not %ld", objects_alive, alive);
     if (n_transactions >= 20000 && stm_biases_taken == 0)
@@ -825,11 +850,34 @@ choose_account_cells(void)
     }
 }
 
+/* What is built on the core: the order of keys. */
+static void
+begins(Tx *tx)
+{
+    thread_of(tx)->order.unordered = thread_of(tx)->order.n_placeholders = 0;
+    thread_of(tx)->order.deletes_keys = false;
+}
+
+static void
+will_commit(Tx *tx)
+{
+    order_drop_placeholders(tx);
+    if (!tx->releasing)
+        order_inserted_keys(tx, NULL);
+}
+
+static Upcalls upcalls;
+
 static void
 set_up(void)
 {
     stm_Abort = (PyObject *)&Abort_Type;
-    stm_register_module = Py_None;
+    upcalls = stm_no_upcalls;
+    upcalls.thread_size = sizeof(Thread);
+    upcalls.begins = begins;
+    upcalls.will_commit = will_commit;
+    upcalls.may_be_biased = may_be_biased;
+    stm_upcalls = &upcalls;
     Finalized_Type.tp_dealloc = finalized_dealloc;
     Value_Type.tp_dealloc = Failure_Type.tp_dealloc;
     if (orec_init() < 0)

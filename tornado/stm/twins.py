@@ -589,7 +589,7 @@ _locale_setlocale = _locale.setlocale
 
 
 # ---- Locks ---------------------------------------------------------------------------------------------------------
-# What they mean between transactions and threads: engine/mutexes.c.
+# What they mean between transactions and threads: engine/objects/mutex.c.
 
 
 @trusted

@@ -8,7 +8,7 @@
  *      the guard takes it, in `await_signal`   and sets `deadline` before it comes back to the interpreter;
  *      at the deadline                         the process is killed, unless the guard has called `stand_down`.
  */
-#include "stm.h"
+#include "guard.h"
 
 #include <signal.h>
 #include <time.h>

@@ -1,8 +1,23 @@
 /* tornado.stm._engine: what the Python side sees of the engine. */
-#include "stm.h"
-
-extern PyObject *stm_exclusive_reasons;
-extern uint64_t stm_inject_seed;
+#include "../interpreter/tracebacks.h"
+#include "calls/callbacks.h"
+#include "calls/calls.h"
+#include "calls/twins.h"
+#include "core/history.h"
+#include "core/park.h"
+#include "core/queue.h"
+#include "core/transaction.h"
+#include "guard.h"
+#include "objects/access.h"
+#include "objects/class.h"
+#include "objects/deep.h"
+#include "objects/dict.h"
+#include "objects/function.h"
+#include "objects/known.h"
+#include "objects/local.h"
+#include "objects/memoryview.h"
+#include "objects/namespaces.h"
+#include "objects/structure.h"
 
 /* ---- Tables, filled once at start ---------------------------------------------- */
 
@@ -90,8 +105,6 @@ register_module(PyObject *self, PyObject *args)
         return NULL;
     Py_RETURN_NONE;
 }
-
-int stm_barriers_off;
 
 static PyObject *
 rebound_globals(PyObject *self, PyObject *globals)
@@ -207,7 +220,7 @@ on_abort(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Tx *tx = live_tx();
     if (tx != NULL && tx->grade != GRADE_EXCLUSIVE) {
         PyObject *rest = call_tail(args, n);
-        Undo *u = rest ? undo_push(tx, UNDO_CALL, args[0], rest, NULL) : NULL;
+        Undo *u = rest ? undo_push(tx, &undo_call, args[0], rest, NULL) : NULL;
         Py_XDECREF(rest);
         if (u == NULL)
             return NULL;
@@ -229,7 +242,7 @@ receive(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Tx *tx = live_tx();
     if (result != NULL && tx != NULL && tx->grade != GRADE_EXCLUSIVE) {
         PyObject *undo_args = PyTuple_Pack(2, args[1], result);
-        Undo *u = undo_args ? undo_push(tx, UNDO_CALL, args[0], undo_args, NULL) : NULL;
+        Undo *u = undo_args ? undo_push(tx, &undo_call, args[0], undo_args, NULL) : NULL;
         Py_XDECREF(undo_args);
         if (u == NULL)
             Py_CLEAR(result);
@@ -523,7 +536,7 @@ atomic_enter(PyObject *self, PyObject *unused)
         return NULL;
     if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
-    tx->base = NULL;
+    thread_of(tx)->locations.base = NULL;
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
     history(tx, DID_BEGIN, 0, 0);
     Py_RETURN_TRUE;
@@ -556,7 +569,7 @@ settle(PyObject *self, PyObject *unused)
     (void)self;
     (void)unused;
     Tx *tx = stm_self;
-    if (tx != NULL && tx->dying != NULL && state_of(tx) == TX_IDLE)
+    if (tx != NULL && thread_of(tx)->births.dying != NULL && state_of(tx) == TX_IDLE)
         finalize_dying(tx);
     Py_RETURN_NONE;
 }
@@ -599,7 +612,7 @@ inject_aborts(PyObject *self, PyObject *args)
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx != NULL)
-            tx->inject_state = (seed + i) * 0x9E3779B97F4A7C15ull | 1;
+            tx->contention.inject_state = (seed + i) * 0x9E3779B97F4A7C15ull | 1;
     }
     Py_RETURN_NONE;
 }
@@ -797,11 +810,64 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* ---- The module ---------------------------------------------------------------------- */
+
+/* Of each enumeration, the names by their numbers. */
+static const char *const kinds[] = {
+#define KIND(name, constant) [KIND_##name] = #name,
+#include "objects/kinds.def"
+#undef KIND
+};
+static const char *const effects[] = {
+#define EFFECT(name) [EFFECT_##name] = #name,
+#include "calls/effects.def"
+#undef EFFECT
+};
+static const char *const causes[] = {
+#define CAUSE(name) #name,
+#include "core/causes.def"
+#undef CAUSE
+};
+static const char *const waits[] = {
+#define WAIT(name) #name,
+#include "core/waits.def"
+#undef WAIT
+};
+static const char *const grades[] = {
+#define GRADE(name) #name,
+#include "core/grades.def"
+#undef GRADE
+};
+static const char *const log_events[] = {
+#define EVENT(name, text) text,
+#include "core/proflog.def"
+#undef EVENT
+};
+
+#define ADD_NUMBERS(module, attribute, names) add_numbers(module, attribute, names, Py_ARRAY_LENGTH(names))
+
+/* A dict of the numbers by their names. */
+static int
+add_numbers(PyObject *module, const char *attribute, const char *const *names, size_t n)
+{
+    PyObject *numbers = PyDict_New();
+    for (size_t i = 0; i < n && numbers != NULL; i++) {
+        if (names[i] == NULL)
+            continue;
+        PyObject *number = PyLong_FromSize_t(i);
+        if (number == NULL || PyDict_SetItemString(numbers, names[i], number) < 0)
+            Py_CLEAR(numbers);
+        Py_XDECREF(number);
+    }
+    return PyModule_Add(module, attribute, numbers);
+}
+
 static int
 engine_exec(PyObject *module)
 {
+    stm_upcalls = &stm_engine_upcalls;
     bias_init();
-    if (orec_init() < 0 || born_init() < 0 || access_init() < 0 || namespaces_init() < 0 || calls_init() < 0
+    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
@@ -831,35 +897,9 @@ engine_exec(PyObject *module)
     if (PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0
         || PyModule_AddIntConstant(module, "MOST_THREADS", MAX_THREADS - 1) < 0)
         return -1;
-    static const char *const kinds[] = {
-        NULL, "INERT", "INSTANCE", "LIST", "DICT", "ODICT", "SET", "DEQUE", "BYTEARRAY", "TUPLE",
-        "GENERATOR", "ITERATOR", "MODULE", "CLASS", "FUNCTION", "METHOD", "CONTEXT", "PROXY", "BUFFER",
-        "ARRAY", "STRUCT", "COPIED", "STATED", "LOCAL", "FRAME", "OPAQUE", "UNKNOWN",
-    };
-    static const char *const effects[] = {
-        NULL, "PURE", "READS", "DEEP", "PRINTS", "ITERATES", "GETS_KEY", "GETS_ITEM", "PUTS_KEY", "DELETES_KEY", "MUTATES", "MUTATES_DEEP",
-        "MUTATES_SECOND",
-        "LIST_APPEND", "LIST_EXTEND", "LIST_POP", "SET_CHANGE", "DEQUE_APPEND", "DEQUE_APPENDLEFT",
-        "DEQUE_POP", "DEQUE_POPLEFT", "GETS_DICT", "GETS_LOCALS", "ATTRIBUTES", "GETS_ATTR", "SETS_ATTR", "DELETES_ATTR", "RAISES", "RELEASES", "RESUMES", "ADVANCES", "COMPILES", "CALLED_LATER", "CALLS_BACK",
-        "CALLS_PARTS",
-        "PARTIAL", "GETS_ITEMS", "GETS_ATTRS", "CALLS_METHOD", "CACHED", "RUNS_CONTEXT", "SETS_CONTEXT", "CREATES", "OPAQUE", "USES", "FILLS", "SEEDS", "TWIN", "IRREVOCABLE", "EXCLUSIVE",
-    };
-    PyObject *names = PyDict_New(), *more = PyDict_New();
-    if (names == NULL || more == NULL)
-        return -1;
-    for (int i = 1; i < (int)Py_ARRAY_LENGTH(kinds); i++) {
-        PyObject *n = PyLong_FromLong(i);
-        PyDict_SetItemString(names, kinds[i], n);
-        Py_DECREF(n);
-    }
-    for (int i = 1; i < (int)Py_ARRAY_LENGTH(effects); i++) {
-        PyObject *n = PyLong_FromLong(i);
-        PyDict_SetItemString(more, effects[i], n);
-        Py_DECREF(n);
-    }
-    if (PyModule_Add(module, "KINDS", names) < 0 || PyModule_Add(module, "EFFECTS", more) < 0)
-        return -1;
-    return 0;
+    return ADD_NUMBERS(module, "KINDS", kinds) < 0 || ADD_NUMBERS(module, "EFFECTS", effects) < 0
+        || ADD_NUMBERS(module, "CAUSES", causes) < 0 || ADD_NUMBERS(module, "WAITS", waits) < 0
+        || ADD_NUMBERS(module, "GRADES", grades) < 0 || ADD_NUMBERS(module, "LOG_EVENTS", log_events) < 0 ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -1,6 +1,15 @@
 /* The barriers of the evaluation loop, where their inline tests (loop.h) find something left to do. */
 #include "loop.h"
 
+#include "objects/access.h"
+#include "objects/deep.h"
+#include "objects/dict.h"
+#include "objects/exception.h"
+#include "objects/memoryview.h"
+#include "objects/names.h"
+#include "objects/namespaces.h"
+#include "tracebacks.h"
+
 #include "internal/pycore_ceval.h"
 
 PyObject *stm_dict_name, *stm_class_name;
@@ -54,13 +63,13 @@ open_attr(PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *tx, PyOb
     Kind kind = kind_of(tx, obj);
     bool attributes = is_python_class(Py_TYPE(obj));
     if (!attributes && of == OF_READ_ATTR
-        && (kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_LIST || kind == KIND_DICT
-            || kind == KIND_SET || kind == KIND_DEQUE || kind == KIND_BYTEARRAY || kind == KIND_CLASS)) {
-        if (kind != KIND_CLASS)
+        && (kind == &inert_kind || kind == &tuple_kind || kind == &list_kind || kind == &dict_kind
+            || kind == &set_kind || kind == &deque_kind || kind == &bytearray_kind || kind == &class_kind)) {
+        if (kind != &class_kind)
             note_name(tx, obj, name, of);
         return 0;     /* their methods */
     }
-    attributes |= kind != KIND_INERT && kind != KIND_TUPLE;
+    attributes |= kind != &inert_kind && kind != &tuple_kind;
     bool special = name == stm_dict_name || name == stm_class_name;
     if (attributes && !special && captured(tx, obj))
         return 0;
@@ -98,7 +107,7 @@ stm_super_attr(PyObject *self, PyObject *name, int oparg)
     Py_ssize_t n = PyUnicode_GET_LENGTH(name);
     if (method && n > 4 && PyUnicode_READ_CHAR(name, 0) == '_'
         && PyUnicode_READ_CHAR(name, 1) == '_' && PyUnicode_READ_CHAR(name, n - 1) == '_')
-        return kind_of(tx, self) == KIND_UNKNOWN ? open_attr_read(tx, self, name) : check_doomed(tx);
+        return kind_of(tx, self) == &unknown_kind ? open_attr_read(tx, self, name) : check_doomed(tx);
     return open_attr_read(tx, self, name);
 }
 
@@ -187,11 +196,11 @@ stm_delete_item(_PyStackRef *site)
     if (done <= 0)
         return done;
     Py_DECREF(value);       /* the undo log has it */
-    if (tx->scratch == NULL && (tx->scratch = PyDict_New()) == NULL)
+    if (thread_of(tx)->loop.scratch == NULL && (thread_of(tx)->loop.scratch = PyDict_New()) == NULL)
         return -1;
-    if (PyDict_SetItem(tx->scratch, Py_None, Py_None) < 0)
+    if (PyDict_SetItem(thread_of(tx)->loop.scratch, Py_None, Py_None) < 0)
         return -1;
-    replace_operand(&site[0], tx->scratch);
+    replace_operand(&site[0], thread_of(tx)->loop.scratch);
     replace_operand(&site[1], Py_None);
     return 0;
 }
@@ -207,11 +216,11 @@ stm_write_slice(PyObject *container, PyObject *value)
 static bool
 makes_items(PyObject *container, Kind kind)
 {
-    if (kind == KIND_GENERATOR)
+    if (kind == &generator_kind)
         return true;
-    if (kind == KIND_ITERATOR)
+    if (kind == &iterator_kind)
         return !PyDictViewSet_Check(container) && !PyDictValues_Check(container);
-    if (kind != KIND_INSTANCE)
+    if (kind != &instance_kind)
         return false;
     static PyObject *name;
     if (name == NULL)
@@ -227,10 +236,10 @@ static bool
 is_deep_inert(Tx *tx, PyObject *o, int depth)
 {
     Kind kind = kind_of(tx, o);
-    if (kind != KIND_TUPLE || !PyTuple_Check(o) || depth > 4)
-        return kind != KIND_TUPLE && kind != KIND_LIST && kind != KIND_DICT && kind != KIND_ODICT
-            && kind != KIND_SET && kind != KIND_DEQUE && kind != KIND_BYTEARRAY && kind != KIND_ARRAY && kind != KIND_BUFFER
-            && kind != KIND_PROXY && kind != KIND_ITERATOR && kind != KIND_UNKNOWN;
+    if (kind != &tuple_kind || !PyTuple_Check(o) || depth > 4)
+        return kind != &tuple_kind && kind != &list_kind && kind != &dict_kind && kind != &ordered_dict_kind
+            && kind != &set_kind && kind != &deque_kind && kind != &bytearray_kind && kind != &array_kind && kind != &memoryview_kind
+            && kind != &proxy_kind && kind != &iterator_kind && kind != &unknown_kind;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
         if (!is_deep_inert(tx, PyTuple_GET_ITEM(o, i), depth + 1))
             return false;
@@ -243,10 +252,10 @@ stm_contains(PyObject *item, PyObject *container)
 {
     BARRIER_OF(tx);
     Kind kind = kind_of(tx, container);
-    if (kind == KIND_DICT || kind == KIND_SET)
+    if (kind == &dict_kind || kind == &set_kind)
         return open_key_read(tx, container, item);
-    if (kind_of(tx, item) == KIND_INERT && !PyBytes_Check(item))
-        return kind == KIND_TUPLE ? check_doomed(tx) : open_iter(tx, container);
+    if (kind_of(tx, item) == &inert_kind && !PyBytes_Check(item))
+        return kind == &tuple_kind ? check_doomed(tx) : open_iter(tx, container);
     if (makes_items(container, kind) && !is_deep_inert(tx, item, 0))
         return exclusive_for(tx, "a look for a container in the items of", container);
     return open_deep_read(tx, item) < 0 || open_deep_read(tx, container) < 0
@@ -256,7 +265,7 @@ stm_contains(PyObject *item, PyObject *container)
 static int
 open_operand(Tx *tx, PyObject *o, Kind kind)
 {
-    return kind == KIND_INERT || kind == KIND_TUPLE || kind == KIND_INSTANCE
+    return kind == &inert_kind || kind == &tuple_kind || kind == &instance_kind
         ? 0 : open_whole_read(tx, o);
 }
 
@@ -267,16 +276,16 @@ stm_binary(PyObject *left, PyObject *right, int op)
     if (op == NB_SUBSCR)
         return stm_read_item(left, right);
     Kind ka = kind_of(tx, left), kb = kind_of(tx, right);
-    if (ka == KIND_INERT && kb == KIND_INERT)
+    if (ka == &inert_kind && kb == &inert_kind)
         return check_doomed(tx);
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
         return open_interpolated(tx, left, right) < 0 ? -1 : open_operand(tx, left, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
-        && (ka == KIND_LIST || ka == KIND_DICT || ka == KIND_SET || ka == KIND_DEQUE
-            || ka == KIND_BYTEARRAY || ka == KIND_ARRAY || ka == KIND_ODICT)) {
-        if ((ka == KIND_DICT || ka == KIND_ODICT ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
+        && (ka == &list_kind || ka == &dict_kind || ka == &set_kind || ka == &deque_kind
+            || ka == &bytearray_kind || ka == &array_kind || ka == &ordered_dict_kind)) {
+        if ((ka == &dict_kind || ka == &ordered_dict_kind ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
             return -1;
-        return ka == KIND_LIST && op == NB_INPLACE_ADD ? open_list_append(tx, left)
+        return ka == &list_kind && op == NB_INPLACE_ADD ? open_list_append(tx, left)
             : open_merge(tx, left, right);
     }
     return open_operand(tx, left, ka) < 0 ? -1 : open_operand(tx, right, kb);
@@ -291,13 +300,13 @@ stm_compare(PyObject *left, PyObject *right)
     if (compares_plainly(left) && compares_plainly(right))
         return check_doomed(tx);
     Kind ka = kind_of(tx, left), kb = kind_of(tx, right);
-    if (ka == KIND_INERT && kb == KIND_INERT)
+    if (ka == &inert_kind && kb == &inert_kind)
         return check_doomed(tx);
-    if (ka == KIND_INERT || kb == KIND_INERT) {
+    if (ka == &inert_kind || kb == &inert_kind) {
         /* Something inert never looks into a container. */
-        PyObject *o = ka == KIND_INERT ? right : left;
-        Kind k = ka == KIND_INERT ? kb : ka;
-        return k == KIND_UNKNOWN || k == KIND_OPAQUE || k == KIND_BYTEARRAY || k == KIND_BUFFER
+        PyObject *o = ka == &inert_kind ? right : left;
+        Kind k = ka == &inert_kind ? kb : ka;
+        return k == &unknown_kind || k == &opaque_kind || k == &bytearray_kind || k == &memoryview_kind
             ? open_whole_read(tx, o) : check_doomed(tx);
     }
     return open_deep_read(tx, left) < 0 ? -1 : open_deep_read(tx, right);
@@ -676,7 +685,7 @@ handles_exceptions(PyCodeObject *code)
     return false;
 }
 
-/* The generator refers to the birth that it shares with others of the attempt (../engine/born.c). */
+/* The generator refers to the birth that it shares with others of the attempt (born.c). */
 void
 stm_made_generator(Tx *tx, PyObject *generator)
 {
@@ -686,7 +695,7 @@ stm_made_generator(Tx *tx, PyObject *generator)
     PyCodeObject *code = _PyFrame_GetCode(f);
     if (code->co_flags & CO_STM_TRUSTED || f->f_locals != NULL)
         return;
-    PyObject **birth = &tx->births[handles_exceptions(code)];
+    PyObject **birth = &thread_of(tx)->births.shared[handles_exceptions(code)];
     if (*birth == NULL && (*birth = new_birth()) == NULL)
         PyErr_Clear();      /* it is taken for an older one */
     f->f_locals = Py_XNewRef(*birth);
@@ -697,7 +706,7 @@ void
 stm_made_self(Tx *tx, PyObject *self)
 {
     if (has_python_finalizer(Py_TYPE(self)) ? note_birth(tx, self) < 0
-        : undo_push(tx, UNDO_BIRTH, self, NULL, NULL) == NULL)
+        : undo_push(tx, &undo_birth, self, NULL, NULL) == NULL)
         PyErr_Clear();
 }
 
@@ -707,15 +716,15 @@ stm_made_self(Tx *tx, PyObject *self)
 static int
 constructor_begins(Tx *tx, PyObject *self)
 {
-    PyTypeObject *type = tx->constructing != NULL ? tx->constructing : tx->watching;
-    bool made = Py_IS_TYPE(self, type) && self->ob_tid == tx->tid && self->ob_ref_shared == 0;
-    tx->constructing = NULL;
-    if (tx->watching == Py_TYPE(self)) {
-        tx->watching = NULL;
+    PyTypeObject *type = thread_of(tx)->loop.constructing != NULL ? thread_of(tx)->loop.constructing : thread_of(tx)->births.watching;
+    bool made = Py_IS_TYPE(self, type) && self->ob_tid == thread_of(tx)->opened.tid && self->ob_ref_shared == 0;
+    thread_of(tx)->loop.constructing = NULL;
+    if (thread_of(tx)->births.watching == Py_TYPE(self)) {
+        thread_of(tx)->births.watching = NULL;
         if (note_birth(tx, self) < 0)
             return -1;
     }
-    else if (made && type->tp_finalize != NULL && undo_push(tx, UNDO_BIRTH, self, NULL, NULL) == NULL)
+    else if (made && type->tp_finalize != NULL && undo_push(tx, &undo_birth, self, NULL, NULL) == NULL)
         return -1;
     if (made) {
         PyUnstable_Type_AssignVersionTag(type);     /* what is noted of the object counts while that stays */

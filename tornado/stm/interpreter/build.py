@@ -4,7 +4,6 @@
 """
 
 import concurrent.futures
-import glob
 import os
 import pathlib
 import platform
@@ -139,8 +138,9 @@ def build(source, output, flags=(), compiler="gcc"):
     jobs = []
     for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / name for name in names)]:
         jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *theirs], path, True))
-    for path in [*map(pathlib.Path, sorted(glob.glob(f"{ENGINE}/*.c"))), *sorted(HERE.glob("*.c"))]:
-        jobs.append((f"{path.parent.name}_{path.stem}", [*COMMON, *OWN, *flags, *ours], path, False))
+    for path in [*sorted(ENGINE.rglob("*.c")), *sorted(HERE.glob("*.c"))]:
+        name = "_".join(path.relative_to(HERE.parent).with_suffix("").parts)
+        jobs.append((name, [*COMMON, *OWN, *flags, *ours], path, False))
 
     def compile_job(job):
         name, options, path, borrowed = job

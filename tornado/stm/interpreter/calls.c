@@ -5,6 +5,9 @@
  */
 #include "loop.h"
 
+#include "calls/calls.h"
+#include "objects/access.h"
+
 #define MAX_STACK_ARGS 64
 
 /* Calls of C code that are frequent and simple, without keywords. 1: this is not one. */
@@ -72,7 +75,7 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     if (LIKELY(PyFunction_Check(callable)))
         return check_doomed(tx);
     if (PyType_Check(callable) && type_entry(tx, (PyTypeObject *)callable)->simple_call) {
-        tx->constructing = (PyTypeObject *)callable;
+        thread_of(tx)->loop.constructing = (PyTypeObject *)callable;
         return check_doomed(tx);
     }
     if (tx->open && kwnames == NULL) {
@@ -133,12 +136,12 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
     case EFFECT_READS: case EFFECT_ITERATES:
         known.needs = CALL_OF_OPEN;
         if (!PyModule_Check(receiver) && !is_builtin_container(receiver)
-            && (kind_of(tx, receiver) != KIND_INERT || is_python_class(Py_TYPE(receiver))))
+            && (kind_of(tx, receiver) != &inert_kind || is_python_class(Py_TYPE(receiver))))
             return;
         break;
     case EFFECT_DEEP:
         known.needs = CALL_OF_CONSTANTS;
-        if (!PyModule_Check(receiver) && (kind_of(tx, receiver) != KIND_INERT || is_python_class(Py_TYPE(receiver))))
+        if (!PyModule_Check(receiver) && (kind_of(tx, receiver) != &inert_kind || is_python_class(Py_TYPE(receiver))))
             return;
         break;
     default:
@@ -180,7 +183,7 @@ stm_before_call(_PyStackRef *site, int n)
 {
     BARRIER_OF(tx);
     PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
-    tx->constructing = NULL;
+    thread_of(tx)->loop.constructing = NULL;
     if (stands_in(callable))
         return 0;       /* for something that may be half done: no abort now */
     if (PyFunction_Check(callable))
@@ -194,7 +197,7 @@ int
 stm_before_call_kw(_PyStackRef *site, int n)
 {
     BARRIER_OF(tx);
-    tx->constructing = NULL;
+    thread_of(tx)->loop.constructing = NULL;
     if (stands_in(PyStackRef_AsPyObjectBorrow(site[0])))
         return 0;
     return before_stack_call(tx, site, n, PyStackRef_AsPyObjectBorrow(site[n + 2]));
@@ -204,7 +207,7 @@ int
 stm_before_call_ex(_PyStackRef *site)
 {
     BARRIER_OF(tx);
-    tx->constructing = NULL;
+    thread_of(tx)->loop.constructing = NULL;
     PyObject *kwargs = PyStackRef_IsNull(site[3]) ? NULL : PyStackRef_AsPyObjectBorrow(site[3]);
     PyObject *positional = PyStackRef_AsPyObjectBorrow(site[2]);
     if (tx->grade != GRADE_EXCLUSIVE) {
@@ -250,7 +253,7 @@ int
 stm_before_exit(_PyStackRef *site)
 {
     BARRIER_OF(tx);
-    tx->constructing = NULL;
+    thread_of(tx)->loop.constructing = NULL;
     if (tx->grade != GRADE_EXCLUSIVE && check_doomed(tx) < 0)
         return -1;
     PyObject *args[4] = {NULL, Py_None, Py_None, Py_None};

@@ -1,6 +1,9 @@
 /* The evaluation loop is put in the place of the interpreter's own (PEP 523), and fetches what it compares by identity. */
 #include "loop.h"
 
+#include "entry.h"
+
+#include "internal/pycore_ceval.h"
 #include "internal/pycore_interp.h"
 
 /* The tables of instructions that the interpreter keeps to itself. */

@@ -9,7 +9,9 @@
 #ifndef TORNADO_STM_LOOP_H
 #define TORNADO_STM_LOOP_H
 
-#include "stm.h"
+#include "objects/known.h"
+#include "objects/namespaces.h"
+#include "tracebacks.h"
 
 #include "internal/pycore_code.h"
 #include "internal/pycore_dict.h"
@@ -110,7 +112,7 @@ TEST OpenedName *
 opened_name_at(Tx *tx, PyObject *o, uintptr_t what)
 {
     uintptr_t mixed = (uintptr_t)o >> 4 ^ (uintptr_t)o >> 14 ^ (what * 0x9E3779B97F4A7C15ull) >> 48;
-    return &tx->names[mixed & (OPENED_NAME_SLOTS - 1)];
+    return &thread_of(tx)->loop.names[mixed & (OPENED_NAME_SLOTS - 1)];
 }
 
 /* The entry that would say so, if it did. */
@@ -143,7 +145,7 @@ opened_item(Tx *tx, PyObject *container, PyObject *key, unsigned of)
 TEST KnownCall *
 known_call_at(Tx *tx, const void *method)
 {
-    return &tx->calls[((uintptr_t)method >> 5 ^ (uintptr_t)method >> 13) & (KNOWN_CALLS - 1)];
+    return &thread_of(tx)->loop.calls[((uintptr_t)method >> 5 ^ (uintptr_t)method >> 13) & (KNOWN_CALLS - 1)];
 }
 
 TEST bool
@@ -194,7 +196,7 @@ STM_KEY_LEFT(PyObject *container, PyObject *key)
         return true;        /* the value is looked into, too */
     /* What has been deleted must be logged once more when it is inserted. */
     return !(LIKELY(own_container(tx, container)
-                    || (opened_item(tx, container, key, OF_WRITTEN_ITEM) && !tx->deletes_keys)) && STM_QUIET(tx));
+                    || (opened_item(tx, container, key, OF_WRITTEN_ITEM) && !thread_of(tx)->order.deletes_keys)) && STM_QUIET(tx));
 }
 
 TEST bool
@@ -290,7 +292,7 @@ is_own_generator(Tx *tx, PyObject *o)
     if (!Py_IS_TYPE(o, &PyGen_Type) && !Py_IS_TYPE(o, &PyCoro_Type))
         return false;
     PyObject *birth = ((PyGenObject *)o)->gi_iframe.f_locals;
-    return birth != NULL && birth == tx->births[0];
+    return birth != NULL && birth == thread_of(tx)->births.shared[0];
 }
 
 TEST bool
@@ -388,7 +390,7 @@ STM_WILL_ITERATE(PyObject *o)
     Tx *tx = stm_open;
     if (tx != NULL) {
         PyTypeObject *t = Py_TYPE(o);
-        tx->new_iterator = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type || t == &PySet_Type
+        thread_of(tx)->loop.new_iterator = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type || t == &PySet_Type
             || t == &PyRange_Type || t == &PyUnicode_Type || t == &PyDictItems_Type || t == &PyDictKeys_Type
             || t == &PyDictValues_Type;
     }
@@ -399,10 +401,10 @@ TEST void
 STM_NOTE_ITERATOR(PyObject *o)
 {
     Tx *tx = stm_open;
-    if (tx != NULL && tx->new_iterator) {
+    if (tx != NULL && thread_of(tx)->loop.new_iterator) {
         note_captured(tx, o);
         note(tx, o, OPENED_READ, 1);
-        tx->new_iterator = false;
+        thread_of(tx)->loop.new_iterator = false;
     }
 }
 

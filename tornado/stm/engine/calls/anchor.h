@@ -1,0 +1,23 @@
+/* The anchor: the thread that runs a loop or a queue, and the calls that belong on it. */
+#ifndef TORNADO_STM_ANCHOR_H
+#define TORNADO_STM_ANCHOR_H
+
+#include "../core/tx.h"
+
+/* What a thread has of it. */
+typedef struct {
+    _Atomic uint32_t answered;      /* futex: the call that it has asked for has been made on the anchor */
+    PyObject *wake;                 /* what has the anchor look around, or NULL */
+} Asking;
+
+bool anchor_asked(void);
+void anchor_serve(void);
+void anchor_in_child(void);
+bool belongs_on_anchor(Tx *tx, PyObject *callable, bool known, PyObject *const *args, Py_ssize_t n,
+                  PyObject *const *kwvalues, Py_ssize_t nkw);
+PyObject *call_on_anchor(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *anchor_tie(PyObject *self, PyObject *type);
+PyObject *anchor_set_untied(PyObject *self, PyObject *names);
+PyObject *anchor_set(PyObject *self, PyObject *args);
+
+#endif

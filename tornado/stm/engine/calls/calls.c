@@ -1,0 +1,872 @@
+/* What a call is about to do: Python functions have barriers of their own, C callables
+ * are looked up in the effects table, anything else runs exclusively.
+ *
+ * The table (filled from effects.py) is keyed by what stays the same whichever
+ * way a C function is reached: its PyMethodDef for functions and methods, its
+ * slot definition for slot wrappers but constructors, the type for a class, and the address of
+ * tp_call for instances of a C type that can be called.
+ */
+#include "calls.h"
+
+#include "../objects/access.h"
+#include "../objects/deep.h"
+#include "../objects/dict.h"
+#include "../objects/exception.h"
+#include "../objects/generator.h"
+#include "../objects/known.h"
+#include "../objects/lru_cache.h"
+#include "../objects/memoryview.h"
+#include "../objects/namespaces.h"
+#include "../objects/structure.h"
+#include "callbacks.h"
+
+typedef struct {
+    const void *key;
+    int effect;
+    PyObject *twin;
+    PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
+    int via;                /* which trampoline, of EFFECT_VIA */
+} EffectEntry;
+
+#define TABLE 8192
+static EffectEntry table[TABLE];
+
+PyTypeObject *stm_method_wrapper_type;    /* CPython does not export its name */
+
+static size_t
+place(const void *key)
+{
+    return ((uintptr_t)key >> 3) * 0x9E3779B97F4A7C15ull >> 51;
+}
+
+static const EffectEntry *
+lookup(const void *key)
+{
+    static const EffectEntry nothing = {0};
+    for (size_t i = place(key);; i = (i + 1) % TABLE) {
+        if (table[i].key == key)
+            return &table[i];
+        if (table[i].key == NULL)
+            return &nothing;
+    }
+}
+
+/* Of a class with a finalizer: its constructor is stood in for (born.c). */
+static const EffectEntry watched = {NULL, EFFECT_CREATES, NULL, NULL};
+
+static const void *
+key_of(PyObject *callable)
+{
+    if (PyCFunction_Check(callable))
+        return ((PyCFunctionObject *)callable)->m_ml;
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
+        return ((PyMethodDescrObject *)callable)->d_method;
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)
+        && strcmp(((PyWrapperDescrObject *)callable)->d_base->name, "__init__") != 0)
+        return ((PyWrapperDescrObject *)callable)->d_base;
+    return callable;
+}
+
+/* What a C function or method does, if nothing has to be put in its place and its
+ * receiver is of the type that it was declared for; else EFFECT_NONE. */
+int
+plain_effect(PyObject *callable, PyObject *receiver)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    bool plain = e->twin == NULL && (e->owner == NULL || Py_IS_TYPE(receiver, e->owner));
+    return plain ? e->effect : EFFECT_NONE;
+}
+
+/* ---- Objects created in this transaction ------------------------------------------ */
+
+bool
+is_fresh(Tx *tx, PyObject *obj)
+{
+    if (thread_of(tx)->fresh == NULL)
+        return false;
+    PyObject *id = PyLong_FromVoidPtr(obj);
+    bool yes = id != NULL && PyDict_Contains(thread_of(tx)->fresh, id) == 1;
+    Py_XDECREF(id);
+    return yes;
+}
+
+int
+make_fresh(Tx *tx, PyObject *obj)
+{
+    if (thread_of(tx)->fresh == NULL && (thread_of(tx)->fresh = PyDict_New()) == NULL)
+        return -1;
+    PyObject *id = PyLong_FromVoidPtr(obj);
+    int r = id == NULL ? -1 : PyDict_SetItem(thread_of(tx)->fresh, id, obj);
+    Py_XDECREF(id);
+    return r;
+}
+
+/* Stands in for a constructor of C objects whose state cannot be restored: what
+ * it makes belongs to this transaction and needs no undo. */
+static PyObject *
+call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *result = PyObject_Vectorcall(self, args, nargs, kwnames);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->live && make_fresh(tx, result) < 0)
+        Py_CLEAR(result);
+    return result;
+}
+
+/* Stands in for the type of a container or iterator: what it makes is captured. */
+static PyObject *
+call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *result = PyObject_Vectorcall(self, args, nargs, kwnames);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->live && (PyTypeObject *)self == Py_TYPE(result))
+        note_captured(tx, result);
+    return result;
+}
+
+static PyMethodDef call_captured_def = {"call_captured", _PyCFunction_CAST(call_captured),
+                                        METH_FASTCALL | METH_KEYWORDS, NULL};
+
+/* reversed() may give what a method returns, which can be old. */
+static bool
+makes_containers(PyObject *type)
+{
+    if ((PyTypeObject *)type == &PyReversed_Type)
+        return false;
+    return classify((PyTypeObject *)type)->made_captured;
+}
+
+static PyMethodDef call_fresh_def = {"call_fresh", _PyCFunction_CAST(call_fresh),
+                                     METH_FASTCALL | METH_KEYWORDS, NULL};
+
+int
+effects_register(PyObject *callable, int effect, PyObject *twin)
+{
+    const void *key = key_of(callable);
+    if (effect == EFFECT_CREATES) {
+        twin = PyCFunction_New(&call_fresh_def, callable);
+        if (twin == NULL)
+            return -1;
+    }
+    else if (twin == NULL && PyType_Check(callable) && makes_containers(callable)) {
+        twin = PyCFunction_New(&call_captured_def, callable);
+        if (twin == NULL)
+            return -1;
+    }
+    for (size_t i = place(key), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
+        if (table[i].key != NULL && table[i].key != key)
+            continue;
+        if (table[i].key == NULL)
+            Py_INCREF(callable);    /* the key lives as long as the table */
+        PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
+        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner, 0};
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
+    return -1;
+}
+
+/* Calls of instances of this C type have the effect. */
+int
+effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
+{
+    size_t size = effect == EFFECT_PARTIAL ? sizeof(Partial) : effect == EFFECT_GETS_ITEMS ? sizeof(ItemGetter)
+        : effect == EFFECT_GETS_ATTRS ? sizeof(AttrGetter) : effect == EFFECT_CALLS_METHOD ? sizeof(MethodCaller)
+        : effect == EFFECT_CACHED ? lru_size : 0;
+    if (size != 0 && size != (size_t)type->tp_basicsize)
+        effect = EFFECT_EXCLUSIVE;
+    for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
+        if (table[i].key == NULL || table[i].key == &type->tp_call) {
+            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL, 0};
+            Py_INCREF(type);
+            return 0;
+        }
+    }
+}
+
+/* ---- C functions ---------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t n;
+    PyObject *const *kw;
+    Py_ssize_t nkw;
+} Args;
+
+typedef int (*Opener)(Tx *tx, PyObject *obj);
+
+/* What an iterator will yield cannot be opened before it is there. */
+static int
+open_deep(Tx *tx, PyObject *obj)
+{
+    Kind kind = kind_of(tx, obj);
+    if (kind == &generator_kind
+        || (kind == &iterator_kind && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
+        return exclusive_for(tx, "a look into the items of", obj);
+    return open_deep_read(tx, obj);
+}
+
+/* The effect of calling an instance of the type. */
+static const EffectEntry *
+lookup_instances(PyTypeObject *type)
+{
+    while (is_python_class(type))
+        type = type->tp_base;
+    return lookup(&type->tp_call);
+}
+
+static int before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry);
+
+/* A function that C code will call with what it finds. Returns the effect that
+ * such calls have, or EFFECT_EXCLUSIVE. */
+int
+effect_as_callback(Tx *tx, PyObject *f)
+{
+    if (PyMethod_Check(f))
+        f = PyMethod_GET_FUNCTION(f);
+    if (PyFunction_Check(f))
+        return check_doomed(tx) < 0 ? -1 : EFFECT_PURE;
+    if (PyCFunction_Check(f) || Py_IS_TYPE(f, &PyMethodDescr_Type)
+        || Py_IS_TYPE(f, &PyWrapperDescr_Type) || PyType_Check(f)) {
+        int effect = lookup(key_of(f))->effect;
+        if (effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP)
+            return effect;
+        if (PyType_Check(f) && is_python_class((PyTypeObject *)f)
+            && classify((PyTypeObject *)f) == &instance_kind) {
+            const EffectEntry *ignored;
+            return before_class_call(tx, f, (Args){0}, &ignored) < 0 ? -1 : EFFECT_PURE;
+        }
+        return EFFECT_EXCLUSIVE;
+    }
+    return lookup_instances(Py_TYPE(f))->effect == EFFECT_PURE ? EFFECT_PURE : EFFECT_EXCLUSIVE;
+}
+
+/* C code will call it with objects that nobody else has: only what is not known at all,
+ * or reaches outside, matters. */
+int
+call_with_own(Tx *tx, PyObject *f)
+{
+    if (PyType_Check(f) && is_python_class((PyTypeObject *)f)) {
+        const EffectEntry *ignored;
+        return before_class_call(tx, f, (Args){0}, &ignored);
+    }
+    int effect = effect_as_callback(tx, f);
+    if (effect < 0 || effect == EFFECT_PURE)
+        return effect < 0 ? -1 : check_doomed(tx);
+    const EffectEntry *e = lookup(key_of(f));
+    bool unknown = e->effect == EFFECT_NONE || e->effect == EFFECT_EXCLUSIVE || e->effect == EFFECT_OPAQUE
+        || e->effect == EFFECT_IRREVOCABLE || e->effect == EFFECT_SETS_CONTEXT;
+    return unknown ? exclusive_for(tx, "call back of", f) : check_doomed(tx);
+}
+
+static bool
+is_empty(PyObject *obj)
+{
+    return is_builtin_container(obj)
+        && (PyList_CheckExact(obj) ? PyList_GET_SIZE(obj) : PyDict_CheckExact(obj) ? PyDict_GET_SIZE(obj) : PySet_GET_SIZE(obj)) == 0;
+}
+
+/* A method is about to change its receiver in any way, and takes the second argument's items. */
+int
+open_change(Tx *tx, PyObject *receiver, PyObject *second)
+{
+    if (second != NULL)
+        return open_merge(tx, receiver, second);
+    /* There is nothing to clear, reverse or pop: many clear a cache that is empty mostly. */
+    if (is_empty(receiver)) {
+        if (open_whole_read(tx, receiver) < 0)
+            return -1;
+        if (is_empty(receiver))
+            return check_doomed(tx);
+    }
+    return open_whole_write(tx, receiver) < 0 ? -1 : open_resize(tx, receiver);
+}
+
+static int
+open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        PyObject *const *v = pass ? a.kw : a.args;
+        Py_ssize_t n = pass ? a.nkw : a.n;
+        for (Py_ssize_t i = pass ? 0 : from; i < n; i++) {
+            if (open(tx, v[i]) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static bool
+has_callable(Args a)
+{
+    for (Py_ssize_t i = 0; i < a.n + a.nkw; i++) {
+        if (PyCallable_Check(i < a.n ? a.args[i] : a.kw[i - a.n]))
+            return true;
+    }
+    return false;
+}
+
+static int
+open_printed(Tx *tx, PyObject *obj)
+{
+    return open_deep_read(tx, obj);
+}
+
+/* object.__init__, list.__init__, ...: those that have no twin. */
+static int
+before_init(Tx *tx, Args a)
+{
+    if (a.n == 0)
+        return 0;
+    Kind kind = kind_of(tx, a.args[0]);
+    if (PyExceptionInstance_Check(a.args[0]))
+        return open_exception_init(tx, a.args[0]);
+    bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind;
+    if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
+        return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
+    if (kind == &instance_kind || kind == &inert_kind || kind == &tuple_kind || kind == &class_kind
+        || kind == &function_kind || kind == &module_kind)
+        return 0;
+    if (kind == &deque_kind)
+        return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */
+    if (kind == &dict_kind && namespace_of(a.args[0]) != NULL)
+        return exclusive_for(tx, "a new beginning of", a.args[0]);
+    if (open_whole_write(tx, a.args[0]) < 0 || open_resize(tx, a.args[0]) < 0)
+        return -1;
+    return open_args(tx, a, 1, kind == &dict_kind || kind == &ordered_dict_kind ? open_deep : open_iter);
+}
+
+/* Stands in for a call that was to delete a key, and give back its value: it has been done. */
+static PyObject *
+give_deleted(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(n))
+{
+    PyObject *value = thread_of(stm_self)->loop.deleted;
+    thread_of(stm_self)->loop.deleted = NULL;
+    return value;
+}
+
+static PyMethodDef give_deleted_def = {"give_deleted", _PyCFunction_CAST(give_deleted), METH_FASTCALL, NULL};
+
+/* pop, not __delitem__ or operator.delitem */
+static bool
+gives_value(PyObject *callable)
+{
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type)
+        || (PyCFunction_Check(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable)));
+}
+
+/* Is this call sure to delete the key from the dict, by no Python code? */
+static bool
+deletes_itself(PyObject *callable, PyObject *receiver, Args a)
+{
+    if (a.n > (gives_value(callable) ? 3 : 2) || a.nkw > 0)
+        return false;       /* it will complain */
+    if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) == receiver)
+        return true;        /* dict.pop, dict.__delitem__ */
+    PyMappingMethods *mapping = Py_TYPE(receiver)->tp_as_mapping;
+    return mapping != NULL && mapping->mp_ass_subscript == PyDict_Type.tp_as_mapping->mp_ass_subscript;
+}
+
+static int
+apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
+{
+    PyObject *receiver = a.n ? a.args[0] : NULL;
+    switch (e->effect) {
+    case EFFECT_GETS_LOCALS:
+        return open_locals(tx);
+    case EFFECT_PURE:
+    case EFFECT_TWIN:
+        return check_doomed(tx);
+    case EFFECT_CREATES:
+        return open_args(tx, a, 0, open_iter);
+    case EFFECT_READS:
+    case EFFECT_CALLS_BACK:
+        return open_args(tx, a, 0, open_whole_read);
+    case EFFECT_DEEP:
+        return open_args(tx, a, 0, open_deep);
+    case EFFECT_PRINTS:
+        return open_args(tx, a, 0, open_printed);
+    case EFFECT_ITERATES:
+        return open_args(tx, a, 0, open_iter);
+    case EFFECT_COMPILES:
+        return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
+            ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+    case EFFECT_CALLED_LATER:
+        if (a.n > 1 && PyCallable_Check(a.args[1])) {
+            note_callback(a.args[1]);
+            if (effect_as_callback(tx, a.args[1]) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    case EFFECT_IRREVOCABLE:
+        return become_inevitable(tx, GRADE_IRREVOCABLE);
+    case EFFECT_RUNS_CONTEXT:
+        return receiver == NULL ? 0 : open_context(tx, receiver);
+    case EFFECT_SETS_CONTEXT: {
+        /* ContextVar.reset uses its token up. */
+        if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_structure(tx, a.args[1]) < 0)
+            return -1;
+        /* A thread gets its context when somebody asks for that. */
+        if (tx->tstate->context == NULL)
+            Py_XDECREF(PyContext_CopyCurrent());
+        return tx->tstate->context == NULL ? -1 : open_context(tx, tx->tstate->context);
+    }
+    case EFFECT_OPAQUE:
+        return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+    case EFFECT_SEEDS:
+        if (receiver != NULL && receiver == stm_unordered) {
+            if (exclusive_for(tx, "the module's random numbers get an order by", callable) < 0)
+                return -1;
+            Py_CLEAR(stm_unordered);
+        }
+        /* fall through */
+    case EFFECT_FILLS:
+        if (e->effect == EFFECT_FILLS && a.n > 1 && open_whole_write(tx, a.args[1]) < 0)
+            return -1;
+        /* fall through */
+    case EFFECT_USES:
+        if (open_args(tx, a, 1, open_iter) < 0)
+            return -1;
+        return receiver == NULL ? 0 : open_state(tx, receiver);
+    case EFFECT_NONE:
+    case EFFECT_EXCLUSIVE:
+        return exclusive_for(tx, "call of", callable);
+    default:
+        break;
+    }
+    if (receiver == NULL && (e->effect == EFFECT_GETS_DICT || e->effect == EFFECT_ATTRIBUTES))
+        return open_locals(tx);
+    if (receiver == NULL)
+        return 0;       /* the call itself will complain */
+    PyObject *second = a.n > 1 ? a.args[1] : NULL;
+    switch (e->effect) {
+    case EFFECT_GETS_KEY:
+        return second == NULL ? 0 : open_key_read(tx, receiver, second);
+    case EFFECT_GETS_ITEM:
+        return second == NULL ? 0 : open_item_read(tx, receiver, second);
+    case EFFECT_PUTS_KEY:
+        if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
+            return -1;
+        return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
+    case EFFECT_DELETES_KEY: {
+        if (second == NULL)
+            return open_whole_write(tx, receiver);
+        if (!deletes_itself(callable, receiver, a))
+            return open_key_write(tx, receiver, second, true);
+        int done = delete_key(tx, receiver, second, &thread_of(tx)->loop.deleted);
+        if (done > 0 && !gives_value(callable))
+            Py_SETREF(thread_of(tx)->loop.deleted, Py_NewRef(Py_None));
+        return done < 0 ? -1 : 0;
+    }
+    case EFFECT_MUTATES:
+        if (open_change(tx, receiver, second) < 0)
+            return -1;
+        return open_args(tx, a, 1, open_iter);
+    case EFFECT_MUTATES_DEEP:
+        if (open_change(tx, receiver, second) < 0)
+            return -1;
+        return open_args(tx, a, 0, open_deep);
+    case EFFECT_MUTATES_SECOND:
+        return second == NULL ? 0 : open_whole_write(tx, second);
+    case EFFECT_LIST_APPEND:
+        return open_list_append(tx, receiver);
+    case EFFECT_LIST_EXTEND:
+        if (open_list_append(tx, receiver) < 0)
+            return -1;
+        return open_args(tx, a, 1, open_iter);
+    case EFFECT_LIST_POP:
+        return open_list_pop(tx, receiver, second == NULL ? -1 : 0);
+    case EFFECT_SET_CHANGE:
+        return second == NULL ? 0 : open_set_change(tx, receiver, second);
+    case EFFECT_DEQUE_APPEND:
+        return open_deque_op(tx, receiver, DEQUE_APPEND);
+    case EFFECT_DEQUE_APPENDLEFT:
+        return open_deque_op(tx, receiver, DEQUE_APPENDLEFT);
+    case EFFECT_DEQUE_POP:
+        return open_deque_op(tx, receiver, DEQUE_POP);
+    case EFFECT_DEQUE_POPLEFT:
+        return open_deque_op(tx, receiver, DEQUE_POPLEFT);
+    case EFFECT_GETS_ATTR:
+        if (second == NULL || !PyUnicode_Check(second))
+            return 0;
+        return open_attr_read(tx, receiver, second);
+    case EFFECT_SETS_ATTR:
+        if (second == NULL || !PyUnicode_Check(second))
+            return 0;
+        return open_attr_write(tx, receiver, second,
+                               Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_DELETES_ATTR:
+        if (second == NULL || !PyUnicode_Check(second))
+            return 0;
+        return open_attr_delete(tx, receiver, second, Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_GETS_DICT: {
+        PyObject *name = a.n == 1 ? PyUnicode_InternFromString("__dict__") : NULL;
+        int r = name == NULL ? exclusive_for(tx, "call of", callable) : open_attr_read(tx, receiver, name);
+        Py_XDECREF(name);
+        return r;
+    }
+    case EFFECT_ATTRIBUTES:
+        return open_attributes(tx, receiver);
+    case EFFECT_RAISES:
+        return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
+    case EFFECT_RELEASES:
+        return open_view_release(tx, receiver);
+    case EFFECT_RESUMES:
+        /* throw(exception): it gets a traceback. */
+        for (Py_ssize_t i = 1; i < a.n; i++) {
+            if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
+                return -1;
+        }
+        return open_generator(tx, receiver);
+    case EFFECT_ADVANCES:
+        return open_iter(tx, receiver);
+    }
+    return exclusive_for(tx, "call of", callable);
+}
+
+/* Entries for what is called through a trampoline. */
+static const EffectEntry via[] = {
+    [VIA_METHOD] = {.effect = EFFECT_VIA, .via = VIA_METHOD},
+    [VIA_PARTIAL] = {.effect = EFFECT_VIA, .via = VIA_PARTIAL},
+    [VIA_ATTRGETTER] = {.effect = EFFECT_VIA, .via = VIA_ATTRGETTER},
+    [VIA_METHODCALLER] = {.effect = EFFECT_VIA, .via = VIA_METHODCALLER},
+    [VIA_CALLBACKS] = {.effect = EFFECT_VIA, .via = VIA_CALLBACKS},
+    [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
+    [VIA_LATER] = {.effect = EFFECT_VIA, .via = VIA_LATER},
+    [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
+    [VIA_ANCHOR] = {.effect = EFFECT_VIA, .via = VIA_ANCHOR},
+};
+
+/* ---- Classes ------------------------------------------------------------------------------ */
+
+static PyObject *init_name, *new_name, *call_name;
+
+int
+calls_init(void)
+{
+    init_name = PyUnicode_InternFromString("__init__");
+    new_name = PyUnicode_InternFromString("__new__");
+    call_name = PyUnicode_InternFromString("__call__");
+    return init_name == NULL || new_name == NULL || call_name == NULL ? -1 : 0;
+}
+
+static int
+before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
+{
+    PyTypeObject *type = (PyTypeObject *)cls;
+    const EffectEntry *e = lookup(cls);
+    if (e->effect != EFFECT_NONE) {
+        *entry = e;
+        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1]))
+            *entry = &via[VIA_LATER];
+        return apply(tx, e, cls, a);
+    }
+    if (!is_python_class(type))
+        return exclusive_for(tx, "construction of", cls);
+    if (classify(type) == &unknown_kind)
+        return exclusive_for(tx, "construction of", cls);
+    bool watch = has_python_finalizer(type);
+    if (watch)
+        *entry = &watched;
+    bool python_init = false;
+    PyObject *names[2] = {init_name, new_name};
+    for (int i = 0; i < 2; i++) {
+        PyObject *m = _PyType_LookupRef(type, names[i]);
+        if (m != NULL && Py_IS_TYPE(m, &PyStaticMethod_Type))
+            Py_SETREF(m, PyObject_GetAttr(cls, names[i]));
+        int r = 0;
+        if (m != NULL && PyFunction_Check(m)) {
+            python_init = true;
+            r = check_doomed(tx);
+        }
+        Py_XDECREF(m);
+        if (r < 0)
+            return -1;
+    }
+    if (python_init) {
+        if (Py_TYPE(cls)->tp_call == PyType_Type.tp_call && type->tp_new == PyBaseObject_Type.tp_new && !watch) {
+            type_entry(tx, type)->simple_call = true;
+            thread_of(tx)->loop.constructing = type;
+        }
+        return 0;
+    }
+    if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == &dict_kind) {
+        Kind kind = kind_of(tx, a.args[0]);
+        if (kind == &generator_kind || kind == &iterator_kind) {
+            /* A subclass of dict from rows: the twin takes them one by one. */
+            *entry = lookup(&PyType_Type.tp_call);
+            return check_doomed(tx);
+        }
+    }
+    /* The constructor of the C base takes the arguments. */
+    return open_args(tx, a, 0, open_deep);
+}
+
+/* ---- The barrier's work ---------------------------------------------------------------------- */
+
+/* One of the engine's functions, which has been put in the place of another: a call may be announced twice, by the
+ * instruction that was specialised for the other, and by the generic one in its place. */
+bool
+stands_in(PyObject *callable)
+{
+    if (!PyCFunction_CheckExact(callable))
+        return false;
+    extern char __ehdr_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));
+    char *f = (char *)PyCFunction_GET_FUNCTION(callable);
+    return f > &__ehdr_start && f < &_end && lookup(key_of(callable))->effect == EFFECT_NONE;
+}
+
+static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);
+
+/* A C function or method: its effect, and what it calls. */
+static int
+before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    *entry = e;
+    if (apply(tx, e, callable, a) < 0)
+        return -1;
+    if (e->effect == EFFECT_CALLS_BACK && has_callable(a))
+        *entry = &via[VIA_CALLBACKS];
+    if (e->effect == EFFECT_RUNS_CONTEXT && a.n > 1 && !PyFunction_Check(a.args[1]))
+        *entry = &via[VIA_CONTEXT];
+    return 0;
+}
+
+/* functools.partial of something else than a Python function: where nothing stands in for
+ * that, it may make the call itself. */
+static int
+before_partial(Tx *tx, Partial *p, Args a, const EffectEntry **entry)
+{
+    PyObject *all[16], *k, *v;
+    Py_ssize_t own = PyTuple_GET_SIZE(p->args), own_kw = PyDict_GET_SIZE(p->keywords), pos = 0, n = 0;
+    *entry = &via[VIA_PARTIAL];
+    if (p->placeholders != 0 || own + a.n + own_kw + a.nkw > (Py_ssize_t)Py_ARRAY_LENGTH(all))
+        return check_doomed(tx);
+    for (Py_ssize_t i = 0; i < own; i++)
+        all[n++] = PyTuple_GET_ITEM(p->args, i);
+    for (Py_ssize_t i = 0; i < a.n; i++)
+        all[n++] = a.args[i];
+    PyObject **kw = all + n;
+    while (PyDict_Next(p->keywords, &pos, &k, &v))
+        all[n++] = v;
+    for (Py_ssize_t i = 0; i < a.nkw; i++)
+        all[n++] = a.kw[i];
+    const EffectEntry *e = NULL;
+    if (before(tx, p->function, (Args){all, own + a.n, kw, own_kw + a.nkw}, &e, 1) < 0)
+        return -1;
+    if (e == NULL || (e->twin == NULL && e->effect != EFFECT_VIA && e != &watched))
+        *entry = NULL;
+    return 0;
+}
+
+/* An instance of a C type that can be called, or of a class derived from one. */
+static int
+before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const EffectEntry **entry)
+{
+    *entry = e;
+    switch (e->effect) {
+    case EFFECT_PARTIAL: {
+        Partial *p = (Partial *)callable;
+        PyObject *f = PyMethod_Check(p->function) ? PyMethod_GET_FUNCTION(p->function) : p->function;
+        if (PyDict_GET_SIZE(p->keywords) != 0 && open_whole_read(tx, p->keywords) < 0)
+            return -1;
+        if (PyFunction_Check(f))
+            return check_doomed(tx);
+        return before_partial(tx, p, a, entry);
+    }
+    case EFFECT_GETS_ITEMS: {
+        ItemGetter *getter = (ItemGetter *)callable;
+        for (Py_ssize_t i = 0; a.n == 1 && i < getter->n; i++) {
+            PyObject *item = getter->n == 1 ? getter->items : PyTuple_GET_ITEM(getter->items, i);
+            if (open_item_read(tx, a.args[0], item) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    case EFFECT_GETS_ATTRS: {
+        AttrGetter *getter = (AttrGetter *)callable;
+        for (Py_ssize_t i = 0; a.n == 1 && i < getter->n; i++) {
+            PyObject *name = PyTuple_GET_ITEM(getter->attrs, i);
+            if (PyTuple_Check(name)) {
+                *entry = &via[VIA_ATTRGETTER];
+                break;
+            }
+            if (open_attr_read(tx, a.args[0], name) < 0)
+                return -1;
+        }
+        return check_doomed(tx);
+    }
+    case EFFECT_CALLS_PARTS:
+        return guard_parts(tx, callable) < 0 ? -1 : open_args(tx, a, 0, open_deep);
+    case EFFECT_CACHED:
+        *entry = &via[VIA_LRU];
+        return check_doomed(tx);
+    case EFFECT_CALLS_METHOD:
+        *entry = &via[VIA_METHODCALLER];
+        return check_doomed(tx);
+    default:
+        return apply(tx, e, callable, a);
+    }
+}
+
+/* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
+typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
+
+/* The same for something bound: with its receiver as the first argument. */
+static int
+before_bound(Tx *tx, PyObject *callable, PyObject *self, Args a, const EffectEntry **entry, int depth)
+{
+    PyObject *few[8], **more = few;
+    if (a.n >= 8 && (more = PyMem_Malloc((a.n + 1) * sizeof(PyObject *))) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    more[0] = self;
+    if (a.n > 0)
+        memcpy(more + 1, a.args, a.n * sizeof(PyObject *));
+    a = (Args){more, a.n + 1, a.kw, a.nkw};
+    int r = PyCFunction_Check(callable) ? before_c_function(tx, callable, a, entry)
+        : before(tx, callable, a, entry, depth + 1);
+    if (more != few)
+        PyMem_Free(more);
+    return r;
+}
+
+static int
+before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
+{
+    if (PyFunction_Check(callable))
+        return check_doomed(tx);
+    if (Py_IS_TYPE(callable, &PyMethodDescr_Type) || Py_IS_TYPE(callable, &PyClassMethodDescr_Type))
+        return before_c_function(tx, callable, a, entry);
+    if (depth > 8)
+        return exclusive_for(tx, "call of", callable);
+    if (PyMethod_Check(callable)) {
+        PyObject *f = PyMethod_GET_FUNCTION(callable);
+        if (PyFunction_Check(f))
+            return check_doomed(tx);
+        *entry = &via[VIA_METHOD];
+        return check_doomed(tx);
+    }
+    if (PyCFunction_Check(callable)) {
+        if (stands_in(callable))
+            return 0;
+        PyObject *self = PyCFunction_GET_SELF(callable);
+        int flags = PyCFunction_GET_FLAGS(callable);
+        if (self != NULL && PyType_Check(self) && a.n > 0
+            && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__new__") == 0) {
+            /* tuple.__new__(cls, ...): what the constructor of that type does. */
+            const EffectEntry *type_entry = lookup(self);
+            if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
+                *entry = &watched;
+            if (type_entry->effect == EFFECT_CALLED_LATER && a.n > 2 && PyCallable_Check(a.args[2]))
+                *entry = &via[VIA_LATER];
+            return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
+        }
+        if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))
+            return before_c_function(tx, callable, a, entry);
+        return before_bound(tx, callable, self, a, entry, depth);
+    }
+    if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
+        MethodWrapper *bound = (MethodWrapper *)callable;
+        return before_bound(tx, bound->descr, bound->self, a, entry, depth);
+    }
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type)) {
+        const char *name = ((PyWrapperDescrObject *)callable)->d_base->name;
+        if (strcmp(name, "__init__") == 0) {
+            *entry = lookup(callable);
+            return (*entry)->twin != NULL ? check_doomed(tx) : before_init(tx, a);
+        }
+        if (strcmp(name, "__call__") == 0 && a.n > 0)
+            return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+        const EffectEntry *e = lookup(key_of(callable));
+        return apply(tx, e, callable, a);
+    }
+    if (PyType_Check(callable))
+        return before_class_call(tx, callable, a, entry);
+    /* An instance that can be called. */
+    if (is_python_class(Py_TYPE(callable))) {
+        PyObject *call = _PyType_LookupRef(Py_TYPE(callable), call_name);
+        int r = -1;
+        bool python = call != NULL && PyFunction_Check(call);
+        if (python)
+            r = check_doomed(tx);
+        else if (call == NULL || !Py_IS_TYPE(call, &PyWrapperDescr_Type)) {
+            python = true;
+            r = exclusive_for(tx, "call of", callable);
+        }
+        Py_XDECREF(call);
+        if (python)
+            return r;
+    }
+    const EffectEntry *e = lookup_instances(Py_TYPE(callable));
+    if (e->effect != EFFECT_NONE)
+        return before_instance(tx, e, callable, a, entry);
+    return exclusive_for(tx, "call of", callable);
+}
+
+/* Before a call of *callable with these arguments (borrowed; the receiver of a
+ * method is the first). May put a twin in the place of the callable. */
+int
+before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
+            PyObject *const *kwvalues, Py_ssize_t nkw)
+{
+    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable);
+    const EffectEntry *e = NULL;
+    if (tx->grade != GRADE_EXCLUSIVE) {
+        if (before(tx, c, (Args){args, n, kwvalues, nkw}, &e, 0) < 0)
+            return -1;
+    }
+    else {
+        if (PyFunction_Check(c) || (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c))))
+            return 0;
+        e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
+                   : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
+    }
+    /* The call of a C function (gc.collect, a weak reference) could tell that
+     * something lives which nobody but the undo log refers to. */
+    if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->undo.n))
+        forget_past(tx);
+    if (thread_of(tx)->loop.deleted != NULL) {
+        static PyObject *giver;
+        if (giver == NULL)
+            giver = PyCFunction_New(&give_deleted_def, NULL);
+        if (giver == NULL)
+            return -1;
+        _PyStackRef old = *callable;
+        *callable = PyStackRef_FromPyObjectNew(giver);
+        PyStackRef_CLOSE(old);
+        return 0;
+    }
+    bool replaced = e != NULL && (e->twin != NULL || e->effect == EFFECT_VIA);
+    if (tx->grade == GRADE_EXCLUSIVE && !replaced
+        && belongs_on_anchor(tx, c, e != NULL && e->effect != EFFECT_NONE && e != &watched, args, n, kwvalues, nkw))
+        e = &via[VIA_ANCHOR];
+    if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
+        return 0;
+    PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)
+        : Py_IS_TYPE(c, stm_method_wrapper_type) ? ((MethodWrapper *)c)->self : NULL;
+    PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
+    if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
+        return exclusive_for(tx, "call of", c);
+    PyObject *twin;
+    if (e == &watched)
+        twin = watched_constructor(c);
+    else if (e->effect == EFFECT_VIA)
+        twin = trampoline(e->via, c);
+    else if (e->effect == EFFECT_TWIN && e == lookup_instances(Py_TYPE(c)))
+        twin = PyMethod_New(e->twin, c);
+    else if (PyFunction_Check(e->twin))
+        twin = twin_for(c, e->twin, self != NULL && !PyModule_Check(self) ? self : NULL, n, nkw > 0);
+    else if (e->effect != EFFECT_CREATES && self != NULL && !PyModule_Check(self))
+        twin = PyMethod_New(e->twin, self);
+    else
+        twin = Py_NewRef(e->twin);
+    if (twin == NULL)
+        return -1;
+    _PyStackRef old = *callable;
+    *callable = PyStackRef_FromPyObjectSteal(twin);
+    PyStackRef_CLOSE(old);
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* What a call is about to do. */
+#ifndef TORNADO_STM_CALLS_H
+#define TORNADO_STM_CALLS_H
+
+#include "../core/base.h"
+
+#include "internal/pycore_stackref.h"
+
+/* What calls of a C function do: the names are those of effects.py. */
+typedef enum {
+    EFFECT_NONE = 0,
+#define EFFECT(name) EFFECT_##name,
+#include "effects.def"
+#undef EFFECT
+    EFFECT_VIA,         /* through a trampoline */
+} Effect;
+int calls_init(void);
+int effects_register(PyObject *callable, int effect, PyObject *twin);
+int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
+bool stands_in(PyObject *callable);
+int open_change(Tx *tx, PyObject *receiver, PyObject *second);
+int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
+                PyObject *const *kwvalues, Py_ssize_t nkw);
+int plain_effect(PyObject *callable, PyObject *receiver);
+extern PyTypeObject *stm_method_wrapper_type;
+int call_with_own(Tx *tx, PyObject *f);
+int effect_as_callback(Tx *tx, PyObject *f);
+bool is_fresh(Tx *tx, PyObject *obj);
+int make_fresh(Tx *tx, PyObject *obj);
+
+#endif

@@ -1,0 +1,506 @@
+/* Ownership records and read marks: who may read, who may write.
+ *
+ * Protocol.  A reader stores its mark, fences, and looks for an owner; a
+ * writer takes the ownership record, fences, and looks for marks.  Whichever
+ * comes second sees the other (Dekker), so two conflicting accesses never
+ * both go on.  The one that has to give way withdraws what it had placed
+ * before it waits, so that nobody waits for somebody who only asks.
+ *
+ * Containers are locked at two levels.  An operation on a key takes an
+ * intention (to read, to write) on the whole and a lock on the key's cell;
+ * an operation on the whole takes it shared or exclusive:
+ *
+ *                     intent-read  intent-write  shared  exclusive
+ *      intent-read        ok            ok         ok       -
+ *      intent-write       ok            ok         -        -
+ *      shared             ok            -          ok       -
+ *      exclusive          -             -          -        -
+ *
+ * A lock, once taken, is held until its transaction ends (two-phase locking).
+ */
+#include "orec.h"
+
+#include "tx.h"
+#include "park.h"
+
+static OrecBucket *orecs;
+
+int
+orec_init(void)
+{
+    orecs = PyMem_RawCalloc(OREC_BUCKETS, sizeof(OrecBucket));
+    if (orecs == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+/* In the child of a fork nobody owns anything. */
+void
+locks_in_child(void)
+{
+    memset((void *)orecs, 0, OREC_BUCKETS * sizeof(OrecBucket));
+}
+
+/* In the child of a fork: those of a thread that is no more. */
+void
+locks_abandon(Tx *tx)
+{
+    memset((void *)tx->locks.marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+    tx->locks.n_owned = 0;
+}
+
+static inline OrecBucket *
+bucket_of(Cell c)
+{
+    return &orecs[c & (OREC_BUCKETS - 1)];
+}
+
+static inline uint64_t
+orec_tag(Cell c)
+{
+    return c >> BUCKET_BITS;
+}
+
+static void
+spin_lock(OrecBucket *b)
+{
+    uint64_t expected = 0;
+    while (!atomic_compare_exchange_weak_explicit(&b->spin, &expected, 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+        expected = 0;
+        __builtin_ia32_pause();
+    }
+}
+
+static void
+spin_unlock(OrecBucket *b)
+{
+    atomic_store_explicit(&b->spin, 0, memory_order_release);
+}
+
+/* ---- Places, for the conflict log -------------------------------------------------
+ * The tables lie beside those of the ownership records and of the marks.  Whoever places one while there is a log
+ * stores first where; once there is a table, also that nobody knows. */
+
+static Place *_Atomic owner_places;
+
+static void
+remember(Place *_Atomic *table, size_t size, size_t i, const char *place)
+{
+    Place *t = atomic_load_explicit(table, memory_order_acquire);
+    if (t == NULL) {
+        Place *made = place != NULL ? PyMem_RawCalloc(size, sizeof(*made)) : NULL;
+        if (made == NULL)
+            return;
+        /* Another thread may own another cell, and be here too. */
+        if (atomic_compare_exchange_strong(table, &t, made))
+            t = made;
+        else
+            PyMem_RawFree(made);
+    }
+    atomic_store_explicit(&t[i], place, memory_order_release);
+}
+
+static const char *
+recall(Place *_Atomic *table, size_t i)
+{
+    Place *t = atomic_load_explicit(table, memory_order_acquire);
+    return t != NULL ? atomic_load_explicit(&t[i], memory_order_acquire) : NULL;
+}
+
+static void
+remember_owner(OrecBucket *b, int way, const char *place)
+{
+    if (UNLIKELY(place != NULL || atomic_load_explicit(&owner_places, memory_order_relaxed) != NULL))
+        remember(&owner_places, (size_t)OREC_BUCKETS * OREC_WAYS, (size_t)(b - orecs) * OREC_WAYS + way, place);
+}
+
+/* Where that thread took the cell, or one that readers take for it. */
+static const char *
+owner_place(Cell c, int slot)
+{
+    OrecBucket *b = bucket_of(c);
+    for (int i = 0; stm_log_on && i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w != 0 && (int)(w & 0xFF) == slot && mark_tag((w >> 8) << BUCKET_BITS) == mark_tag(c))
+            return recall(&owner_places, (size_t)(b - orecs) * OREC_WAYS + i);
+    }
+    return NULL;
+}
+
+static inline void
+remember_mark(Tx *tx, _Atomic uint32_t *mark, const char *place)
+{
+    if (UNLIKELY(place != NULL || atomic_load_explicit(&tx->locks.places, memory_order_relaxed) != NULL))
+        remember(&tx->locks.places, (size_t)MARK_BUCKETS * MARK_WAYS, mark - tx->locks.marks, place);
+}
+
+/* ---- Owners and marks ------------------------------------------------------------- */
+
+/* The slot of the thread that owns the cell, or 0. */
+static int
+owner_of(Cell c)
+{
+    OrecBucket *b = bucket_of(c);
+    for (int i = 0; i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w != 0 && w >> 8 == orec_tag(c))
+            return (int)(w & 0xFF);
+    }
+    return 0;
+}
+
+/* The thread that a reader of the cell has to wait for, or 0. A mark holds only 32
+ * bits of a cell, and marked() trusts it for every cell that shares them: so the
+ * reader must wait for owners of those cells too. */
+static int
+owner_before_reader(Cell c, int self)
+{
+    OrecBucket *b = bucket_of(c);
+    int found = 0;
+    for (int i = 0; i < OREC_WAYS; i++) {
+        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+        if (w == 0 || mark_tag((w >> 8) << BUCKET_BITS) != mark_tag(c))
+            continue;
+        if ((int)(w & 0xFF) != self)
+            return (int)(w & 0xFF);
+        found = self;
+    }
+    return found;
+}
+
+typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
+
+/* Add the mode to this thread's mark of the cell; remember what stood there.
+ * Released: it may take the place of a mark of an earlier transaction, and a writer
+ * that looks for that one then learns only from this one that it is over. */
+static Placed
+mark_place(Tx *tx, Cell c, uint32_t mode, const char *place)
+{
+    _Atomic uint32_t *b = tx->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
+    uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
+    uint32_t want = epoch << 18 | mark_tag(c) << 2;
+    int empty = -1;
+    for (int i = 0; i < MARK_WAYS; i++) {
+        uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
+        if ((m & ~MODE_MASK) == want) {
+            remember_mark(tx, &b[i], place);
+            atomic_store_explicit(&b[i], m | mode, memory_order_release);
+            return (Placed){&b[i], m};
+        }
+        if (m >> 18 != epoch)
+            empty = i;
+    }
+    if (empty >= 0) {
+        Placed p = {&b[empty], 0};
+        remember_mark(tx, &b[empty], place);
+        atomic_store_explicit(&b[empty], want | mode, memory_order_release);
+        return p;
+    }
+    /* Full: way 0 stands for every cell of the bucket from now on. */
+    uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
+    remember_mark(tx, &b[0], place);
+    atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
+                          memory_order_release);
+    return (Placed){&b[0], m};
+}
+
+static void
+mark_withdraw(Placed p)
+{
+    atomic_store_explicit(p.at, p.before, memory_order_release);
+}
+
+/* The thread's mark on the cell with one of these modes, or NULL.
+ * `any` counts a mark of every mode, intent-read too. */
+static _Atomic uint32_t *
+find_mark(Tx *o, Cell c, uint32_t modes, bool any)
+{
+    _Atomic uint32_t *b = o->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
+    uint32_t epoch = atomic_load_explicit(&o->epoch, memory_order_acquire);
+    for (int i = 0; i < MARK_WAYS; i++) {
+        uint32_t m = atomic_load_explicit(&b[i], memory_order_acquire);
+        uint32_t tag = m >> 2 & 0xFFFF;
+        if (m >> 18 == epoch && (tag == mark_tag(c) || tag == MARK_ANY_TAG)
+            && (any || (m & modes)))
+            return &b[i];
+    }
+    return NULL;
+}
+
+static bool
+mark_of_other(Tx *o, Cell c, uint32_t modes, bool any)
+{
+    return find_mark(o, c, modes, any) != NULL;
+}
+
+/* May this transaction have the intention to write keys of the container? */
+bool
+has_inserted(Tx *tx, Cell container)
+{
+    return mark_of_other(tx, container, MODE_INTENT_WRITE, false);
+}
+
+/* May this transaction have read all of the container? */
+bool
+may_have_read(Tx *tx, Cell container)
+{
+    return mark_of_other(tx, container, MODE_SHARED, false);
+}
+
+/* Has this transaction locked all of the container? */
+bool
+holds_whole(Tx *tx, Cell container)
+{
+    return owner_of(container) == tx->slot || marked(tx, container, MODE_SHARED);
+}
+
+/* Is there another thread with marks against that lock? Then it is the conflict. */
+static bool
+find_marker(Tx *tx, Conflict *x)
+{
+    int limit = atomic_load_explicit(&stm_thread_limit, memory_order_acquire);
+    x->how = FOR_READER;
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
+        if (o == NULL || o == tx)
+            continue;
+        uint64_t status = atomic_load_explicit(&o->status, memory_order_acquire);
+        if ((status & STATE_MASK) < TX_ACTIVE)
+            continue;
+        x->slot = i;
+        x->serial = status >> STATE_BITS;
+        _Atomic uint32_t *mark = find_mark(o, x->cell, x->against, x->against == 0);
+        if (mark != NULL) {
+            x->place = stm_log_on ? recall(&o->locks.places, mark - o->locks.marks) : NULL;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Two locks of one cell that two transactions cannot have at the same time? */
+static bool
+modes_conflict(uint32_t a, uint32_t b)
+{
+    return a == MODE_EXCLUSIVE || b == MODE_EXCLUSIVE || (a | b) == (MODE_SHARED | MODE_INTENT_WRITE);
+}
+
+bool
+in_the_way(Tx *tx, const Conflict *x)
+{
+    Tx *o = atomic_load(&stm_threads[x->slot]);
+    if (serial_of(o) != x->serial)
+        return false;
+    switch (x->how) {
+    case FOR_OWNER:
+        return (x->mode == MODE_EXCLUSIVE ? owner_of(x->cell) : owner_before_reader(x->cell, tx->slot)) == x->slot;
+    case FOR_READER:
+        return mark_of_other(o, x->cell, x->against, x->against == 0);
+    case FOR_BIASED:
+        return bias_traced(o, x->against);
+    case FOR_RESERVATION:
+        return atomic_load(&o->contention.reserved) == x->cell
+            && modes_conflict(x->mode, atomic_load(&o->contention.reserved_mode));
+    }
+    Py_UNREACHABLE();
+}
+
+/* Take the cell in a reader's mode; conflicting marks are those of `against`. */
+static int
+lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
+{
+    if (check_doomed(tx) < 0)
+        return -1;
+    if (marked(tx, c, mode))
+        return 0;
+    const char *place = UNLIKELY(stm_log_on) ? log_place(tx) : NULL;
+    for (;;) {
+        Conflict x = {.cell = c, .mode = mode, .against = against};
+        if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
+            && find_reservation(tx, &x))
+            goto wait;
+        Placed p = mark_place(tx, c, mode, place);
+        atomic_thread_fence(memory_order_seq_cst);
+        int other = owner_before_reader(c, tx->slot);
+        if (other != 0 && other != tx->slot) {
+            x.how = FOR_OWNER;
+            x.slot = other;
+            x.serial = serial_of(atomic_load(&stm_threads[other]));
+            x.place = owner_place(c, other);
+            if (owner_before_reader(c, tx->slot) != other) {
+                mark_withdraw(p);
+                continue;
+            }
+        }
+        else if (other == tx->slot || against == 0 || !find_marker(tx, &x)) {
+            if (UNLIKELY(has_reserved(tx)))
+                reservation_end(tx);
+            return 0;
+        }
+        mark_withdraw(p);
+        wake(tx->slot, 0);
+    wait:
+        if (contend(tx, &x, LOG_WRITE_READ) < 0)
+            return -1;
+    }
+}
+
+/* Read a cell that is no container of keys. */
+int
+lock_shared(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_SHARED, 0);
+}
+
+/* Read all of a container. */
+int
+lock_shared_container(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_SHARED, MODE_INTENT_WRITE);
+}
+
+int
+lock_intent_read(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_INTENT_READ, 0);
+}
+
+int
+lock_intent_write(Tx *tx, Cell c)
+{
+    return lock_by_mark(tx, c, MODE_INTENT_WRITE, MODE_SHARED);
+}
+
+static int
+remember_owned(Tx *tx, _Atomic uint64_t *word)
+{
+    if (tx->locks.n_owned == tx->locks.cap_owned) {
+        Py_ssize_t cap = tx->locks.cap_owned ? 2 * tx->locks.cap_owned : 256;
+        void *p = PyMem_RawRealloc(tx->locks.owned, cap * sizeof(*tx->locks.owned));
+        if (p == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        tx->locks.owned = p;
+        tx->locks.cap_owned = cap;
+    }
+    tx->locks.owned[tx->locks.n_owned++] = word;
+    return 0;
+}
+
+/* Own the cell. *first tells whether this transaction did not own it before,
+ * that is, whether the caller has to log how to undo its write. */
+int
+lock_exclusive(Tx *tx, Cell c, bool *first)
+{
+    if (check_doomed(tx) < 0)
+        return -1;
+    *first = false;
+    if (owner_of(c) == tx->slot)
+        return 0;
+    *first = true;
+    OrecBucket *b = bucket_of(c);
+    for (;;) {
+        int way = -1, other = 0;
+        Conflict x = {.cell = c, .mode = MODE_EXCLUSIVE};
+        if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
+            && find_reservation(tx, &x)) {
+            if (contend(tx, &x, LOG_WRITE_WRITE) < 0)
+                return -1;
+            continue;
+        }
+        const char *place = UNLIKELY(stm_log_on) ? log_place(tx) : NULL;
+        spin_lock(b);
+        for (int i = 0; i < OREC_WAYS; i++) {
+            /* Acquired: a free way may be that of the last owner, who cleared it without
+             * the spin lock. And whoever reads what we put there sees what that one did. */
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+            if (w == 0)
+                way = i;
+            else if (w >> 8 == orec_tag(c))
+                other = (int)(w & 0xFF);
+        }
+        if (other == 0 && way >= 0) {
+            remember_owner(b, way, place);
+            atomic_store_explicit(&b->word[way], orec_tag(c) << 8 | (uint64_t)tx->slot,
+                                  memory_order_release);
+        }
+        else if (other != 0) {
+            /* Its owner cannot end before it has cleared the word. */
+            x.how = FOR_OWNER;
+            x.slot = other;
+            x.serial = serial_of(atomic_load(&stm_threads[other]));
+        }
+        spin_unlock(b);
+        if (other != 0) {
+            /* Clearing needs no spin lock: it may just have ended. */
+            x.place = owner_place(c, other);
+            if (owner_of(c) != other)
+                continue;
+            if (contend(tx, &x, LOG_WRITE_WRITE) < 0)
+                return -1;
+            continue;
+        }
+        if (way < 0) {
+            /* More writes meet in this bucket than it has room for. */
+            *first = true;
+            return become_exclusive(tx, "the table of ownership records is full");
+        }
+        if (remember_owned(tx, &b->word[way]) < 0) {
+            atomic_store_explicit(&b->word[way], 0, memory_order_release);
+            return -1;
+        }
+        atomic_thread_fence(memory_order_seq_cst);
+        for (;;) {
+            if (!find_marker(tx, &x)) {
+                if (UNLIKELY(has_reserved(tx)))
+                    reservation_end(tx);
+                return 0;
+            }
+            Tx *o = atomic_load(&stm_threads[x.slot]);
+            bool yield = tx->grade == GRADE_NONE
+                && atomic_load(&o->age) < atomic_load(&tx->age);
+            if (yield) {
+                tx->locks.n_owned--;
+                atomic_store_explicit(&b->word[way], 0, memory_order_release);
+                wake(tx->slot, 0);
+            }
+            if (contend(tx, &x, LOG_WRITE_READ) < 0)
+                return -1;
+            if (yield)
+                break;
+        }
+    }
+}
+
+/* Give up all cells: the caller then moves its epoch on, which drops the marks. */
+void
+locks_release(Tx *tx)
+{
+    for (Py_ssize_t i = 0; i < tx->locks.n_owned; i++)
+        atomic_store_explicit(tx->locks.owned[i], 0, memory_order_release);
+    tx->locks.n_owned = 0;
+}
+
+/* While this transaction commits: wait for those with an earlier ticket that have
+ * the intention to write in the same dict too. So the order of inserted keys and
+ * that of deferred actions are the same. */
+void
+wait_for_earlier_inserters(Tx *tx, Cell dict)
+{
+    uint64_t mine = atomic_load(&tx->ticket);
+    int limit = atomic_load_explicit(&stm_thread_limit, memory_order_acquire);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
+        if (o == NULL || o == tx)
+            continue;
+        uint64_t serial = serial_of(o), theirs;
+        while ((theirs = atomic_load(&o->ticket)) == CHOOSING)
+            __builtin_ia32_pause();
+        if (theirs != 0 && theirs < mine && mark_of_other(o, dict, MODE_INTENT_WRITE, false))
+            wait_for_end(tx, o, serial);
+    }
+}

@@ -1,0 +1,87 @@
+/* Ownership records and read marks: who may read, who may write. */
+#ifndef TORNADO_STM_OREC_H
+#define TORNADO_STM_OREC_H
+
+#include "base.h"
+
+/* ---- Cells ------------------------------------------------------------
+ * A cell is the smallest thing that is locked: an attribute of an instance,
+ * a key of a dict or set, or a whole object (key 0). It is known by a 64-bit
+ * hash of (object, key); two cells with one hash only wait needlessly. */
+typedef uint64_t Cell;
+
+static inline Cell
+cell_of(const void *obj, uint64_t key)
+{
+    uint64_t h = ((uintptr_t)obj >> 4) * 0x9E3779B97F4A7C15ull;
+    h ^= key * 0xC2B2AE3D27D4EB4Full + 0x165667B19E3779F9ull;
+    h ^= h >> 29;
+    h *= 0xBF58476D1CE4E5B9ull;
+    h ^= h >> 32;
+    return h;
+}
+
+#define WHOLE 0ull
+/* Key hashes are moved away from WHOLE. */
+static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63); }
+
+/* ---- Read marks ---------------------------------------------------------
+ * One table a thread, written by its owner only, read by every writer.
+ * mark = epoch << 18 | tag << 2 | mode. A mark counts only while its epoch is
+ * the owner's current one, so that ending a transaction drops all of them. */
+#define BUCKET_BITS 16           /* of marks and of ownership records: cells with one mark share a bucket of those */
+#define MARK_BUCKETS (1u << BUCKET_BITS)
+#define MARK_WAYS 4
+#define EPOCH_MAX ((1u << 14) - 1)
+
+enum {
+    MODE_INTENT_READ = 0,   /* reads a key of this container */
+    MODE_SHARED = 1,        /* reads the cell (of a container: all of it) */
+    MODE_INTENT_WRITE = 2,  /* writes a key of this container */
+    MODE_EXCLUSIVE = 4,     /* owns the cell: never in a mark */
+};
+#define MODE_MASK 3u
+/* The tag that a full bucket falls back to: it stands for every cell there. */
+#define MARK_ANY_TAG 0xFFFFu
+
+/* ---- Ownership records --------------------------------------------------
+ * word = tag << 8 | owner's slot, 0 when free. A cell is owned by at most one
+ * thread; its word lies in any way of its bucket. Words are set under the
+ * bucket's spin lock and cleared by their owner with a plain release store. */
+#define OREC_BUCKETS (1u << BUCKET_BITS)
+#define OREC_WAYS 7
+typedef struct {
+    _Atomic uint64_t word[OREC_WAYS];
+    _Atomic uint64_t spin;
+} OrecBucket;
+
+/* What a thread holds. */
+typedef struct {
+    _Atomic uint32_t *marks;        /* written by this thread, read by others */
+    Place *_Atomic places;          /* of the marks, for the conflict log; NULL: there has been no log yet */
+    _Atomic uint64_t **owned;       /* words to clear at the end */
+    Py_ssize_t n_owned, cap_owned;
+} Locks;
+
+int orec_init(void);
+void locks_in_child(void);
+void locks_abandon(Tx *tx);
+int lock_shared(Tx *tx, Cell c);
+int lock_shared_container(Tx *tx, Cell c);
+int lock_intent_read(Tx *tx, Cell c);
+int lock_intent_write(Tx *tx, Cell c);
+int lock_exclusive(Tx *tx, Cell c, bool *first);
+void locks_release(Tx *tx);
+bool has_inserted(Tx *tx, Cell container);
+bool may_have_read(Tx *tx, Cell container);
+bool holds_whole(Tx *tx, Cell container);
+void wait_for_earlier_inserters(Tx *tx, Cell dict);
+
+static inline uint32_t
+mark_tag(Cell c)
+{
+    uint32_t tag = (uint32_t)(c >> BUCKET_BITS) & 0xFFFF;
+    return tag == MARK_ANY_TAG ? tag - 1 : tag;
+}
+
+#endif

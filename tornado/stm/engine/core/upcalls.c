@@ -1,0 +1,57 @@
+/* Upcalls of a core on which nothing is built. */
+
+#include "upcalls.h"
+
+#include "transaction.h"
+
+static void nothing(Tx *Py_UNUSED(tx)) {}
+static bool never(Tx *Py_UNUSED(tx)) { return false; }
+static bool is_ready(void) { return true; }
+static bool nobody_asks(void) { return false; }
+static PyObject *variables(void) { return Py_NewRef(Py_None); }
+static int first_grade(void) { return GRADE_NONE; }
+static int may_commit(Tx *Py_UNUSED(tx)) { return 0; }
+static void waits(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(since)) {}
+static void do_nothing(void) {}
+static bool may_be_biased(Tx *Py_UNUSED(tx), PyObject *Py_UNUSED(obj)) { return true; }
+static void tell_reason(Tx *Py_UNUSED(tx), const char *Py_UNUSED(why)) {}
+static const char *location(Tx *Py_UNUSED(tx)) { return NULL; }
+
+static PyObject *
+call(Tx *Py_UNUSED(tx), Transaction *t)
+{
+    Py_ssize_t n_named = t->kwnames != NULL ? PyTuple_GET_SIZE(t->kwnames) : 0;
+    return PyObject_Vectorcall(t->function, t->args, (Py_SIZE(t) - n_named) | PY_VECTORCALL_ARGUMENTS_OFFSET, t->kwnames);
+}
+
+const Upcalls stm_no_upcalls = {
+    .thread_size = sizeof(Tx),
+    .is_ready = is_ready,
+    .first_grade = first_grade,
+    .variables = variables,
+    .run_begins = nothing,
+    .begins = nothing,
+    .call = call,
+    .may_commit = may_commit,
+    .will_commit = nothing,
+    .became_inevitable = nothing,
+    .committed = nothing,
+    .rolled_back = nothing,
+    .ends = nothing,
+    .drops = nothing,
+    .finalizes = nothing,
+    .is_late = never,
+    .retries = nothing,
+    .is_in_the_way = never,
+    .waits = waits,
+    .is_asked = nobody_asks,
+    .serve = do_nothing,
+    .may_be_biased = may_be_biased,
+    .tell_reason = tell_reason,
+    .location = location,
+    .locate_beginning = nothing,
+    .abandon = nothing,
+    .in_child = do_nothing,
+};
+
+const Upcalls *stm_upcalls = &stm_no_upcalls;

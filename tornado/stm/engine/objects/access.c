@@ -1,0 +1,265 @@
+/* Opening objects: the locks that an operation needs, and the undo it must log.
+ *
+ * Here is what all kinds of objects have in common; the rest is in the constant structure of the kind (types.h).
+ */
+#include "access.h"
+
+#include "../calls/calls.h"
+#include "instance.h"
+#include "known.h"
+#include "memoryview.h"
+
+/* ---- Logging ---------------------------------------------------------------------------- */
+
+int
+log_contents(Tx *tx, PyObject *obj)
+{
+    Kind kind = kind_of(tx, obj);
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, obj))
+        return 0;
+    if (kind->log_more != NULL && kind->log_more(tx, obj) < 0)
+        return -1;
+    PyObject *copy = kind->contents(obj);
+    Undo *u = copy == NULL ? NULL : undo_push(tx, kind->undo, obj, NULL, copy);
+    Py_XDECREF(copy);
+    if (u == NULL)
+        return -1;
+    note_opened(tx, obj, OPENED_SNAPSHOT);
+    return 0;
+}
+
+int
+log_all(Tx *tx, PyObject *obj)
+{
+    if (log_contents(tx, obj) < 0)
+        return -1;
+    if (tx->grade != GRADE_EXCLUSIVE)
+        note_opened(tx, obj, OPENED_WRITE);
+    return 0;
+}
+
+int
+hash_of(PyObject *key, uint64_t *bits)
+{
+    Py_hash_t h = PyObject_Hash(key);
+    if (h == -1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(stm_Abort))
+            return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    *bits = key_bits(h);
+    return 1;
+}
+
+bool
+key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
+{
+    if (PyUnicode_CheckExact(key) || (PyLong_CheckExact(key) && PyObject_Hash(key) != -2))
+        return true;
+    for (Py_ssize_t i = tx->undo.n; --i >= 0 && i >= tx->undo.n - 16;) {
+        Undo *u = &tx->undo.entries[i];
+        if (u->obj == obj && u->key == key)
+            return true;
+    }
+    return false;
+}
+
+/* ---- Methods in C, past any override ----------------------------------------------------- */
+
+PyObject *
+c_base_method(PyObject *obj, PyObject *name)
+{
+    return PyObject_GetAttr((PyObject *)c_base(Py_TYPE(obj)), name);
+}
+
+PyObject *
+c_method_result(PyObject *obj, const char *method, PyObject *arg)
+{
+    PyObject *name = PyUnicode_InternFromString(method);
+    PyObject *found = name ? c_base_method(obj, name) : NULL;
+    PyObject *r = found ? PyObject_CallFunctionObjArgs(found, obj, arg, NULL) : NULL;
+    Py_XDECREF(found);
+    Py_XDECREF(name);
+    return r;
+}
+
+int
+call_c_method(PyObject *obj, const char *method, PyObject *arg)
+{
+    PyObject *r = c_method_result(obj, method, arg);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
+static int
+call_inverse(Tx *tx, Undo *u)
+{
+    PyObject *method = c_base_method(u->obj, u->key);
+    PyObject *r = method ? PyObject_CallFunctionObjArgs(method, u->obj, u->old, NULL) : NULL;
+    Py_XDECREF(method);
+    if (r == NULL)
+        return -1;
+    displace(tx, r);
+    return 0;
+}
+
+/* obj.key(old), or obj.key() */
+static const UndoKind undo_method = {.what = "the state", .undo = call_inverse};
+
+int
+push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
+{
+    PyObject *name = PyUnicode_InternFromString(method);
+    if (name == NULL)
+        return -1;
+    Undo *u = undo_push(tx, &undo_method, obj, name, value);
+    Py_DECREF(name);
+    return u == NULL ? -1 : 0;
+}
+
+int
+push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value, Py_ssize_t n)
+{
+    Undo *last = tx->undo.n > 0 ? &tx->undo.entries[tx->undo.n - 1] : NULL;
+    if (last != NULL && last->kind == &undo_method && last->obj == obj && last->n == n
+        && PyUnicode_EqualToUTF8(last->key, method))
+        return 0;
+    if (push_inverse(tx, obj, method, value) < 0)
+        return -1;
+    tx->undo.entries[tx->undo.n - 1].n = n;
+    return 0;
+}
+
+/* ---- Whole objects ---------------------------------------------------------------------- */
+
+int
+open_nothing(Tx *tx, PyObject *Py_UNUSED(obj))
+{
+    return check_doomed(tx);
+}
+
+int
+note_read(Tx *tx, PyObject *obj)
+{
+    bias_seen(tx, obj);
+    note_opened(tx, obj, OPENED_READ);
+    return 0;
+}
+
+int
+lock_container_read(Tx *tx, PyObject *obj)
+{
+    if (captured(tx, obj) || read_by_bias(tx, obj))
+        return check_doomed(tx);
+    return lock_shared(tx, cell_of(obj, WHOLE)) < 0 ? -1 : note_read(tx, obj);
+}
+
+int
+lock_container_write(Tx *tx, PyObject *obj)
+{
+    bool first;
+    if (captured(tx, obj))
+        return check_doomed(tx);
+    return lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0 || bias_revoke(tx, obj) < 0 ? -1 : log_all(tx, obj);
+}
+
+int
+open_whole_read(Tx *tx, PyObject *obj)
+{
+    if (own_container(tx, obj) || opened(tx, obj, OPENED_READ))
+        return check_doomed(tx);
+    Kind kind = kind_of(tx, obj);
+    return kind->read_whole != NULL ? kind->read_whole(tx, obj) : check_doomed(tx);
+}
+
+int
+open_whole_write(Tx *tx, PyObject *obj)
+{
+    if (opened(tx, obj, OPENED_WRITE))
+        return check_doomed(tx);
+    Kind kind = kind_of(tx, obj);
+    if (kind->write_whole != NULL)
+        return kind->write_whole(tx, obj);
+    return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "change of", obj);
+}
+
+/* ---- Keys ------------------------------------------------------------------------------- */
+
+int
+open_no_key(Tx *tx, PyObject *Py_UNUSED(obj), PyObject *Py_UNUSED(key))
+{
+    return check_doomed(tx);
+}
+
+void
+note_items(Tx *tx, PyObject *obj)
+{
+    if (opened(tx, obj, OPENED_READ))
+        note(tx, obj, OPENED_ITEMS, opened_at(tx, obj, OPENED_READ)->key & 1);
+}
+
+int
+is_open_for_keys(Tx *tx, PyObject *obj)
+{
+    bool whole = opened(tx, obj, OPENED_READ) || captured(tx, obj);
+    if (whole && (PyDict_CheckExact(obj) || PySet_CheckExact(obj)))
+        note_items(tx, obj);
+    return whole || read_by_bias(tx, obj) ? check_doomed(tx) < 0 ? -1 : 1 : 0;
+}
+
+int
+open_key_read(Tx *tx, PyObject *obj, PyObject *key)
+{
+    Kind kind = kind_of(tx, obj);
+    return kind->read_key != NULL ? kind->read_key(tx, obj, key) : open_whole_read(tx, obj);
+}
+
+int
+open_item_read(Tx *tx, PyObject *obj, PyObject *key)
+{
+    Kind kind = kind_of(tx, obj);
+    return kind->read_item != NULL ? kind->read_item(tx, obj, key) : open_key_read(tx, obj, key);
+}
+
+int
+open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
+{
+    if (own_container(tx, obj))
+        return check_doomed(tx);
+    bool resized = del || PySlice_Check(key);
+    if (opened(tx, obj, OPENED_WRITE))
+        return resized ? open_resize(tx, obj) : check_doomed(tx);
+    Kind kind = kind_of(tx, obj);
+    if (kind->write_key != NULL)
+        return captured(tx, obj) ? check_doomed(tx) : kind->write_key(tx, obj, key, del);
+    return open_whole_write(tx, obj) < 0 ? -1 : resized ? open_resize(tx, obj) : 0;
+}
+
+/* ---- Items, one after the other --------------------------------------------------------- */
+
+int
+open_at_depth(Tx *tx, PyObject *obj, int depth)
+{
+    if (depth > MAX_DEPTH)
+        return exclusive_for(tx, "deeply nested", obj);
+    Kind kind = kind_of(tx, obj);
+    return kind->iterate != NULL ? kind->iterate(tx, obj, depth) : open_whole_read(tx, obj);
+}
+
+int
+open_iter(Tx *tx, PyObject *obj)
+{
+    return open_at_depth(tx, obj, 0);
+}
+
+int
+open_mapping(Tx *tx, PyObject *obj)
+{
+    static PyObject *keys_name;
+    if (kind_of(tx, obj) != &instance_kind)
+        return open_iter(tx, obj);
+    if (keys_name == NULL)
+        keys_name = PyUnicode_InternFromString("keys");
+    return open_through_method(tx, obj, keys_name);
+}

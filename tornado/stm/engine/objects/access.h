@@ -1,0 +1,93 @@
+/* Opening objects: the locks that an operation needs, and the undo it must log.
+ *
+ * A function that "opens" something returns 0 when the caller may go on and -1 with an exception set when the
+ * transaction must abort (or failed).  All of them come before the native operation.  Requires: tx->open, or at least
+ * tx->live: an exclusive transaction needs no locks and logs nothing.
+ */
+#ifndef TORNADO_STM_ACCESS_H
+#define TORNADO_STM_ACCESS_H
+
+#include "types.h"
+
+#include "../core/tx.h"
+
+/* ---- For whoever is about to use an object ------------------------------------------------ */
+
+int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
+
+/* `raw`: by object.__setattr__, past a __setattr__ of the class. */
+int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);
+/* del obj.name. A slot or a property is as in an assignment. */
+int open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw);
+
+int open_whole_read(Tx *tx, PyObject *obj);
+int open_whole_write(Tx *tx, PyObject *obj);
+int open_key_read(Tx *tx, PyObject *obj, PyObject *key);
+/* obj[key], by which some containers get a key that they do not have. */
+int open_item_read(Tx *tx, PyObject *obj, PyObject *key);
+int open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del);
+/* Somebody is going to take items from it. */
+int open_iter(Tx *tx, PyObject *obj);
+int open_at_depth(Tx *tx, PyObject *obj, int depth);
+/* An object that C code takes for a mapping: it asks for its keys. */
+int open_mapping(Tx *tx, PyObject *obj);
+
+int open_list_append(Tx *tx, PyObject *list);
+int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
+enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
+int open_deque_op(Tx *tx, PyObject *deque, int op);
+int open_set_change(Tx *tx, PyObject *set, PyObject *key);
+int open_cell_read(Tx *tx, PyObject *cell);
+int open_cell_write(Tx *tx, PyObject *cell);
+int open_context(Tx *tx, PyObject *context);
+
+/* ---- Running alone (reasons.c) ------------------------------------------------------------- */
+
+extern PyObject *stm_exclusive_reasons;
+int reasons_init(void);
+void count_reason(Tx *tx, const char *why);
+/* Go exclusive because of something that the engine does not understand: what, and the object or name, or NULL. */
+int exclusive_for(Tx *tx, const char *what, PyObject *obj);
+
+/* ---- For the kinds ------------------------------------------------------------------------- */
+
+/* Nothing can be changed there, or read by a key. */
+int open_nothing(Tx *tx, PyObject *obj);
+int open_no_key(Tx *tx, PyObject *obj, PyObject *key);
+
+/* For `read_whole` and `write_whole` of what is locked as a whole. */
+int lock_container_read(Tx *tx, PyObject *obj);
+int lock_container_write(Tx *tx, PyObject *obj);
+/* It has just been locked for reading. Returns 0. */
+int note_read(Tx *tx, PyObject *obj);
+/* Is the whole open, so that no key needs a lock? -1 to abort. */
+int is_open_for_keys(Tx *tx, PyObject *obj);
+/* All of it has been opened for reading, and no method makes items that are missed. */
+void note_items(Tx *tx, PyObject *obj);
+
+/* Log a copy of the whole contents, once a transaction. Nobody else may change them. */
+int log_contents(Tx *tx, PyObject *obj);
+/* The same for one that this transaction owns, to do with it what it likes. */
+int log_all(Tx *tx, PyObject *obj);
+
+/* 1 with the hash, 0 when the key has none (the native operation complains),
+ * -1 when the transaction aborted in a __hash__. */
+int hash_of(PyObject *key, uint64_t *bits);
+
+/* Has this very key been logged? Owning its cell does not tell, for another key may
+ * have the same hash: hash(-1) == hash(-2), and so with tuples of them. Among the
+ * latest entries only: to log a key twice does no harm. */
+bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key);
+
+/* The method of that name of the C type that the object's class derives from; what it returns. An override does not run. */
+PyObject *c_base_method(PyObject *obj, PyObject *name);
+PyObject *c_method_result(PyObject *obj, const char *method, PyObject *arg);
+int call_c_method(PyObject *obj, const char *method, PyObject *arg);
+
+/* Undone by obj.method(value), or obj.method(). */
+int push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value);
+/* The same for an operation that changes the size of the object, which is n now. A call may be announced twice: by
+ * the instruction that was specialised for another callable, and by the generic one in its place. */
+int push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value, Py_ssize_t n);
+
+#endif

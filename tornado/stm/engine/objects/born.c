@@ -1,0 +1,411 @@
+/* What an attempt has made whose end somebody could notice: coroutines, since a
+ * warning tells of those that nobody awaited, and objects with a finalizer in
+ * Python.
+ *
+ * If the attempt is aborted, none of them ever was.  Most die with it, and their
+ * finalizers are stopped at the first barrier (transaction.c, release).  But those
+ * in a cycle of references live on until the garbage collector comes by, at a time
+ * when nothing tells them from others.  So they are marked:
+ *
+ *      coroutine   its frame refers to the birth that it shares with the others of
+ *                  the attempt (barriers.c), and the birth learns of the abort.
+ *      object      the attempt has a weak reference to it, and the abort sets the
+ *                  collector's own flag "has been finalized".
+ *
+ * Objects that C code makes (copy, pickle) are missed.
+ *
+ * And where a finalizer in Python runs.  An object belongs to the thread that made it:
+ * when another one drops the last reference, the interpreter lets the first one finalize
+ * it, at some call or jump of whatever it is doing then; and there the garbage collector
+ * runs.  That may be an attempt which has nothing to do with the object, whose abort would
+ * undo what the finalizer did; or code of this project, with a lock in its hand and no
+ * transaction around it.  So a finalizer that begins in a wrong place is put off, and runs
+ * where what an ended transaction held is dropped.  The right places are that one, an
+ * exclusive transaction, the attempt that made the object, and code of the program outside
+ * transactions.
+ *
+ *      __del__     is stopped before it has done anything; the object stays alive, and
+ *                  dies again.
+ *      generator   (a coroutine, an asynchronous generator) the same, before it is closed
+ *                  or given to the event loop's hook.
+ *      callback    of a weak reference: the call is put off.  Is it not sure that the
+ *                  interpreter calls it, its result may be wanted, and the attempt becomes
+ *                  exclusive for it.
+ */
+#include "born.h"
+
+#include "../../interpreter/tracebacks.h"
+#include "known.h"
+
+#include "internal/pycore_gc.h"
+#include "internal/pycore_weakref.h"
+
+static inline Births *
+births_of(Tx *tx)
+{
+    return &thread_of(tx)->births;
+}
+
+typedef struct {
+    PyObject_HEAD
+    bool aborted;
+} Birth;
+
+static PyTypeObject Birth_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Birth",
+    .tp_basicsize = sizeof(Birth),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+};
+
+static void generator_finalizer(PyObject *gen);
+static destructor finalize_generator;       /* the interpreter's */
+
+int
+born_init(void)
+{
+    finalize_generator = PyGen_Type.tp_finalize;
+    PyGen_Type.tp_finalize = PyCoro_Type.tp_finalize = PyAsyncGen_Type.tp_finalize = generator_finalizer;
+    return PyType_Ready(&Birth_Type);
+}
+
+/* What the frames of the generators of an attempt refer to: see Births. */
+PyObject *
+new_birth(void)
+{
+    Birth *birth = PyObject_New(Birth, &Birth_Type);
+    if (birth != NULL)
+        birth->aborted = false;
+    return (PyObject *)birth;
+}
+
+/* Was the coroutine, which has not begun, made by an attempt that was aborted? */
+bool
+never_was(PyObject *coroutine)
+{
+    if (!PyCoro_CheckExact(coroutine))
+        return false;
+    PyGenObject *g = (PyGenObject *)coroutine;
+    PyObject *birth = g->gi_frame_state < FRAME_COMPLETED ? g->gi_iframe.f_locals : NULL;
+    return birth != NULL && Py_IS_TYPE(birth, &Birth_Type) && ((Birth *)birth)->aborted;
+}
+
+bool
+has_python_finalizer(PyTypeObject *type)
+{
+    static PyObject *name;
+    if (type->tp_finalize == NULL)
+        return false;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__del__");
+    PyObject *finalizer = _PyType_LookupRef(type, name);
+    bool yes = finalizer != NULL && PyFunction_Check(finalizer);
+    Py_XDECREF(finalizer);
+    return yes;
+}
+
+static int
+never_finalize(Tx *Py_UNUSED(tx), Undo *u)
+{
+    _PyGC_SET_FINALIZED(u->obj);
+    return 0;
+}
+
+const UndoKind undo_birth = {.what = "the birth", .undo = never_finalize};
+
+int
+note_birth(Tx *tx, PyObject *obj)
+{
+    PyObject *ref = PyWeakref_NewRef(obj, NULL);
+    if (ref == NULL) {
+        PyErr_Clear();      /* it has no room for one */
+        note(tx, obj, OPENED_BORN, 1);
+        return 0;
+    }
+    if (births_of(tx)->noted == NULL)
+        births_of(tx)->noted = PyList_New(0);
+    int r = births_of(tx)->noted == NULL ? -1 : PyList_Append(births_of(tx)->noted, ref);
+    Py_DECREF(ref);
+    return r;
+}
+
+/* Stands in for the constructor of a class with a finalizer. An __init__ in Python notes the
+ * birth when it begins, since the attempt may be aborted before it ends. */
+static PyObject *
+call_and_watch(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(self, args, nargs, kwnames);
+    PyTypeObject *outer = births_of(tx)->watching;
+    births_of(tx)->watching = (PyTypeObject *)self;
+    PyObject *made = PyObject_Vectorcall(self, args, nargs, kwnames);
+    bool noted = births_of(tx)->watching == NULL;
+    births_of(tx)->watching = outer;
+    if (made != NULL && !noted && tx->open && note_birth(tx, made) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
+static PyMethodDef call_and_watch_def = {"call_and_watch", _PyCFunction_CAST(call_and_watch),
+                                         METH_FASTCALL | METH_KEYWORDS, NULL};
+
+PyObject *
+watched_constructor(PyObject *callable)
+{
+    return PyCFunction_New(&call_and_watch_def, callable);
+}
+
+/* Is that generator, which is suspended, of the present attempt, or of one that was aborted? */
+static bool
+generator_born_here(Tx *tx, PyObject *obj)
+{
+    PyObject *birth = ((PyGenObject *)obj)->gi_iframe.f_locals;
+    return birth != NULL && Py_IS_TYPE(birth, &Birth_Type)
+        && (birth == births_of(tx)->shared[0] || birth == births_of(tx)->shared[1] || ((Birth *)birth)->aborted);
+}
+
+static bool
+is_generator(PyObject *obj)
+{
+    return PyGen_CheckExact(obj) || PyCoro_CheckExact(obj) || PyAsyncGen_CheckExact(obj);
+}
+
+static bool
+born_here(Tx *tx, PyObject *obj)
+{
+    if (is_generator(obj))
+        return generator_born_here(tx, obj);
+    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
+        /* A finalizer comes before weak references are cleared. */
+        if (((PyWeakReference *)PyList_GET_ITEM(births_of(tx)->noted, i))->wr_object == obj)
+            return true;
+    }
+    return opened(tx, obj, OPENED_BORN);    /* which may have been forgotten */
+}
+
+/* Have it die, or be called if it is a tuple of a callable and its arguments, in a right place. */
+static int
+put_off(Tx *tx, PyObject *obj)
+{
+    if (births_of(tx)->dying == NULL && (births_of(tx)->dying = PyList_New(0)) == NULL)
+        return -1;
+    return PyList_Append(births_of(tx)->dying, obj);
+}
+
+/* May the finalizer of an object begin, called from there? */
+static bool
+is_right_place(Tx *tx, bool own, _PyInterpreterFrame *caller)
+{
+    if (tx->live)
+        return tx->grade == GRADE_EXCLUSIVE || tx->releasing == AFTER_COMMIT || own;
+    while (caller != NULL && caller->owner >= FRAME_OWNED_BY_INTERPRETER)
+        caller = caller->previous;
+    return state_of(tx) == TX_IDLE
+        && (caller == NULL || !(_PyFrame_GetCode(caller)->co_flags & CO_STM_TRUSTED));
+}
+
+/* The interpreter calls the __del__ of the object, where that frame runs: 0, or -1 if it must not. */
+int
+finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller)
+{
+    /* After an abort: what has no room for a weak reference cannot be told from what was
+     * made in the attempt. */
+    if (is_right_place(tx, (tx->releasing == HOLDING && born_here(tx, obj))
+                           || (tx->releasing == AFTER_ABORT && !_PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))), caller))
+        return tx->live && tx->grade != GRADE_EXCLUSIVE ? check_doomed(tx) : 0;
+    if (put_off(tx, obj) == 0)
+        PyErr_SetNone(stm_Abort);   /* of which the hook for unraisable exceptions says nothing */
+    return -1;
+}
+
+/* Was the generator, whose frame that is, made by an attempt that was aborted? */
+bool
+frame_never_was(_PyInterpreterFrame *f)
+{
+    PyObject *birth = f->owner == FRAME_OWNED_BY_GENERATOR ? f->f_locals : NULL;
+    return birth != NULL && Py_IS_TYPE(birth, &Birth_Type) && ((Birth *)birth)->aborted;
+}
+
+/* ---- Generators ------------------------------------------------------------------------- */
+
+static void
+generator_finalizer(PyObject *gen)
+{
+    Tx *tx = stm_self;
+    PyGenObject *g = (PyGenObject *)gen;
+    if (tx != NULL && g->gi_frame_state < FRAME_COMPLETED && !stm_barriers_off
+        && !(_PyFrame_GetCode(&g->gi_iframe)->co_flags & CO_STM_TRUSTED)
+        && !is_right_place(tx, generator_born_here(tx, gen), PyThreadState_Get()->current_frame)) {
+        PyObject *exception = PyErr_GetRaisedException();
+        int r = put_off(tx, gen);
+        PyErr_SetRaisedException(exception);
+        if (r == 0)
+            return;
+    }
+    finalize_generator(gen);
+}
+
+/* ---- Callbacks of weak references ----------------------------------------------------------- */
+
+static _Atomic(vectorcallfunc) call_function;   /* the interpreter's, for all functions */
+
+static bool
+is_dead_reference(PyObject *obj)
+{
+    return obj != NULL && PyWeakref_Check(obj) && ((PyWeakReference *)obj)->wr_object == Py_None;
+}
+
+/* The call of a function. Returns 0, or -1 without an exception if it cannot be put off. */
+static int
+put_off_call(Tx *tx, PyObject *func, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *exception = PyErr_GetRaisedException();
+    PyObject *call = PyTuple_New(n + 1);
+    if (call != NULL) {
+        PyTuple_SET_ITEM(call, 0, Py_NewRef(func));
+        for (Py_ssize_t i = 0; i < n; i++)
+            PyTuple_SET_ITEM(call, i + 1, Py_NewRef(args[i]));
+    }
+    int r = call == NULL ? -1 : put_off(tx, call);
+    Py_XDECREF(call);
+    PyErr_Clear();
+    PyErr_SetRaisedException(exception);
+    return r;
+}
+
+/* Has the interpreter called the function, because the referent has died? It does so once,
+ * before anybody else can have a dead reference, which the collector's own flag "has been
+ * finalized" remembers; and who calls the function by its name has it on the stack. */
+static bool
+is_called_back(PyObject *func, PyObject *reference)
+{
+    if (Py_TYPE(reference)->tp_finalize != NULL || _PyGC_FINALIZED(reference))
+        return false;
+    _PyGC_SET_FINALIZED(reference);
+    _PyInterpreterFrame *caller = PyThreadState_Get()->current_frame;
+    if (caller == NULL || caller->owner >= FRAME_OWNED_BY_INTERPRETER)
+        return true;
+    _PyStackRef *bottom = caller->localsplus + _PyFrame_GetCode(caller)->co_nlocalsplus;
+    for (_PyStackRef *at = caller->stackpointer; --at >= bottom;) {
+        PyObject *o = PyStackRef_IsNullOrInt(*at) ? NULL : PyStackRef_AsPyObjectBorrow(*at);
+        if (o == func || (o != NULL && PyMethod_Check(o) && PyMethod_GET_FUNCTION(o) == func))
+            return false;
+    }
+    return true;
+}
+
+/* Of a function that is a weak reference's callback. */
+static PyObject *
+callback_vectorcall(PyObject *func, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    if (tx != NULL && n > 0 && kwnames == NULL && is_dead_reference(args[n - 1]) && !stm_barriers_off) {
+        /* After an abort, of one that never was: it is stopped at the first barrier. */
+        bool own = tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN);
+        bool called_back = is_called_back(func, args[n - 1]);
+        if (!is_right_place(tx, own, PyThreadState_Get()->current_frame)
+            && (called_back || !tx->live
+                || become_inevitable(tx, GRADE_EXCLUSIVE) < 0)
+            && put_off_call(tx, func, args, n) == 0) {
+            PyErr_Clear();
+            Py_RETURN_NONE;
+        }
+    }
+    return call_function(func, args, nargsf, kwnames);
+}
+
+/* The function, or that of the method, is a weak reference's callback. */
+void
+note_callback(PyObject *callable)
+{
+    PyObject *func = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+    if (PyFunction_Check(func) && !(((PyCodeObject *)PyFunction_GET_CODE(func))->co_flags & CO_STM_TRUSTED)
+        && ((PyFunctionObject *)func)->vectorcall != callback_vectorcall) {
+        call_function = ((PyFunctionObject *)func)->vectorcall;
+        PyFunction_SetVectorcall((PyFunctionObject *)func, callback_vectorcall);
+    }
+}
+
+/* C code calls a function, where the frame `caller` runs. Returns 1 if it is a weak reference's
+ * callback that has been put off, with an exception that stops it. */
+int
+callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
+{
+    PyCodeObject *code = _PyFrame_GetCode(f);
+    PyObject *args[2] = {NULL, NULL}, *func = PyStackRef_AsPyObjectBorrow(f->f_funcobj);
+    int n = 0;
+    while (n < 2 && n < code->co_argcount && !PyStackRef_IsNull(f->localsplus[n])) {
+        args[n] = PyStackRef_AsPyObjectBorrow(f->localsplus[n]);
+        if (type_entry(tx, Py_TYPE(args[n++]))->reference && is_dead_reference(args[n - 1]))
+            break;      /* of a method, it is the second one */
+    }
+    if (n == 0 || !type_entry(tx, Py_TYPE(args[n - 1]))->reference || !is_dead_reference(args[n - 1]) || !PyFunction_Check(func)
+        || ((PyFunctionObject *)func)->vectorcall == callback_vectorcall    /* that has looked already */
+        || !is_called_back(func, args[n - 1]))
+        return 0;
+    note_callback(func);
+    if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), caller)
+        || put_off_call(tx, func, args, n) < 0)
+        return 0;
+    PyErr_SetNone(stm_Abort);
+    return 1;
+}
+
+/* ---- Putting off ------------------------------------------------------------------------------ */
+
+/* Where finalizers may run: let those objects die that were about to in a wrong place. */
+void
+let_die(Tx *tx)
+{
+    PyObject *dying = births_of(tx)->dying;
+    births_of(tx)->dying = NULL;
+    for (Py_ssize_t i = 0; dying != NULL && i < PyList_GET_SIZE(dying); i++) {
+        PyObject *obj = PyList_GET_ITEM(dying, i);
+        if (PyTuple_CheckExact(obj)) {
+            PyObject *r = PyObject_Vectorcall(PyTuple_GET_ITEM(obj, 0), &PyTuple_GET_ITEM(obj, 1),
+                                              PyTuple_GET_SIZE(obj) - 1, NULL);
+            if (r == NULL)
+                PyErr_FormatUnraisable("Exception ignored while calling weakref callback %R", PyTuple_GET_ITEM(obj, 0));
+            Py_XDECREF(r);
+        }
+        else if (PyObject_IS_GC(obj))
+            _PyObject_CLEAR_GC_BITS(obj, _PyGC_BITS_FINALIZED);
+    }
+    Py_XDECREF(dying);
+}
+
+/* The attempt is rolled back: nothing that it has made was ever there. */
+void
+born_never_was(Tx *tx)
+{
+    for (int i = 0; i < 2; i++) {
+        if (births_of(tx)->shared[i] != NULL)
+            ((Birth *)births_of(tx)->shared[i])->aborted = true;
+    }
+    /* Nor will it be finalized later; it goes with what the rollback takes out. */
+    for (Py_ssize_t i = births_of(tx)->dying != NULL ? PyList_GET_SIZE(births_of(tx)->dying) : 0; --i >= 0;) {
+        PyObject *obj = PyList_GET_ITEM(births_of(tx)->dying, i);
+        if (!born_here(tx, obj))
+            continue;
+        if ((tx->undo.displaced == NULL && (tx->undo.displaced = PyList_New(0)) == NULL)
+            || PyList_Append(tx->undo.displaced, obj) < 0 || PyList_SetSlice(births_of(tx)->dying, i, i + 1, NULL) < 0)
+            PyErr_Clear();
+    }
+    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
+        PyObject *obj;
+        if (PyWeakref_GetRef(PyList_GET_ITEM(births_of(tx)->noted, i), &obj) > 0) {
+            if (PyObject_IS_GC(obj))
+                _PyGC_SET_FINALIZED(obj);
+            Py_DECREF(obj);
+        }
+    }
+    born_forget(tx);
+}
+
+void
+born_forget(Tx *tx)
+{
+    Py_CLEAR(births_of(tx)->noted);
+}

@@ -1,0 +1,33 @@
+/* What an attempt has made whose end somebody could notice. */
+#ifndef TORNADO_STM_BORN_H
+#define TORNADO_STM_BORN_H
+
+#include "../core/undo.h"
+
+#include "internal/pycore_interpframe.h"
+
+/* What a thread's attempt has made, and what is to die. */
+typedef struct {
+    PyObject *shared[2];            /* in f_locals of the frames of captured generators; [1]: of those
+                                       that have exception handlers of their own */
+    PyObject *noted;                /* list of weak references to objects with finalizers that it has made */
+    PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
+    PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
+} Births;
+
+int born_init(void);
+PyObject *new_birth(void);
+bool never_was(PyObject *coroutine);
+bool has_python_finalizer(PyTypeObject *type);
+PyObject *watched_constructor(PyObject *callable);
+void born_never_was(Tx *tx);
+void born_forget(Tx *tx);
+int note_birth(Tx *tx, PyObject *obj);
+int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
+bool frame_never_was(_PyInterpreterFrame *f);
+int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller);
+void note_callback(PyObject *callable);
+void let_die(Tx *tx);
+extern const UndoKind undo_birth;      /* obj was never born: its finalizer must not run */
+
+#endif

@@ -1,0 +1,256 @@
+/* Classes that transactions make: what __subclasses__() shows, and what abstract classes remember.
+ *
+ * A class enters itself into a dict of each of its bases, in C, before anybody has a reference to it.  That
+ * dict is opened like any other (access.c): who makes a class has the intention to write in the dicts of its
+ * bases, so that classes are made side by side; __subclasses__() reads the whole.  A rollback takes the key
+ * out again, and a commit puts it in its place (order.c).
+ *
+ * All classes are made by type.__new__, whatever metaclass they have: it is stood in for in the type's own
+ * slot, and there the dicts are locked.  Methods that it calls (__set_name__, __init_subclass__) may raise, or
+ * end the attempt, when the class has been entered already; so a watcher of the dict logs the entry.
+ *
+ * The interpreter drops a dict that is empty, which must not happen to one that is locked.  So those that
+ * transactions use are kept: by a key that stands for a class which has died long ago, as it does itself
+ * between the death of a class and the deletion of its key.  The bases that this transaction has made need
+ * none of this: others do not know them.
+ *
+ * An abstract class (abc) answers issubclass() from what it remembers of earlier questions, and else asks all
+ * subclasses, in C.  What it remembers cannot be rolled back, so that new questions are asked exclusively;
+ * then remembered answers may be read without a lock, as all of a class.
+ */
+#include "class.h"
+
+#include "../calls/calls.h"
+#include "access.h"
+#include "dict.h"
+#include "instance.h"
+#include "known.h"
+
+#include "internal/pycore_interp.h"
+#include "internal/pycore_pystate.h"
+
+static newfunc make_class;          /* the interpreter's type.__new__ */
+static int kept_watcher = -1;       /* of types: those whose dict is kept */
+static int entered_watcher = -1;    /* of their dicts */
+static PyObject *long_dead;         /* a weak reference */
+
+/* ---- Subclasses --------------------------------------------------------------------------- */
+
+/* Where the class has the dict of its subclasses. */
+static PyObject **
+subclasses_field(PyTypeObject *type)
+{
+    if (!(type->tp_flags & _Py_TPFLAGS_STATIC_BUILTIN))
+        return (PyObject **)&type->tp_subclasses;
+    struct types_state *types = &PyInterpreterState_Get()->types;
+    size_t i = (size_t)type->tp_subclasses - 1;
+    return types->builtins.initialized[i].type == type ? &types->builtins.initialized[i].tp_subclasses
+        : &types->for_extensions.initialized[i].tp_subclasses;
+}
+
+/* The dict of the subclasses of a class that others know, which is kept from now on. Borrowed; NULL
+ * with an exception. */
+static PyObject *
+subclasses_of(PyTypeObject *type)
+{
+    PyObject **at = subclasses_field(type);
+    if (LIKELY(type->tp_watched >> kept_watcher & 1))
+        return *at;
+    PyObject *made = PyDict_New();
+    if (made == NULL)
+        return NULL;
+    /* Classes that die leave the dict, and may drop it, without a lock. */
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    _PyEval_StopTheWorld(interpreter);
+    if (*at == NULL)
+        *at = Py_NewRef(made);
+    PyObject *dict = *at;
+    int r = PyDict_SetItem(dict, Py_None, long_dead);
+    if (r == 0)
+        r = PyDict_Watch(entered_watcher, dict);
+    _PyEval_StartTheWorld(interpreter);
+    Py_DECREF(made);
+    return r < 0 || PyType_Watch(kept_watcher, (PyObject *)type) < 0 ? NULL : dict;
+}
+
+static int
+on_type_event(PyTypeObject *Py_UNUSED(type))
+{
+    return 0;
+}
+
+/* A transaction is about to enter a class. It may change that, and keeps it alive, so that no other
+ * gets its address, which is the key. */
+static int
+on_entry(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *ref)
+{
+    Tx *tx = stm_self;
+    PyObject *cls;
+    if (event != PyDict_EVENT_ADDED || tx == NULL || !tx->open || PyWeakref_GetRef(ref, &cls) <= 0)
+        return 0;
+    int r = make_fresh(tx, cls) < 0 || undo_push(tx, &undo_key, dict, key, NULL) == NULL ? -1 : 0;
+    Py_DECREF(cls);
+    return r;
+}
+
+/* The dict of the subclasses of a class that others know may have been made just now, where a captured
+ * dict has died. */
+static PyObject *
+shared_subclasses(Tx *tx, PyTypeObject *type)
+{
+    PyObject *dict = subclasses_of(type);
+    if (dict != NULL)
+        forget_capture(tx, dict);
+    return dict;
+}
+
+static int
+open_base(Tx *tx, PyTypeObject *base)
+{
+    if (is_fresh(tx, (PyObject *)base))
+        return check_doomed(tx);
+    PyObject *dict = shared_subclasses(tx, base);
+    return dict == NULL || lock_intent_write(tx, cell_of(dict, WHOLE)) < 0 ? -1 : bias_revoke(tx, dict);
+}
+
+/* type.__new__(metatype, name, bases, namespace). What it makes is this transaction's own, unless another
+ * metaclass is to make it. */
+static PyObject *
+new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
+{
+    Tx *tx = stm_self;
+    PyObject *bases = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : NULL;
+    if (tx == NULL || !tx->open || bases == NULL || !PyTuple_Check(bases))
+        return make_class(metatype, args, kwds);
+    bool own = true;
+    if (PyTuple_GET_SIZE(bases) == 0 && open_base(tx, &PyBaseObject_Type) < 0)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
+        PyObject *base = PyTuple_GET_ITEM(bases, i);
+        own = own && PyType_IsSubtype(metatype, Py_TYPE(base));
+        if (PyType_Check(base) && open_base(tx, (PyTypeObject *)base) < 0)
+            return NULL;
+    }
+    PyObject *made = make_class(metatype, args, kwds);
+    if (made != NULL && own && tx->open && make_fresh(tx, made) < 0)
+        Py_CLEAR(made);
+    return made;
+}
+
+/* Metaclasses have inherited the slot. */
+static int
+stand_in(PyTypeObject *metatype)
+{
+    if (metatype->tp_new == make_class)
+        metatype->tp_new = new_class;
+    PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", metatype);
+    int r = derived == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(derived); i++)
+        r = stand_in((PyTypeObject *)PyList_GET_ITEM(derived, i));
+    Py_XDECREF(derived);
+    return r;
+}
+
+int
+classes_init(void)
+{
+    PyObject *dies = PySet_New(NULL);
+    long_dead = dies == NULL ? NULL : PyWeakref_NewRef(dies, NULL);
+    Py_XDECREF(dies);
+    kept_watcher = PyType_AddWatcher(on_type_event);
+    entered_watcher = PyDict_AddWatcher(on_entry);
+    if (long_dead == NULL || kept_watcher < 0 || entered_watcher < 0)
+        return -1;
+    make_class = PyType_Type.tp_new;
+    return stand_in(&PyType_Type);
+}
+
+/* Twin of type.__subclasses__. */
+PyObject *
+subclasses(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open && n == 1 && PyType_Check(args[0]) && !is_fresh(tx, args[0])) {
+        PyObject *dict = shared_subclasses(tx, (PyTypeObject *)args[0]);
+        if (dict == NULL || open_whole_read(tx, dict) < 0)
+            return NULL;
+    }
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
+/* ---- Abstract classes ------------------------------------------------------------------------- */
+
+/* Private to CPython's _abc.c. */
+typedef struct { PyObject_HEAD PyObject *registry, *subclasses, *others; uint64_t version; } Memory;
+
+/* Does the abstract class know already whether that is a subclass? -1 with an exception. Of those that
+ * have been registered with it, it remembers no answer, but finds them there. */
+static int
+remembers(PyObject *cls, PyObject *asked)
+{
+    static PyObject *current_version;
+    if (current_version == NULL)
+        current_version = PyImport_ImportModuleAttrString("_abc", "get_cache_token");
+    PyObject *version = current_version ? PyObject_CallNoArgs(current_version) : NULL;
+    PyObject *memory = version ? PyObject_GetAttrString(cls, "_abc_impl") : NULL;
+    PyObject *ref = memory ? PyWeakref_NewRef(asked, NULL) : NULL;
+    int found = ref == NULL ? -1 : 0;
+    if (found == 0 && Py_TYPE(memory)->tp_basicsize == sizeof(Memory)
+        && strcmp(Py_TYPE(memory)->tp_name, "_abc._abc_data") == 0) {
+        Memory *m = (Memory *)memory;
+        if (m->subclasses != NULL)
+            found = PySet_Contains(m->subclasses, ref);
+        if (found == 0 && m->registry != NULL)
+            found = PySet_Contains(m->registry, ref);
+        if (found == 0 && m->others != NULL && m->version == PyLong_AsUnsignedLongLong(version))
+            found = PySet_Contains(m->others, ref);
+    }
+    Py_XDECREF(ref);
+    Py_XDECREF(memory);
+    Py_XDECREF(version);
+    return found;
+}
+
+/* Twin of _abc._abc_subclasscheck, of which isinstance() and issubclass() make use. */
+PyObject *
+check_subclass(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open && n == 2 && PyType_Check(args[1])) {
+        int remembered = remembers(args[0], args[1]);
+        if (remembered < 0
+            || (!remembered && exclusive_for(tx, "the first comparison of a class with", args[0]) < 0))
+            return NULL;
+    }
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
+/* ---- Attributes ------------------------------------------------------------------------- */
+
+static int
+read_attr(Tx *tx, PyObject *Py_UNUSED(cls), PyObject *Py_UNUSED(name))
+{
+    return check_doomed(tx);
+}
+
+/* An attribute is to be set or deleted, by a method of the metaclass, or `raw`, past
+ * that. Classes are read without asking, and so changed exclusively: but by who has just made them. */
+static int
+change_attr(Tx *tx, PyObject *cls, PyObject *Py_UNUSED(name), bool del, bool raw)
+{
+    if (((PyTypeObject *)cls)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return check_doomed(tx);    /* cannot be done */
+    int hook = raw ? HOOK_NONE : assignment_hook(Py_TYPE(cls), del ? "__delattr__" : "__setattr__");
+    if (hook == HOOK_PYTHON || is_fresh(tx, cls))
+        return check_doomed(tx);
+    return exclusive_for(tx, "attribute assignment to", cls);
+}
+
+const struct Kind class_kind = {
+    .name = "class",
+    .fixed_attributes = true,
+    .plain = true,
+    .read_attr = read_attr,
+    .change_attr = change_attr,
+    .read_key = open_no_key,
+};

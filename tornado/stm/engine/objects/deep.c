@@ -1,0 +1,146 @@
+/* All that C code may come to read from an object on: when it compares, prints, encodes.
+ *
+ * It does not look into instances, whose methods are Python and have barriers of their
+ * own.  Objects inside objects are followed by recursion; where that gets deep, there may
+ * be a cycle, and those that are left are opened one after the other, each once.
+ */
+#include "deep.h"
+
+#include "access.h"
+#include "known.h"
+
+#define DEEP 8
+
+/* Open the object itself, and visit what is inside, but for what is inert. */
+static int
+open_and_visit(Tx *tx, PyObject *obj, Kind kind, Visit visit, void *arg)
+{
+    return kind->visit != NULL ? kind->visit(tx, obj, visit, arg) : open_whole_read(tx, obj);
+}
+
+int
+visit_unless_inert(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    return kind_of(tx, obj) == &inert_kind ? 0 : visit(tx, obj, arg);
+}
+
+/* ---- One after the other ---------------------------------------------------------------- */
+
+typedef struct { PyObject *seen, *todo; bool only_plain; } Graph;
+
+static int
+remember(Tx *tx, PyObject *inside, void *arg)
+{
+    (void)tx;
+    Graph *g = arg;
+    PyObject *id = PyLong_FromVoidPtr(inside);
+    int seen = id == NULL ? -1 : PySet_Contains(g->seen, id);
+    if (seen == 0)
+        seen = PySet_Add(g->seen, id) < 0 ? -1 : PyList_Append(g->todo, inside);
+    Py_XDECREF(id);
+    return seen < 0 ? -1 : 0;
+}
+
+/* Returns 1 if it has come upon an instance of a Python class, where only plain data will do. */
+static int
+open_graph(Tx *tx, PyObject *obj, bool only_plain)
+{
+    Graph g = {PySet_New(NULL), PyList_New(0), only_plain};
+    int r = g.seen == NULL || g.todo == NULL ? -1 : remember(tx, obj, &g);
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(g.todo); i++) {
+        PyObject *next = PyList_GET_ITEM(g.todo, i);    /* stays there, so that no other object gets its id */
+        Kind kind = kind_of(tx, next);
+        r = only_plain && (!kind->plain || is_python_class(Py_TYPE(next))) ? 1 : open_and_visit(tx, next, kind, remember, &g);
+    }
+    Py_XDECREF(g.seen);
+    Py_XDECREF(g.todo);
+    return r;
+}
+
+static int
+go_deeper(Tx *tx, PyObject *inside, void *arg)
+{
+    int depth = *(int *)arg + 1;
+    return depth > DEEP ? open_graph(tx, inside, false)
+                        : open_and_visit(tx, inside, kind_of(tx, inside), go_deeper, &depth);
+}
+
+/* Or of such tuples: keys and coordinates. */
+bool
+is_tuple_of_constants(PyObject *o, int depth)
+{
+    if (!PyTuple_CheckExact(o) || depth > 2)
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+        PyObject *item = PyTuple_GET_ITEM(o, i);
+        if (!is_constant(item) && !is_tuple_of_constants(item, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+int
+open_deep_read(Tx *tx, PyObject *obj)
+{
+    if (is_tuple_of_constants(obj, 0))
+        return 0;
+    Kind kind = kind_of(tx, obj);
+    int depth = 0;
+    return LIKELY(kind == &inert_kind) ? 0 : open_and_visit(tx, obj, kind, go_deeper, &depth);
+}
+
+/* `text % values` looks items up in values that are no tuple, by their own method, and prints
+ * what that returns. */
+int
+open_interpolated(Tx *tx, PyObject *text, PyObject *values)
+{
+    bool looks_up = PyUnicode_Check(text) && is_python_class(Py_TYPE(values)) && !PyTuple_Check(values)
+        && Py_TYPE(values)->tp_as_mapping != NULL && Py_TYPE(values)->tp_as_mapping->mp_subscript != NULL
+        && PyUnicode_FindChar(text, '(', 0, PyUnicode_GET_LENGTH(text), 1) >= 0;
+    return looks_up ? exclusive_for(tx, "formatting with the items of", values) : open_deep_read(tx, values);
+}
+
+/* All of it; 1 if it is of C types that copy and pickle know, 0 if not. */
+int
+open_plain_read(Tx *tx, PyObject *obj)
+{
+    int r = open_graph(tx, obj, true);
+    return r < 0 ? -1 : !r;
+}
+
+/* All attributes of an instance, in its dict and in slots, and what it contains: what copy
+ * and pickle take for its state. */
+int
+open_attributes(Tx *tx, PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (PyType_Check(obj))
+        return check_doomed(tx);
+    if (PyModule_Check(obj))
+        return open_whole_read(tx, PyModule_GetDict(obj));
+    if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+        PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+        if (dict == NULL)
+            return -1;
+        forget_capture(tx, dict);
+        int r = open_whole_read(tx, dict);
+        Py_DECREF(dict);
+        if (r < 0)
+            return -1;
+    }
+    PyObject *mro = type->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro) && is_python_class(type); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *members = is_python_class(base) ? PyType_GetDict(base) : NULL, *name, *member;
+        Py_ssize_t pos = 0;
+        int r = 0;
+        while (members != NULL && r == 0 && PyDict_Next(members, &pos, &name, &member)) {
+            if (Py_IS_TYPE(member, &PyMemberDescr_Type))
+                r = open_attr_read(tx, obj, name);
+        }
+        Py_XDECREF(members);
+        if (r < 0)
+            return -1;
+    }
+    return kind_of(tx, obj) == &instance_kind ? check_doomed(tx) : open_whole_read(tx, obj);
+}

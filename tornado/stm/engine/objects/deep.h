@@ -1,0 +1,16 @@
+/* All that C code may come to read from an object on. */
+#ifndef TORNADO_STM_DEEP_H
+#define TORNADO_STM_DEEP_H
+
+#include "types.h"
+
+bool is_tuple_of_constants(PyObject *o, int depth);
+/* For the `visit` of a kind: what is inert has nothing inside. */
+int visit_unless_inert(Tx *tx, PyObject *obj, Visit visit, void *arg);
+
+int open_deep_read(Tx *tx, PyObject *obj);
+int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
+int open_plain_read(Tx *tx, PyObject *obj);
+int open_attributes(Tx *tx, PyObject *obj);
+
+#endif

@@ -1,0 +1,23 @@
+/* dict: its keys are locked one by one. */
+#ifndef TORNADO_STM_DICT_H
+#define TORNADO_STM_DICT_H
+
+#include "types.h"
+
+#include "../core/orec.h"
+
+int dict_init(void);
+
+/* Lock one key, for reading or to own it; of a dict with storage of its own with the intention on the whole, of
+ * a view of an instance as its attribute. */
+int lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell);
+int lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first);
+
+int visit_dict(Tx *tx, PyObject *dict, Visit visit, void *arg);
+int open_merge(Tx *tx, PyObject *obj, PyObject *other);
+int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
+
+extern const UndoKind undo_key;     /* dict[key] = old, or delete it */
+extern const UndoKind undo_dict;    /* contents = old */
+
+#endif

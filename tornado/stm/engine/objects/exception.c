@@ -1,0 +1,124 @@
+/* Exceptions: what raising one sets is locked with the exception as a whole. */
+#include "exception.h"
+
+#include "access.h"
+#include "instance.h"
+#include "known.h"
+
+/* What raising an exception sets is locked with the exception as a whole. */
+bool
+set_by_raising(PyObject *obj, PyObject *name)
+{
+    static PyObject *names[4];
+    if (!PyExceptionInstance_Check(obj))
+        return false;
+    static const char *const texts[4] = {"__traceback__", "__context__", "__cause__", "__suppress_context__"};
+    for (int i = 0; i < 4; i++) {
+        if (names[i] == NULL)
+            names[i] = PyUnicode_InternFromString(texts[i]);
+        if (name == names[i] || (names[i] != NULL && PyUnicode_Equal(name, names[i])))
+            return true;
+    }
+    return false;
+}
+
+static int
+log_exception_field(Tx *tx, PyObject *exception, const char *field)
+{
+    PyObject *name = PyUnicode_InternFromString(field);
+    PyObject *old = name ? PyObject_GetAttr(exception, name) : NULL;
+    Undo *u = old ? undo_push(tx, &undo_attr, exception, name, old) : NULL;
+    Py_XDECREF(old);
+    Py_XDECREF(name);
+    return u == NULL ? -1 : 0;
+}
+
+/* The exception is about to be raised, which sets its traceback, context and cause. */
+int
+open_exception(Tx *tx, PyObject *exception)
+{
+    bool first;
+    if (captured(tx, exception))
+        return check_doomed(tx);
+    if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
+        return -1;
+    if (!first || tx->grade == GRADE_EXCLUSIVE)
+        return 0;
+    /* Undone backwards: setting the cause sets __suppress_context__ as well. */
+    if (log_exception_field(tx, exception, "__traceback__") < 0
+        || log_exception_field(tx, exception, "__suppress_context__") < 0
+        || log_exception_field(tx, exception, "__context__") < 0
+        || log_exception_field(tx, exception, "__cause__") < 0)
+        return -1;
+    return 0;
+}
+
+/* Are the attributes that are objects all that this kind of exception consists of? */
+static bool
+has_plain_fields(PyTypeObject *kind)
+{
+    return !PyType_IsSubtype(kind, (PyTypeObject *)PyExc_UnicodeError)
+        && !PyType_IsSubtype(kind, (PyTypeObject *)PyExc_BlockingIOError)
+        && !PyType_IsSubtype(kind, (PyTypeObject *)PyExc_BaseExceptionGroup);
+}
+
+/* The exception begins anew, with other arguments. */
+int
+open_exception_init(Tx *tx, PyObject *exception)
+{
+    if (captured(tx, exception))
+        return check_doomed(tx);
+    PyTypeObject *kind = c_base(Py_TYPE(exception));
+    if (!has_plain_fields(kind))
+        return exclusive_for(tx, "a new beginning of", exception);
+    if (open_exception(tx, exception) < 0 || log_exception_field(tx, exception, "args") < 0)
+        return -1;
+    for (; kind != NULL && kind != (PyTypeObject *)PyExc_BaseException; kind = kind->tp_base) {
+        for (PyMemberDef *m = kind->tp_members; m != NULL && m->name != NULL; m++) {
+            if (m->type == _Py_T_OBJECT && !(m->flags & Py_READONLY) && log_exception_field(tx, exception, m->name) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Splitting a group copies what its parts say to new groups, their notes among it. */
+int
+open_exception_group(Tx *tx, PyObject *exception, int depth)
+{
+    if (!PyExceptionInstance_Check(exception))
+        return check_doomed(tx);
+    if (open_exception(tx, exception) < 0)
+        return -1;
+    if (!PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_BaseExceptionGroup))
+        return 0;
+    if (depth > MAX_DEPTH)
+        return exclusive_for(tx, "deeply nested", exception);
+    static PyObject *notes_name;
+    if (notes_name == NULL)
+        notes_name = PyUnicode_InternFromString("__notes__");
+    if (open_attr_read(tx, exception, notes_name) < 0)
+        return -1;
+    PyObject *notes = _PyObject_GenericGetAttrWithDict(exception, notes_name, NULL, 1);
+    int r = notes == NULL ? 0 : open_iter(tx, notes);
+    Py_XDECREF(notes);
+    PyObject *parts = ((PyBaseExceptionGroupObject *)exception)->excs;
+    for (Py_ssize_t i = 0; r == 0 && parts != NULL && i < PyTuple_GET_SIZE(parts); i++)
+        r = open_exception_group(tx, PyTuple_GET_ITEM(parts, i), depth + 1);
+    return r;
+}
+
+int
+visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    static const char *const fields[] = {"args", "errno", "strerror", "filename"};
+    for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
+        PyObject *field = PyUnicode_InternFromString(fields[i]);
+        int r = field ? open_attr_read(tx, obj, field) : -1;
+        Py_XDECREF(field);
+        if (r < 0)
+            return -1;
+    }
+    PyObject *args = ((PyBaseExceptionObject *)obj)->args;
+    return args == NULL ? 0 : visit(tx, args, arg);
+}

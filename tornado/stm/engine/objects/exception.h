@@ -1,0 +1,13 @@
+/* Exceptions: what raising one sets is locked with the exception as a whole. */
+#ifndef TORNADO_STM_EXCEPTION_H
+#define TORNADO_STM_EXCEPTION_H
+
+#include "types.h"
+
+bool set_by_raising(PyObject *obj, PyObject *name);
+int open_exception(Tx *tx, PyObject *exception);
+int open_exception_init(Tx *tx, PyObject *exception);
+int open_exception_group(Tx *tx, PyObject *exception, int depth);
+int visit_exception(Tx *tx, PyObject *exception, Visit visit, void *arg);
+
+#endif

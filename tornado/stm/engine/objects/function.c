@@ -1,0 +1,116 @@
+/* Attributes of functions, of functools.partial and lru_cache objects, and of other objects of C
+ * types that can be given attributes.
+ *
+ * The dict is made when the first attribute is: so each attribute is locked by the object and
+ * its name, and, once there is a dict, as a key of that.  Who finds no dict has read that there
+ * is none.
+ */
+#include "function.h"
+
+#include "access.h"
+#include "instance.h"
+#include "known.h"
+
+static PyObject *dict_name;
+
+int
+functions_init(void)
+{
+    dict_name = PyUnicode_InternFromString("__dict__");
+    return dict_name == NULL ? -1 : 0;
+}
+
+/* Not the cell of a key, should the object be a dict. */
+static Cell
+attribute_cell(PyObject *obj, PyObject *name)
+{
+    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ 0x3c6ef372fe94f82aull);
+}
+
+/* Make the dict, if there is none. */
+static int
+open_dict(Tx *tx, PyObject *obj, PyObject **dict)
+{
+    bool first;
+    if (*dict != NULL)
+        return 0;
+    if (lock_exclusive(tx, attribute_cell(obj, dict_name), &first) < 0)
+        return -1;
+    PyObject *made = PyObject_GenericGetDict(obj, NULL);
+    if (made == NULL)
+        return -1;
+    forget_capture(tx, made);
+    Py_DECREF(made);
+    return 0;
+}
+
+static int
+read_attr(Tx *tx, PyObject *obj, PyObject *name)
+{
+    if (is_python_class(Py_TYPE(obj)))
+        return 1;
+    if (PyMethod_Check(obj))
+        return open_attr_read(tx, PyMethod_GET_FUNCTION(obj), name);
+    PyObject **dict = _PyObject_GetDictPtr(obj);
+    if (dict == NULL)
+        return check_doomed(tx);
+    if (name == dict_name || PyUnicode_Equal(name, dict_name))
+        return open_dict(tx, obj, dict);
+    if (lock_shared(tx, attribute_cell(obj, name)) < 0)
+        return -1;
+    return *dict != NULL ? open_key_read(tx, *dict, name) : lock_shared(tx, attribute_cell(obj, dict_name));
+}
+
+/* What nothing but Python code, and the text of error messages, is made of. */
+static bool
+is_description(PyObject *name)
+{
+    static const char *const names[] = {
+        "__annotate__", "__annotations__", "__doc__", "__module__", "__name__", "__qualname__", "__type_params__",
+    };
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++) {
+        if (PyUnicode_EqualToUTF8(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+static int
+change_attr(Tx *tx, PyObject *obj, PyObject *name, bool Py_UNUSED(del), bool Py_UNUSED(raw))
+{
+    if (is_python_class(Py_TYPE(obj)))
+        return 1;
+    PyTypeObject *type = Py_TYPE(obj);
+    PyObject **dict = _PyObject_GetDictPtr(obj);
+    if (type->tp_setattro != PyObject_GenericSetAttr || dict == NULL)
+        return exclusive_for(tx, "attribute assignment to", obj);
+    PyObject *descr = _PyType_LookupRef(type, name);
+    bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL, first;
+    Py_XDECREF(descr);
+    PyErr_Clear();
+    if (data && !(PyFunction_Check(obj) && is_description(name)))
+        return exclusive_for(tx, "attribute assignment to", obj);
+    if (lock_exclusive(tx, attribute_cell(obj, name), &first) < 0)
+        return -1;
+    if (!data)
+        return open_dict(tx, obj, dict) < 0 ? -1 : open_key_write(tx, *dict, name, false);
+    if (!first || tx->grade == GRADE_EXCLUSIVE)
+        return 0;
+    PyObject *old = PyObject_GetAttr(obj, name);
+    Undo *u = old == NULL ? NULL : undo_push(tx, &undo_attr, obj, name, old);
+    Py_XDECREF(old);
+    return u == NULL ? -1 : 0;
+}
+
+const struct Kind function_kind = {
+    .name = "function",
+    .plain = true,
+    .read_attr = read_attr,
+    .change_attr = change_attr,
+};
+
+const struct Kind method_kind = {
+    .name = "method",
+    .read_attr = read_attr,
+    .change_attr = change_attr,
+};

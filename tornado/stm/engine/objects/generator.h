@@ -1,0 +1,9 @@
+/* Snapshots of suspended generators, coroutines and asynchronous generators. */
+#ifndef TORNADO_STM_GENERATOR_H
+#define TORNADO_STM_GENERATOR_H
+
+#include "../core/tx.h"
+
+int open_generator(Tx *tx, PyObject *gen);
+
+#endif

@@ -1,0 +1,437 @@
+/* Attributes of instances of Python classes, and of any other object.
+ *
+ * An attribute can be reached as a key of obj.__dict__ too, and must be the same
+ * cell (namespaces.c).
+ */
+#include "instance.h"
+
+#include "../../interpreter/tracebacks.h"
+#include "../calls/calls.h"
+#include "access.h"
+#include "dict.h"
+#include "exception.h"
+#include "known.h"
+#include "names.h"
+#include "namespaces.h"
+
+#include "internal/pycore_dict.h"
+
+/* ---- Undo ----------------------------------------------------------------------------- */
+
+static int
+put_attr_back(Tx *tx, Undo *u)
+{
+    displace(tx, _PyObject_GenericGetAttrWithDict(u->obj, u->key, NULL, 1));
+    if (PyObject_GenericSetAttr(u->obj, u->key, u->old) == 0)
+        return 0;
+    if (u->old != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return -1;
+    PyErr_Clear();      /* it was set and deleted again */
+    return 0;
+}
+
+const UndoKind undo_attr = {.what = "an attribute", .undo = put_attr_back, .logged = order_logged};
+
+/* ---- Locks ---------------------------------------------------------------------------- */
+
+/* An attribute of an instance without a dict; not the cell of a key, should the
+ * object be a dict itself. */
+static inline Cell
+slot_cell(PyObject *obj, PyObject *name)
+{
+    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ 0x5bd1e995deadbeefull);
+}
+
+static inline PyDictValues *
+inline_values(PyObject *obj)
+{
+    if (Py_TYPE(obj)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
+        return _PyObject_InlineValues(obj);
+    return NULL;
+}
+
+/* The dict in which the instance has its attributes, made if need be; NULL
+ * without an exception if it has none. */
+static PyObject *
+dict_of_instance(PyObject *obj)
+{
+    PyTypeObject *t = Py_TYPE(obj);
+    if (!(t->tp_flags & Py_TPFLAGS_MANAGED_DICT) && t->tp_dictoffset == 0)
+        return NULL;
+    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    if (dict == NULL)
+        PyErr_Clear();
+    else if (!PyDict_Check(dict))
+        Py_CLEAR(dict);
+    return dict;
+}
+
+/* Is the name among the attributes that instances of the class have room for?
+ * Only then is it sure that a new one leaves the values where they are. */
+static bool
+has_room_for(PyDictKeysObject *keys, PyObject *name)
+{
+    Py_ssize_t n = _Py_atomic_load_ssize_acquire(&keys->dk_nentries);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *k = DK_UNICODE_ENTRIES(keys)[i].me_key;
+        if (k == name || (k != NULL && PyUnicode_Check(name) && PyUnicode_Equal(k, name)))
+            return true;
+    }
+    return false;
+}
+
+static int
+lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
+{
+    if (UNLIKELY(set_by_raising(obj, name)))
+        return lock_shared(tx, cell_of(obj, WHOLE));
+    PyDictValues *v = inline_values(obj);
+    if ((v == NULL || v->valid) && read_by_bias(tx, obj))
+        return check_doomed(tx);
+    if (v != NULL && lock_shared(tx, attr_cell(v, name)) < 0)
+        return -1;
+    if (v != NULL && v->valid) {
+        bias_seen(tx, obj);
+        return 0;
+    }
+    PyObject *dict = dict_of_instance(obj);
+    if (dict == NULL) {
+        if (lock_shared(tx, slot_cell(obj, name)) < 0)
+            return -1;
+        bias_seen(tx, obj);
+        return 0;
+    }
+    const void *base = namespace_of(dict);
+    int r = base == NULL ? lock_key_shared(tx, dict, attr_cell(dict, name))
+        : base == v ? 0 : lock_shared(tx, attr_cell(base, name));
+    Py_DECREF(dict);
+    return r;
+}
+
+/* Who runs code in the dict of an instance: that is not known by name as others are. */
+static const char globals_of[] = "attributes that are globals of a function";
+
+static int
+lock_attr_cells(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+{
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && lock_exclusive(tx, attr_cell(v, name), first) < 0)
+        return -1;
+    PyObject *dict = v != NULL && v->valid ? (PyObject *)_PyObject_GetManagedDict(obj) : dict_of_instance(obj);
+    if (v != NULL && v->valid)
+        return LIKELY(dict == NULL || !is_module_dict(dict)) ? 0 : exclusive_for(tx, globals_of, obj);
+    if (dict == NULL)
+        return lock_exclusive(tx, slot_cell(obj, name), first);
+    const void *base = namespace_of(dict);
+    int r = base == NULL ? lock_key_owned(tx, dict, attr_cell(dict, name), first)
+        : UNLIKELY(is_module_dict(dict)) ? exclusive_for(tx, globals_of, obj)
+        : base == v ? 0 : lock_exclusive(tx, attr_cell(base, name), first);
+    Py_DECREF(dict);
+    return r;
+}
+
+static int
+lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+{
+    return lock_attr_cells(tx, obj, name, first) < 0 ? -1 : bias_revoke(tx, obj);
+}
+
+/* The instance is about to get a new attribute: nobody may look at all of them. */
+static int
+lock_new_attr(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && lock_intent_write(tx, cell_of(v, WHOLE)) < 0)
+        return -1;
+    PyObject *dict = NULL;
+    if (v != NULL && v->valid) {
+        PyDictKeysObject *keys = ((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys;
+        if (has_room_for(keys, name))
+            return 0;
+        /* The values may move into a dict: which is to be known for what it is before. */
+    }
+    dict = dict_of_instance(obj);
+    const void *base = dict ? namespace_of(dict) : NULL;
+    int r = base == NULL || base == v ? 0 : lock_intent_write(tx, cell_of(base, WHOLE));
+    Py_XDECREF(dict);
+    return r;
+}
+
+/* ---- What the class says ---------------------------------------------------------------- */
+
+/* What the type says of the name: nothing but code, or state of the C object? */
+enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
+
+/* A data descriptor in C that nobody has declared, like a field of a ctypes structure. */
+static bool
+is_unknown_descriptor(PyObject *d)
+{
+    PyTypeObject *t = Py_TYPE(d);
+    return t->tp_descr_set != NULL && t != &PyProperty_Type && !is_python_class(t)
+        && classify(t) == &unknown_kind;
+}
+
+static int
+name_in_type(PyTypeObject *type, PyObject *name, PyObject **descr)
+{
+    *descr = _PyType_LookupRef(type, name);
+    PyObject *d = *descr;
+    if (d == NULL) {
+        PyErr_Clear();
+        return NAME_ABSENT;
+    }
+    if (Py_IS_TYPE(d, &PyMemberDescr_Type) || Py_IS_TYPE(d, &PyGetSetDescr_Type))
+        return is_python_class(PyDescr_TYPE(d)) ? NAME_SLOT : NAME_C_STATE;
+    return is_unknown_descriptor(d) ? NAME_C_STATE : NAME_CODE;
+}
+
+int
+assignment_hook(PyTypeObject *type, const char *method)
+{
+    if (type->tp_setattro == PyObject_GenericSetAttr)
+        return HOOK_NONE;
+    PyObject *name = PyUnicode_InternFromString(method);
+    PyObject *found = name ? _PyType_LookupRef(type, name) : NULL;
+    int hook = found != NULL && PyFunction_Check(found) ? HOOK_PYTHON
+        : found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
+            && PyDescr_TYPE(found) == &PyBaseObject_Type ? HOOK_NONE : HOOK_UNKNOWN;
+    Py_XDECREF(found);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return hook;
+}
+
+/* ---- Reading ---------------------------------------------------------------------------- */
+
+/* Reading obj.__dict__ may make the dict, where a captured one has just died. */
+static void
+prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
+{
+    static PyObject *dict_name;
+    if (dict_name == NULL)
+        dict_name = PyUnicode_InternFromString("__dict__");
+    if (LIKELY(name != dict_name && !PyUnicode_Equal(name, dict_name)))
+        return;
+    PyObject *dict = dict_of_instance(obj);
+    if (dict != NULL)
+        forget_capture(tx, dict);
+    Py_XDECREF(dict);
+}
+
+/* What the name is of an object that is no instance of a Python class. */
+static int
+open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
+{
+    PyObject *descr;
+    int where = name_in_type(Py_TYPE(obj), name, &descr);
+    Py_XDECREF(descr);
+    if (where == NAME_CODE || where == NAME_ABSENT || kind->c_state == C_STATE_CONSTANT)
+        return 0;
+    if (kind->c_state == C_STATE_WHOLE)
+        return lock_shared(tx, cell_of(obj, WHOLE));
+    return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute of", obj);
+}
+
+int
+open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
+{
+    Kind kind = kind_of(tx, obj);
+    if (kind->read_attr != NULL) {
+        int r = kind->read_attr(tx, obj, name);
+        if (r <= 0)
+            return r;
+    }
+    prepare_dict(tx, obj, name);
+    bool python = is_python_class(Py_TYPE(obj));
+    if (!python && kind != &instance_kind)
+        return open_c_attr(tx, obj, name, kind);
+    PyDictValues *v = inline_values(obj);
+    if (LIKELY(v != NULL && v->valid && marked(tx, attr_cell(v, name), MODE_SHARED)))
+        return check_doomed(tx);
+    if (kind->c_state == C_STATE_UNKNOWN) {
+        /* A Python class over a C type that nobody has declared. */
+        PyObject *descr;
+        int where = name_in_type(Py_TYPE(obj), name, &descr);
+        Py_XDECREF(descr);
+        if (where == NAME_C_STATE && !is_fresh(tx, obj))
+            return exclusive_for(tx, "attribute of", obj);
+    }
+    return lock_attr_shared(tx, obj, name);
+}
+
+/* ---- Writing ---------------------------------------------------------------------------- */
+
+/* The value in the instance itself, whatever the class has under that name. */
+static PyObject *
+instance_value(PyObject *obj, PyObject *name, bool class_has_it)
+{
+    if (!class_has_it)
+        return _PyObject_GenericGetAttrWithDict(obj, name, NULL, 1);
+    PyObject *value = NULL;
+    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    if (dict != NULL) {
+        PyDict_GetItemRef(dict, name, &value);
+        Py_DECREF(dict);
+    }
+    return value;
+}
+
+/* `raw`: by object.__setattr__, past a __setattr__ of the class. */
+int
+open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
+{
+    Kind kind = kind_of(tx, obj);
+    PyTypeObject *type = Py_TYPE(obj);
+    if (kind->change_attr != NULL) {
+        int r = kind->change_attr(tx, obj, name, false, raw_write);
+        if (r <= 0)
+            return r;
+    }
+    if (kind != &instance_kind && !is_python_class(type))
+        return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
+    int hook = raw_write ? HOOK_NONE : assignment_hook(type, "__setattr__");
+    if (hook == HOOK_PYTHON)
+        return check_doomed(tx);    /* it has barriers of its own */
+    if (hook == HOOK_UNKNOWN)
+        return exclusive_for(tx, "attribute assignment to", obj);
+    PyObject *descr;
+    int where = name_in_type(type, name, &descr);
+    bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
+    bool raw = false;   /* reading it by the descriptor gives what is stored */
+    if (data && where == NAME_CODE) {
+        Py_DECREF(descr);
+        return 0;       /* a property or a descriptor in Python: its own barriers */
+    }
+    if (where == NAME_C_STATE) {
+        raw = PyExceptionInstance_Check(obj) && Py_TYPE(descr)->tp_descr_set != NULL
+            && !is_unknown_descriptor(descr);
+        if (!raw) {
+            Py_DECREF(descr);
+            return exclusive_for(tx, "assignment to an attribute of", obj);
+        }
+        if (set_by_raising(obj, name)) {
+            Py_DECREF(descr);
+            return open_exception(tx, obj);
+        }
+    }
+    if (where == NAME_SLOT) {
+        raw = true;
+        if (Py_IS_TYPE(descr, &PyGetSetDescr_Type)) {
+            /* __dict__, __weakref__ */
+            Py_DECREF(descr);
+            return exclusive_for(tx, "replacement of the dict of", obj);
+        }
+    }
+    bool in_class = descr != NULL;
+    Py_XDECREF(descr);
+    if (UNLIKELY(PyUnicode_EqualToUTF8(name, "__class__")))
+        return exclusive_for(tx, "change of the class of", obj);
+    bool first;
+    if (lock_attr_owned(tx, obj, name, &first) < 0)
+        return -1;
+    if (tx->grade == GRADE_EXCLUSIVE || (!first && !thread_of(tx)->order.deletes_keys))
+        return 0;
+    PyObject *old = instance_value(obj, name, in_class && !raw);
+    if (old == NULL && PyErr_Occurred())
+        PyErr_Clear();
+    int r = 0;
+    if (old == NULL && lock_new_attr(tx, obj, name) < 0)
+        r = -1;
+    else if (first || old == NULL)
+        r = undo_push(tx, &undo_attr, obj, name, old) ? 0 : -1;
+    Py_XDECREF(old);
+    return r;
+}
+
+/* del obj.name. A slot or a property is as in an assignment. */
+int
+open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
+{
+    Kind kind = kind_of(tx, obj);
+    PyTypeObject *type = Py_TYPE(obj);
+    if (kind->change_attr != NULL) {
+        int r = kind->change_attr(tx, obj, name, true, raw);
+        if (r <= 0)
+            return r;
+    }
+    if (kind != &instance_kind && !is_python_class(type))
+        return open_attr_write(tx, obj, name, raw);
+    int hook = raw ? HOOK_NONE : assignment_hook(type, "__delattr__");
+    if (hook == HOOK_PYTHON)
+        return check_doomed(tx);
+    if (hook == HOOK_UNKNOWN)
+        return exclusive_for(tx, "deletion of an attribute of", obj);
+    PyObject *descr;
+    name_in_type(type, name, &descr);
+    bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
+    Py_XDECREF(descr);
+    if (data)
+        return open_attr_write(tx, obj, name, true);
+    if (captured(tx, obj))
+        return check_doomed(tx);
+    PyObject *dict = dict_of_instance(obj);
+    if (dict == NULL)
+        return check_doomed(tx);    /* there is nothing to delete */
+    forget_capture(tx, dict);       /* it may have been made just now, where a captured one has died */
+    const void *base = namespace_of(dict);
+    PyDictValues *v = inline_values(obj);
+    bool first;
+    int r = v != NULL && base != v && lock_exclusive(tx, attr_cell(v, name), &first) < 0 ? -1
+        : UNLIKELY(is_module_dict(dict)) ? exclusive_for(tx, globals_of, obj)
+        : base != NULL ? open_name_delete(tx, dict, base, name) : open_whole_write(tx, dict);
+    Py_DECREF(dict);
+    return r < 0 ? -1 : bias_revoke(tx, obj);
+}
+
+static int
+visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    if (PyExceptionInstance_Check(obj))
+        return visit_exception(tx, obj, visit, arg);
+    if (is_python_class(Py_TYPE(obj)))
+        return check_doomed(tx);    /* its methods are Python, and have barriers of their own */
+    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    if (dict == NULL) {
+        PyErr_Clear();
+        return exclusive_for(tx, "all attributes at once of", obj);
+    }
+    forget_capture(tx, dict);
+    int r = visit(tx, dict, arg);
+    Py_DECREF(dict);
+    return r;
+}
+
+/* C code will call this method, if there is one, and go on with what it returns: what
+ * nobody has opened, unless the evaluation loop does when it returns (stm_return): for those
+ * that were defined under that name. */
+int
+open_through_method(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
+    bool known = method == NULL || method == Py_None;
+    if (!known && PyFunction_Check(method)) {
+        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
+        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
+    }
+    Py_XDECREF(method);
+    return known ? check_doomed(tx) : exclusive_for(tx, "iteration by another method of", obj);
+}
+
+static int
+iterate(Tx *tx, PyObject *obj, int Py_UNUSED(depth))
+{
+    static PyObject *iter_name;
+    if (iter_name == NULL)
+        iter_name = PyUnicode_InternFromString("__iter__");
+    return open_through_method(tx, obj, iter_name);
+}
+
+/* What the header of an instance says of its attributes is in namespaces.c. */
+const struct Kind instance_kind = {
+    .name = "instance",
+    .write_whole = open_nothing,
+    .read_key = open_no_key,
+    .iterate = iterate,
+    .visit = visit_attributes,
+    .may_be_biased = instance_may_be_biased,
+};

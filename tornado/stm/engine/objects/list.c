@@ -1,0 +1,166 @@
+/* list: locked whole, changed at its end with a light undo. */
+#include "access.h"
+#include "deep.h"
+#include "known.h"
+#include "namespaces.h"
+
+#define SMALL_LIST 64
+
+static int
+cut(Tx *tx, Undo *u)
+{
+    displace(tx, PyList_GetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj)));
+    return PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
+}
+
+static const UndoKind undo_append = {.what = "the end", .undo = cut};
+
+static int
+put_item_back(Tx *tx, Undo *u)
+{
+    displace(tx, PyList_GetItemRef(u->obj, u->n));
+    return PyList_SetItem(u->obj, u->n, Py_NewRef(u->old));
+}
+
+static const UndoKind undo_item = {.what = "an item", .undo = put_item_back};
+
+static PyObject *
+list_contents(PyObject *list)
+{
+    return PyList_GetSlice(list, 0, PyList_GET_SIZE(list));
+}
+
+static int
+put_contents_back(Tx *tx, Undo *u)
+{
+    displace(tx, list_contents(u->obj));
+    return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
+}
+
+static const UndoKind undo_list = {.what = "all", .undo = put_contents_back};
+
+static int
+read_item(Tx *tx, PyObject *list, PyObject *Py_UNUSED(key))
+{
+    if (open_whole_read(tx, list) < 0)
+        return -1;
+    note_items(tx, list);
+    return 0;
+}
+
+static int
+write_item(Tx *tx, PyObject *list, PyObject *key, bool del)
+{
+    bool first;
+    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
+        return -1;
+    /* The items may be guarded by different locks of the program's: then a thread may change another one. */
+    bool small = PyList_GET_SIZE(list) <= SMALL_LIST && thread_of(tx)->mutexes.n == 0;
+    if (del || !PyLong_CheckExact(key) || small)
+        return log_all(tx, list);
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
+        return 0;
+    Py_ssize_t i = PyLong_AsSsize_t(key);
+    if (i == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (i < 0)
+        i += PyList_GET_SIZE(list);
+    PyObject *old = i < 0 ? NULL : PyList_GetItemRef(list, i);
+    if (old == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    Undo *u = undo_push(tx, &undo_item, list, NULL, old);
+    Py_DECREF(old);
+    if (u == NULL)
+        return -1;
+    u->n = i;
+    return 0;
+}
+
+int
+open_list_append(Tx *tx, PyObject *list)
+{
+    if (captured(tx, list) || opened(tx, list, OPENED_APPEND))
+        return check_doomed(tx);
+    if (kind_of(tx, list) != &list_kind)
+        return open_whole_write(tx, list);
+    bool first;
+    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
+        return -1;
+    if (tx->grade == GRADE_EXCLUSIVE)
+        return 0;
+    if (!snapshot_taken(tx, list)) {
+        Undo *u = undo_push(tx, &undo_append, list, NULL, NULL);
+        if (u == NULL)
+            return -1;
+        u->n = PyList_GET_SIZE(list);
+    }
+    note_opened(tx, list, OPENED_APPEND);
+    return 0;
+}
+
+int
+open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
+{
+    if (captured(tx, list) || opened(tx, list, OPENED_WRITE))
+        return check_doomed(tx);
+    if (kind_of(tx, list) != &list_kind)
+        return open_whole_write(tx, list);
+    bool first;
+    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
+        return -1;
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
+        return 0;
+    Py_ssize_t n = PyList_GET_SIZE(list);
+    if (index != -1 || n <= SMALL_LIST)
+        return log_all(tx, list);
+    /* The length that was logged may lie above what is left now. */
+    forget_opened(tx, list, OPENED_APPEND);
+    PyObject *last = PyList_GetItemRef(list, n - 1);
+    if (last == NULL)
+        return -1;
+    int r = push_resizing_inverse(tx, list, "append", last, n);
+    Py_DECREF(last);
+    return r;
+}
+
+static int
+visit_list(Tx *tx, PyObject *list, Visit visit, void *arg)
+{
+    int r = open_whole_read(tx, list);
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
+        PyObject *item = PyList_GetItemRef(list, i);
+        if (item == NULL) {
+            PyErr_Clear();
+            break;
+        }
+        r = visit_unless_inert(tx, item, visit, arg);
+        Py_DECREF(item);
+    }
+    return r;
+}
+
+static bool
+list_may_be_biased(PyObject *list)
+{
+    return PyList_CheckExact(list);
+}
+
+const struct Kind list_kind = {
+    .name = "list",
+    .fixed_attributes = true,
+    .plain = true,
+    .compared_inside = true,
+    .made_captured = true,
+    .read_whole = lock_container_read,
+    .write_whole = lock_container_write,
+    .read_key = read_item,
+    .write_key = write_item,
+    .visit = visit_list,
+    .may_be_biased = list_may_be_biased,
+    .contents = list_contents,
+    .undo = &undo_list,
+};

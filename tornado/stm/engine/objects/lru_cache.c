@@ -1,0 +1,349 @@
+/* functools.lru_cache, transactional.
+ *
+ * The cache is the C object's own, so that code outside transactions sees the same
+ * results, counts and order.
+ *
+ * A call that finds its result changes the order of use and a count.  Both wait for
+ * the commit, so that such calls do not conflict: they take the wrapper with the
+ * intention to write, which they may have together.  A call that does not find its
+ * result calls the function with no more locks than that.  Then, in a cache without
+ * limit, it puts the result under its key, as into any dict.  In one with a limit it
+ * owns the wrapper, does what it has put off so far, and links the result in; what it
+ * does to the list of links is in the undo log, step by step.
+ */
+#include "lru_cache.h"
+
+#include "../calls/callbacks.h"
+#include "access.h"
+
+#include <stddef.h>
+
+/* Structures private to CPython's _functoolsmodule.c; effects_register_instances() compares
+ * the size of the wrapper. */
+typedef struct Link {
+    PyObject_HEAD
+    struct Link *prev, *next;
+    Py_hash_t hash;
+    PyObject *key, *result;
+} Link;
+
+typedef struct {
+    Link root;
+    void *wrapper;
+    int typed;
+    PyObject *cache;            /* key -> result, or Link where there is a limit */
+    Py_ssize_t hits;
+    PyObject *function;
+    Py_ssize_t maxsize;         /* -1: no limit */
+    Py_ssize_t misses;
+    PyObject *mark;             /* stands between positional and keyword arguments */
+    PyTypeObject *link_type;
+    PyObject *info_type, *dict, *weakrefs;
+} Cache;
+
+const size_t lru_size = sizeof(Cache);
+
+static Cell
+cell(Cache *c)
+{
+    return cell_of(c, WHOLE);
+}
+
+/* The key of a call: equal where that of CPython is, as others may have put it there. */
+static PyObject *
+make_key(Cache *c, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    if (!c->typed && nkw == 0 && n == 1 && (PyUnicode_CheckExact(args[0]) || PyLong_CheckExact(args[0])))
+        return Py_NewRef(args[0]);
+    Py_ssize_t size = n + (nkw ? 2 * nkw + 1 : 0) + (c->typed ? n + nkw : 0), at = 0;
+    PyObject *key = PyTuple_New(size);
+    if (key == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < n; i++)
+        PyTuple_SET_ITEM(key, at++, Py_NewRef(args[i]));
+    if (nkw)
+        PyTuple_SET_ITEM(key, at++, Py_NewRef(c->mark));
+    for (Py_ssize_t i = 0; i < nkw; i++) {
+        PyTuple_SET_ITEM(key, at++, Py_NewRef(PyTuple_GET_ITEM(kwnames, i)));
+        PyTuple_SET_ITEM(key, at++, Py_NewRef(args[n + i]));
+    }
+    for (Py_ssize_t i = 0; c->typed && i < n + nkw; i++)
+        PyTuple_SET_ITEM(key, at++, Py_NewRef(Py_TYPE(args[i])));
+    return key;
+}
+
+/* ---- The list of links, oldest first -------------------------------------------------- */
+
+/* The list has a reference to each link, besides that of the dict: the wrapper drops both when
+ * it is cleared. */
+
+static void
+unlink_(Link *link)
+{
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+}
+
+static void
+link_after(Link *prev, Link *link)
+{
+    link->prev = prev;
+    link->next = prev->next;
+    prev->next = link->next->prev = link;
+}
+
+/* ---- Steps and their inverses ----------------------------------------------------------- */
+
+enum { MOVED, ADDED, REMOVED };
+
+/* take_back(cache, what, link, prev, hits, misses) */
+static PyObject *
+take_back(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    assert(n == 6);
+    Cache *c = (Cache *)args[0];
+    long what = PyLong_AsLong(args[1]);
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(args[0]);
+    if (args[2] != Py_None) {
+        Link *link = (Link *)args[2];
+        Link *prev = args[3] == args[0] ? &c->root : (Link *)args[3];
+        if (what != REMOVED)
+            unlink_(link);
+        if (what == ADDED) {
+            r = PyDict_DelItem(c->cache, link->key);
+            Py_DECREF(link);
+        }
+        else
+            link_after(prev, link);
+        if (what == REMOVED) {
+            Py_INCREF(link);
+            r = PyDict_SetItem(c->cache, link->key, (PyObject *)link);
+        }
+    }
+    c->hits = PyLong_AsSsize_t(args[4]);
+    c->misses = PyLong_AsSsize_t(args[5]);
+    Py_END_CRITICAL_SECTION();
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef take_back_def = {"lru_take_back", _PyCFunction_CAST(take_back), METH_FASTCALL, NULL};
+
+/* Log how to undo what is about to be done. */
+static int
+log_step(Tx *tx, Cache *c, long what, Link *link)
+{
+    static PyObject *f;
+    if (tx == NULL || !tx->open)
+        return 0;
+    if (f == NULL)
+        f = PyCFunction_New(&take_back_def, NULL);
+    PyObject *l = link ? (PyObject *)link : Py_None;
+    PyObject *prev = link && what != ADDED ? (PyObject *)link->prev : Py_None;
+    PyObject *args = Py_BuildValue("OlOOnn", (PyObject *)c, what, l, prev, c->hits, c->misses);
+    Undo *u = args != NULL && f != NULL ? undo_push(tx, &undo_call, f, args, NULL) : NULL;
+    Py_XDECREF(args);
+    return u == NULL ? -1 : 0;
+}
+
+/* ---- What is put off until the commit ------------------------------------------------------ */
+
+/* note_use(cache, found, key or None): count a call; what it has found was used last. */
+static PyObject *
+note_use(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    (void)self;
+    assert(n == 3);
+    Cache *c = (Cache *)args[0];
+    PyObject *link = NULL;
+    int r = 0;
+    if (args[2] != Py_None)
+        r = PyDict_GetItemRef(c->cache, args[2], &link);
+    if (r >= 0)
+        r = log_step(stm_self, c, MOVED, (Link *)link);
+    if (r == 0) {
+        Py_BEGIN_CRITICAL_SECTION(args[0]);
+        if (args[1] == Py_True)
+            c->hits++;
+        else
+            c->misses++;
+        if (link != NULL) {
+            unlink_((Link *)link);
+            link_after(c->root.prev, (Link *)link);
+        }
+        Py_END_CRITICAL_SECTION();
+    }
+    Py_XDECREF(link);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef note_use_def = {"lru_note_use", _PyCFunction_CAST(note_use), METH_FASTCALL, NULL};
+
+static PyObject *
+note_use_function(void)
+{
+    static PyObject *f;
+    if (f == NULL)
+        f = PyCFunction_New(&note_use_def, NULL);
+    return f;
+}
+
+static int
+put_off_use(Tx *tx, Cache *c, PyObject *found, PyObject *key)
+{
+    PyObject *f = note_use_function();
+    PyObject *args = f ? PyTuple_Pack(3, (PyObject *)c, found, key) : NULL;
+    PyObject *action = args ? PyTuple_Pack(2, f, args) : NULL;
+    if (action != NULL && tx->deferred == NULL)
+        tx->deferred = PyList_New(0);
+    int r = action == NULL || tx->deferred == NULL ? -1 : PyList_Append(tx->deferred, action);
+    Py_XDECREF(args);
+    Py_XDECREF(action);
+    return r;
+}
+
+/* Own the cache, and do now what was put off. */
+static int
+own(Tx *tx, Cache *c)
+{
+    bool first;
+    if (lock_exclusive(tx, cell(c), &first) < 0)
+        return -1;
+    PyObject *actions = tx->deferred;
+    for (Py_ssize_t i = 0; actions != NULL && i < PyList_GET_SIZE(actions);) {
+        PyObject *action = PyList_GET_ITEM(actions, i);
+        PyObject *args = PyTuple_GET_ITEM(action, 1);
+        if (PyTuple_GET_ITEM(action, 0) != note_use_function() || PyTuple_GET_ITEM(args, 0) != (PyObject *)c) {
+            i++;
+            continue;
+        }
+        PyObject *r = note_use(NULL, &PyTuple_GET_ITEM(args, 0), 3);
+        Py_XDECREF(r);
+        if (r == NULL || PyList_SetSlice(actions, i, i + 1, NULL) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------ */
+
+/* Take the link out of the cache. */
+static int
+drop(Tx *tx, Cache *c, Link *link)
+{
+    if (log_step(tx, c, REMOVED, link) < 0)
+        return -1;
+    Py_INCREF(link);
+    int r;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
+    unlink_(link);
+    r = PyDict_DelItem(c->cache, link->key);
+    Py_END_CRITICAL_SECTION();
+    Py_DECREF(link);
+    Py_DECREF(link);    /* the list's */
+    return r;
+}
+
+static int
+add(Tx *tx, Cache *c, PyObject *key, PyObject *result)
+{
+    if (tx != NULL && own(tx, c) < 0)
+        return -1;
+    int there = PyDict_Contains(c->cache, key);
+    if (there != 0)
+        return there < 0 ? -1 : 0;      /* the function has called itself with that */
+    if (PyDict_GET_SIZE(c->cache) >= c->maxsize && c->root.next != &c->root && drop(tx, c, c->root.next) < 0)
+        return -1;
+    Link *link = PyObject_New(Link, c->link_type);
+    if (link == NULL)
+        return -1;
+    *link = (Link){.ob_base = link->ob_base, .hash = PyObject_Hash(key), .key = Py_NewRef(key), .result = Py_NewRef(result)};
+    int r;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
+    r = PyDict_SetItem(c->cache, key, (PyObject *)link);
+    if (r == 0)
+        link_after(c->root.prev, link);
+    Py_END_CRITICAL_SECTION();
+    if (r < 0) {
+        Py_DECREF(link);
+        return -1;
+    }
+    return log_step(tx, c, ADDED, link);
+}
+
+/* A call of the wrapper. */
+PyObject *
+lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    Cache *c = (Cache *)self;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(self, args, n, kwnames);
+    if (lock_intent_write(tx, cell(c)) < 0)
+        return NULL;
+    if (c->maxsize == 0)
+        return put_off_use(tx, c, Py_False, Py_None) < 0 ? NULL : stm_call(c->function, args, n, kwnames);
+    PyObject *key = make_key(c, args, n, kwnames), *found = NULL;
+    if (key == NULL)
+        return NULL;
+    int there = PyObject_Hash(key) == -1 || (c->maxsize < 0 && open_key_read(tx, c->cache, key) < 0)
+        ? -1 : PyDict_GetItemRef(c->cache, key, &found);
+    if (there > 0 && c->maxsize > 0)
+        Py_SETREF(found, Py_NewRef(((Link *)found)->result));
+    if (there >= 0 && put_off_use(tx, c, there ? Py_True : Py_False, there && c->maxsize > 0 ? key : Py_None) < 0) {
+        there = -1;
+        Py_CLEAR(found);
+    }
+    if (there == 0) {
+        found = stm_call(c->function, args, n, kwnames);
+        int r = 0;
+        if (found != NULL && c->maxsize > 0)
+            r = add(tx->open ? tx : NULL, c, key, found);
+        else if (found != NULL && (r = tx->open ? open_key_write(tx, c->cache, key, false) : 0) == 0)
+            r = PyDict_SetItem(c->cache, key, found);
+        if (r < 0)
+            Py_CLEAR(found);
+    }
+    Py_DECREF(key);
+    return found;
+}
+
+static Cache *
+owned(PyObject *const *args, Py_ssize_t n)
+{
+    Tx *tx = stm_self;
+    return n == 1 && tx != NULL && tx->open && own(tx, (Cache *)args[0]) == 0 ? (Cache *)args[0] : NULL;
+}
+
+/* cache_info() */
+PyObject *
+lru_info(PyObject *original, PyObject *const *args, Py_ssize_t n)
+{
+    Cache *c = owned(args, n);
+    if (c == NULL && PyErr_Occurred())
+        return NULL;
+    if (c != NULL && c->maxsize < 0 && open_whole_read(stm_self, c->cache) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, NULL);
+}
+
+/* cache_clear() */
+PyObject *
+lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n)
+{
+    Tx *tx = stm_self;
+    Cache *c = owned(args, n);
+    if (c == NULL && PyErr_Occurred())
+        return NULL;
+    if (c != NULL) {
+        if (log_step(tx, c, MOVED, NULL) < 0 || (c->maxsize < 0 && open_whole_write(tx, c->cache) < 0))
+            return NULL;
+        while (c->root.prev != &c->root) {
+            if (drop(tx, c, c->root.prev) < 0)
+                return NULL;
+        }
+    }
+    return PyObject_Vectorcall(original, args, n, NULL);
+}

@@ -1,0 +1,12 @@
+/* functools.lru_cache, transactional. */
+#ifndef TORNADO_STM_LRU_CACHE_H
+#define TORNADO_STM_LRU_CACHE_H
+
+#include "../core/base.h"
+
+extern const size_t lru_size;
+PyObject *lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *lru_info(PyObject *original, PyObject *const *args, Py_ssize_t n);
+PyObject *lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n);
+
+#endif

@@ -1,0 +1,21 @@
+/* Names in a namespace, by its dict. */
+#ifndef TORNADO_STM_OBJECTS_NAMES_H
+#define TORNADO_STM_OBJECTS_NAMES_H
+
+#include "../core/orec.h"
+
+/* What the name in that namespace is known by: `base` is namespace_of() its dict. */
+static inline Cell
+attr_cell(const void *base, PyObject *name)
+{
+    return cell_of(base, key_bits(PyObject_Hash(name)));
+}
+
+int open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name);
+int open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name);
+int open_all_names(Tx *tx, PyObject *dict, const void *base, bool write);
+int open_global_read(Tx *tx, PyObject *globals, PyObject *name);
+int open_global_write(Tx *tx, PyObject *globals, PyObject *name);
+int open_global_change(Tx *tx, PyObject *globals, PyObject *name, bool del);
+
+#endif

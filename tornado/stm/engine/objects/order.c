@@ -1,0 +1,361 @@
+/* The order of the keys of a dict, which a serial run would have.
+ *
+ * Insertions.  Two transactions may insert keys of one dict at the same time; a
+ * serial run would have them in the order of commit.  So a commit moves the keys
+ * that it has inserted to the end, if others came in between, and takes its turn
+ * with those that commit insertions into the same dict just now.  A transaction
+ * that looks at a dict into which it has inserted keys itself moves these first.
+ * The same goes for attributes.
+ *
+ * Deletions.  A key that a rollback puts back has to stand where it stood, while
+ * others insert and delete keys around it, and the dict may have moved all of its
+ * entries.  So the engine itself deletes the key, before the instruction or call
+ * that was to do it and has nothing left to do then, and leaves a placeholder: a key
+ * that no program has, in the place of the deleted one.  A rollback exchanges the
+ * two again; a commit drops the placeholder, and the dict is as a deletion leaves it.
+ *
+ * Nobody sees any of this.  All of it happens while the transaction has the
+ * intention to write in the dict, which excludes those who read or write the whole,
+ * and so the order and the number of keys.  The transaction itself may come to read
+ * the whole of a dict in which it has placeholders: then it takes them out, having
+ * logged the contents with them, and a rollback begins by putting those back
+ * at once (others may be looking up keys).  One that has become exclusive is not
+ * rolled back any more and needs no placeholders.
+ */
+#include "order.h"
+
+#include "../thread.h"
+#include "dict.h"
+#include "dictkeys.h"
+#include "instance.h"
+#include "namespaces.h"
+
+#include "internal/pycore_dict.h"
+
+static inline KeyOrder *
+order_of(Tx *tx)
+{
+    return &thread_of(tx)->order;
+}
+
+/* ---- Placeholders ------------------------------------------------------------- */
+
+/* The next placeholder of this transaction, unlike those of all others that run. */
+static PyObject *
+next_placeholder(Tx *tx)
+{
+    if (order_of(tx)->placeholders == NULL && (order_of(tx)->placeholders = PyList_New(0)) == NULL)
+        return NULL;
+    if (order_of(tx)->n_placeholders == PyList_GET_SIZE(order_of(tx)->placeholders)) {
+        PyObject *name = PyUnicode_FromFormat("%c tornado.stm: place %d of thread %d", 0,
+                                              (int)order_of(tx)->n_placeholders, tx->slot);
+        int r = name == NULL ? -1 : PyList_Append(order_of(tx)->placeholders, name);
+        Py_XDECREF(name);
+        if (r < 0)
+            return NULL;
+    }
+    return PyList_GET_ITEM(order_of(tx)->placeholders, order_of(tx)->n_placeholders++);
+}
+
+/* Put a deleted key back in its place. */
+static int
+restore_place(Tx *tx, Undo *u)
+{
+    PyObject *now = NULL;
+    int r = PyDict_Pop(u->obj, u->key, &now);
+    displace(tx, now);
+    return r < 0 ? -1 : dict_unhide(u->obj, u->mem, u->n, u->key, u->old);
+}
+
+static const UndoKind undo_deletion = {.what = "a deleted key", .undo = restore_place};
+
+/* Delete the key, which this transaction owns, and keep its place. Returns 1 with a new
+ * reference to its value; 0 if it is not there; -1 with an exception; -2 if that cannot be done so. */
+int
+order_delete_key(Tx *tx, PyObject *dict, PyObject *key, PyObject **value)
+{
+    PyObject *placeholder = next_placeholder(tx), *actual;
+    Py_ssize_t place;
+    if (placeholder == NULL)
+        return -1;
+    int there = dict_hide(dict, key, placeholder, &actual, value, &place);
+    if (there <= 0) {
+        order_of(tx)->n_placeholders--;
+        return there < 0 ? -2 : 0;
+    }
+    Undo *u = undo_push(tx, &undo_deletion, dict, actual, *value);
+    if (u == NULL) {
+        if (dict_unhide(dict, placeholder, place, actual, *value) == 0)
+            order_of(tx)->n_placeholders--;
+        Py_DECREF(actual);
+        Py_CLEAR(*value);
+        return -1;
+    }
+    Py_DECREF(actual);
+    u->n = place;
+    u->mem = placeholder;       /* borrowed: lives as long as the thread's descriptor */
+    return 1;
+}
+
+/* There will be no rollback: drop the placeholders. */
+void
+order_drop_placeholders(Tx *tx)
+{
+    for (Py_ssize_t i = 0; order_of(tx)->n_placeholders > 0 && i < tx->undo.n; i++) {
+        Undo *u = &tx->undo.entries[i];
+        if (u->kind == &undo_deletion && dict_drop_placeholder(u->obj, u->mem, u->n) < 0)
+            PyErr_FormatUnraisable("tornado.stm: while dropping the place of a key");
+    }
+    order_of(tx)->n_placeholders = 0;
+}
+
+/* The transaction, which excludes all others that write in the dict, is about to read or
+ * to change the whole. Returns 1 if it had placeholders there, and so has logged the contents. */
+int
+order_hide_placeholders(Tx *tx, PyObject *dict)
+{
+    bool found = false;
+    for (Py_ssize_t i = 0; i < tx->undo.n && !found && order_of(tx)->n_placeholders > 0; i++)
+        found = tx->undo.entries[i].kind == &undo_deletion && tx->undo.entries[i].obj == dict;
+    if (!found)
+        return 0;
+    PyObject *copy = dict_copy_places(dict);
+    Undo *u = NULL;
+    if (copy != NULL)
+        u = undo_push(tx, &undo_dict, dict, NULL, copy);
+    Py_XDECREF(copy);
+    if (u == NULL)
+        return -1;
+    for (Py_ssize_t i = 0; i < tx->undo.n; i++) {
+        u = &tx->undo.entries[i];
+        if (u->kind == &undo_deletion && u->obj == dict && dict_drop_placeholder(dict, u->mem, u->n) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+/* ---- Inserted keys -------------------------------------------------------------- */
+
+/* What keys are inserted into: a dict with storage of its own, or the values of an
+ * instance, of which its dict, if it has one, is only a view. */
+typedef struct {
+    PyObject *dict, *instance;      /* borrowed; one of them may be NULL */
+    PyDictKeysObject *keys;
+    PyDictValues *values;           /* in whose order the keys are, or NULL: in their own */
+} Table;
+
+/* The table into which the entry's key has been inserted; false if it is no insertion. */
+static bool
+inserted_into(Undo *u, Table *t)
+{
+    if ((u->kind != &undo_key && u->kind != &undo_attr) || u->old != NULL || u->n)
+        return false;
+    *t = (Table){NULL, NULL, NULL, NULL};
+    if (u->kind == &undo_key)
+        t->dict = u->obj;
+    else {
+        t->instance = u->obj;
+        PyTypeObject *type = Py_TYPE(u->obj);
+        if (type->tp_flags & Py_TPFLAGS_INLINE_VALUES && _PyObject_InlineValues(u->obj)->valid) {
+            t->values = _PyObject_InlineValues(u->obj);
+            t->keys = ((PyHeapTypeObject *)type)->ht_cached_keys;
+            return true;
+        }
+        t->dict = PyObject_GenericGetDict(u->obj, NULL);
+        PyErr_Clear();
+        if (t->dict == NULL || !PyDict_Check(t->dict)) {
+            Py_CLEAR(t->dict);
+            return false;       /* a slot */
+        }
+        Py_DECREF(t->dict);     /* the instance has it */
+    }
+    t->keys = ((PyDictObject *)t->dict)->ma_keys;
+    t->values = ((PyDictObject *)t->dict)->ma_values;
+    return true;
+}
+
+static const void *
+place_of(Table *t)
+{
+    return t->values ? (const void *)t->values : t->dict;
+}
+
+/* The cell on which whoever inserts into it has the intention. */
+static Cell
+whole_of(Table *t)
+{
+    const void *base = t->dict ? namespace_of(t->dict) : t->values;
+    return cell_of(base ? base : t->dict, WHOLE);
+}
+
+const void *
+order_place(PyObject *dict)
+{
+    PyDictValues *v = ((PyDictObject *)dict)->ma_values;
+    return v ? (const void *)v : dict;
+}
+
+/* A key may be about to be inserted. While this transaction has all of the dict locked nobody else
+ * inserts, and it comes to stand where it belongs at once: behind it, the transaction may
+ * put keys without a log of them. */
+void
+order_logged(Tx *tx, Undo *u)
+{
+    Table t;
+    if (!inserted_into(u, &t))
+        return;
+    if (holds_whole(tx, whole_of(&t)))
+        u->n = 1;
+    else
+        order_of(tx)->unordered++;
+}
+
+static Py_ssize_t
+count_places(Table *t)
+{
+    return t->values ? t->values->size : t->keys->dk_nentries;
+}
+
+/* The key that stands there, or NULL where one has been deleted. */
+static PyObject *
+key_at(Table *t, Py_ssize_t i)
+{
+    if (t->values)
+        return DK_UNICODE_ENTRIES(t->keys)[get_insertion_order_array(t->values)[i]].me_key;
+    if (DK_IS_UNICODE(t->keys)) {
+        PyDictUnicodeEntry *e = &DK_UNICODE_ENTRIES(t->keys)[i];
+        return e->me_value ? e->me_key : NULL;
+    }
+    PyDictKeyEntry *e = &DK_ENTRIES(t->keys)[i];
+    return e->me_value ? e->me_key : NULL;
+}
+
+/* An entry of the undo log that is of an inserted key, and where that went. */
+typedef struct { const void *place; Undo *entry; } Insertion;
+
+/* Those into one place together, in the order of the log. */
+static int
+by_place(const void *a, const void *b)
+{
+    const Insertion *x = a, *y = b;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* Are the last keys those of these insertions, in their order? The usual case. */
+static bool
+are_last(Table *t, const Insertion *in, Py_ssize_t n)
+{
+    Py_ssize_t at = count_places(t);
+    for (Py_ssize_t i = n; --i >= 0;) {
+        PyObject *last = NULL;
+        while (at > 0 && (last = key_at(t, --at)) == NULL)
+            ;
+        if (last != in[i].entry->key)
+            return false;
+    }
+    return true;
+}
+
+static int
+move_to_end(Table *t, PyObject *key)
+{
+    PyObject *value = NULL;
+    int r;
+    if (t->dict != NULL) {
+        r = PyDict_Pop(t->dict, key, &value);
+        if (r > 0)
+            r = PyDict_SetItem(t->dict, key, value);
+    }
+    else {
+        value = _PyObject_GenericGetAttrWithDict(t->instance, key, NULL, 1);
+        r = value == NULL ? -1 : PyObject_GenericSetAttr(t->instance, key, NULL);
+        if (r == 0)
+            r = PyObject_GenericSetAttr(t->instance, key, value);
+    }
+    Py_XDECREF(value);
+    return r;
+}
+
+/* The keys of these insertions, in the order in which they are in the table: that is
+ * right among them. NULL with an exception set. */
+static PyObject *
+inserted_in_order(Table *t, const Insertion *in, Py_ssize_t n)
+{
+    PyObject *inserted = PySet_New(NULL), *keys = PyList_New(0);
+    int r = inserted == NULL || keys == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < n; i++)
+        r = PySet_Add(inserted, in[i].entry->key);
+    for (Py_ssize_t i = 0; r == 0 && i < count_places(t); i++) {
+        PyObject *key = key_at(t, i);
+        r = key == NULL ? 0 : PySet_Contains(inserted, key);
+        if (r > 0)
+            r = PyList_Append(keys, key);
+    }
+    Py_XDECREF(inserted);
+    if (r < 0)
+        Py_CLEAR(keys);
+    return keys;
+}
+
+/* Put these keys, which went into one table, behind those that are there already. */
+static void
+order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
+{
+    Table t;
+    if (!inserted_into(in->entry, &t))
+        return;
+    wait_for_earlier_inserters(tx, whole_of(&t));
+    if (t.instance != NULL && t.dict != NULL && Py_TYPE(t.instance)->tp_flags & Py_TPFLAGS_INLINE_VALUES)
+        wait_for_earlier_inserters(tx, cell_of(_PyObject_InlineValues(t.instance), WHOLE));
+    /* Who inserts an attribute locks the dict of the instance, if it has one. */
+    PyObject *view = t.dict ? t.dict : (PyObject *)_PyObject_GetManagedDict(t.instance);
+    PyObject *owner = view ? view : t.instance, *moving = NULL;
+    bool ok;
+    Py_BEGIN_CRITICAL_SECTION(owner);
+    inserted_into(in->entry, &t);       /* it may have grown meanwhile */
+    ok = are_last(&t, in, n);
+    if (!ok)
+        moving = inserted_in_order(&t, in, n);
+    Py_END_CRITICAL_SECTION();
+    for (Py_ssize_t i = 0; moving != NULL && i < PyList_GET_SIZE(moving); i++)
+        ok = move_to_end(&t, PyList_GET_ITEM(moving, i)) == 0;
+    Py_XDECREF(moving);
+    if (!ok && PyErr_Occurred())
+        PyErr_FormatUnraisable("tornado.stm: while ordering the keys of %R", owner);
+    for (Py_ssize_t i = 0; i < n; i++)
+        in[i].entry->n = 1;             /* in order */
+}
+
+/* Put the keys that this transaction has inserted in the order of commits: behind
+ * those that are there already. For the table at `place`, or for all if that is NULL.
+ * To be called when nobody else can insert into them, or while this one commits. */
+void
+order_inserted_keys(Tx *tx, const void *place)
+{
+    if (order_of(tx)->unordered == 0)
+        return;
+    Insertion *in = PyMem_RawMalloc(order_of(tx)->unordered * sizeof(*in));
+    if (in == NULL)
+        Py_FatalError("tornado.stm: out of memory at a commit");
+    Py_ssize_t n = 0;
+    Table t;
+    for (Py_ssize_t i = 0; i < tx->undo.n && n < order_of(tx)->unordered; i++) {
+        if (inserted_into(&tx->undo.entries[i], &t) && (place == NULL || place_of(&t) == place))
+            in[n++] = (Insertion){place_of(&t), &tx->undo.entries[i]};
+    }
+    if (place == NULL)
+        order_of(tx)->unordered = 0;
+    if (n > 0) {
+        tx_pause(tx);
+        qsort(in, n, sizeof(*in), by_place);
+        for (Py_ssize_t from = 0, to; from < n; from = to) {
+            for (to = from + 1; to < n && in[to].place == in[from].place; to++)
+                ;
+            order_insertions(tx, in + from, to - from);
+        }
+        tx_resume(tx);
+    }
+    PyMem_RawFree(in);
+}

@@ -1,0 +1,57 @@
+/* Why transactions have run alone: counted by reason and place, for stats().
+ */
+#include "../../interpreter/locations.h"
+#include "access.h"
+
+PyObject *stm_exclusive_reasons;    /* dict: "why: where" -> how often */
+
+int
+reasons_init(void)
+{
+    stm_exclusive_reasons = PyDict_New();
+    return stm_exclusive_reasons == NULL ? -1 : 0;
+}
+
+void
+count_reason(Tx *tx, const char *why)
+{
+    const char *place = location(tx);
+    tx_pause(tx);
+    PyObject *key = PyUnicode_FromFormat("%s: %s", why, place);
+    if (key != NULL) {
+        PyObject *old = NULL;
+        if (PyDict_GetItemRef(stm_exclusive_reasons, key, &old) >= 0) {
+            PyObject *now = PyLong_FromLong(old ? PyLong_AsLong(old) + 1 : 1);
+            if (now != NULL)
+                PyDict_SetItem(stm_exclusive_reasons, key, now);
+            Py_XDECREF(now);
+        }
+        Py_XDECREF(old);
+        Py_DECREF(key);
+    }
+    PyErr_Clear();
+    tx_resume(tx);
+}
+
+/* Go exclusive because of something that the engine does not understand. */
+int
+exclusive_for(Tx *tx, const char *what, PyObject *obj)
+{
+    if (tx->grade == GRADE_EXCLUSIVE)
+        return 0;
+    char text[400];
+    if (obj == NULL)
+        snprintf(text, sizeof text, "%s", what);
+    else if (PyCFunction_Check(obj))
+        snprintf(text, sizeof text, "%s %s", what, ((PyCFunctionObject *)obj)->m_ml->ml_name);
+    else if (Py_IS_TYPE(obj, &PyMethodDescr_Type))
+        snprintf(text, sizeof text, "%s %s.%s", what, PyDescr_TYPE(obj)->tp_name,
+                 ((PyMethodDescrObject *)obj)->d_method->ml_name);
+    else if (PyType_Check(obj))
+        snprintf(text, sizeof text, "%s %s", what, ((PyTypeObject *)obj)->tp_name);
+    else if (PyUnicode_Check(obj))
+        snprintf(text, sizeof text, "%s %s", what, PyUnicode_AsUTF8(obj));
+    else
+        snprintf(text, sizeof text, "%s %s object", what, Py_TYPE(obj)->tp_name);
+    return become_exclusive(tx, text);
+}

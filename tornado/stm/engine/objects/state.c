@@ -1,0 +1,85 @@
+/* C objects of which only their type knows how to save the state, or nobody.
+ */
+#include "../calls/calls.h"
+#include "access.h"
+#include "known.h"
+#include "structure.h"
+
+static int
+swap_back(Tx *Py_UNUSED(tx), Undo *u)
+{
+    structure_swap(u->obj, u->old);
+    return 0;
+}
+
+/* The copy is an object. */
+static const UndoKind undo_copy = {.what = "the state", .undo = swap_back};
+
+/* A copy of what `__getstate__` of a stream returns, but for the attributes: it ends with these. */
+static PyObject *
+without_attributes(PyObject *state)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(state);
+    PyObject *copy = PyTuple_New(n);
+    for (Py_ssize_t i = 0; copy != NULL && i < n; i++)
+        PyTuple_SET_ITEM(copy, i, Py_NewRef(i == n - 1 ? Py_None : PyTuple_GET_ITEM(state, i)));
+    return copy;
+}
+
+/* Own an object of which only its type knows how to save it. */
+int
+open_state(Tx *tx, PyObject *obj)
+{
+    Kind kind = kind_of(tx, obj);
+    if (is_fresh(tx, obj))
+        return check_doomed(tx);
+    if (kind == &struct_kind)
+        return open_structure(tx, obj);
+    if (kind != &copied_kind && kind != &stated_kind)
+        return exclusive_for(tx, "use of", obj);
+    bool first;
+    if (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0)
+        return -1;
+    if (!first || tx->grade == GRADE_EXCLUSIVE)
+        return 0;
+    if (guard_parts(tx, obj) < 0)
+        return -1;
+    PyObject *save = PyUnicode_InternFromString(kind == &copied_kind ? "copy" : "__getstate__");
+    PyObject *method = save ? c_base_method(obj, save) : NULL;
+    PyObject *saved = method ? PyObject_CallOneArg(method, obj) : NULL;
+    Py_XDECREF(save);
+    Py_XDECREF(method);
+    if (saved == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
+        /* Nothing changes a closed stream any more; what cannot be copied now may change. */
+        return kind == &stated_kind ? 0 : exclusive_for(tx, "use of", obj);
+    }
+    if (saved != NULL && kind == &stated_kind)
+        Py_SETREF(saved, without_attributes(saved));
+    int result = saved == NULL ? -1 : 0;
+    if (saved != NULL && kind == &stated_kind) {
+        /* A stream that has been closed meanwhile must be opened again first. */
+        result = push_inverse(tx, obj, "__setstate__", saved);
+        if (result == 0)
+            result = push_inverse(tx, obj, "__init__", PyTuple_GET_ITEM(saved, 0));
+    }
+    else if (saved != NULL && undo_push(tx, &undo_copy, obj, NULL, saved) == NULL)
+        result = -1;
+    Py_XDECREF(saved);
+    return result;
+}
+
+const struct Kind copied_kind = {.name = "copied", .c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
+
+const struct Kind stated_kind = {.name = "stated", .c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
+
+const struct Kind opaque_kind = {.name = "opaque", .c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
+                                 .write_whole = open_state};
+
+const struct Kind unknown_kind = {
+    .name = "unknown",
+    .c_state = C_STATE_UNKNOWN,
+    .compared_inside = true,
+    .compared_by_memory = true,
+    .read_whole = open_state,
+};

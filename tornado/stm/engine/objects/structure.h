@@ -1,0 +1,15 @@
+/* C objects whose state is their structure. */
+#ifndef TORNADO_STM_STRUCTURE_H
+#define TORNADO_STM_STRUCTURE_H
+
+#include "../core/tx.h"
+
+extern PyObject *stm_add;       /* operator.add */
+bool structure_register(PyTypeObject *type);
+int open_structure(Tx *tx, PyObject *obj);
+int open_state(Tx *tx, PyObject *obj);
+int guard_parts(Tx *tx, PyObject *obj);
+extern PyObject *stm_unordered;
+void structure_swap(PyObject *obj, void *copy);
+
+#endif

@@ -1,0 +1,114 @@
+/* Types: which have state that a transaction may write, and of which shape.
+ *
+ * The table of known C types is filled from Python (effects.py).  A class made
+ * by a class statement takes the kind of the C types in its MRO; what inherits
+ * from a C type that nobody has declared is unknown, and using its state makes
+ * a transaction exclusive.
+ */
+#include "types.h"
+
+#include "structure.h"
+
+#define TABLE 4096
+static struct { PyTypeObject *type; Kind kind; } table[TABLE];
+
+static const Kind kinds[KINDS] = {
+#define KIND(name, constant) [KIND_##name] = &constant,
+#include "kinds.def"
+#undef KIND
+};
+static destructor python_class_dealloc;
+
+void
+types_set_probe(PyTypeObject *python_class)
+{
+    python_class_dealloc = python_class->tp_dealloc;
+}
+
+/* Made by a class statement, not by a C extension? */
+bool
+is_python_class(PyTypeObject *type)
+{
+    return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == python_class_dealloc
+        && type->tp_methods == NULL;
+}
+
+/* The C type whose structure the instances of the class begin with. */
+PyTypeObject *
+c_base(PyTypeObject *type)
+{
+    while (is_python_class(type))
+        type = type->tp_base;
+    return type;
+}
+
+static size_t
+place(PyTypeObject *type)
+{
+    return ((uintptr_t)type >> 4) * 0x9E3779B97F4A7C15ull >> 52;
+}
+
+/* Called while the program starts, under the import lock; types live for ever. */
+int
+types_register(PyTypeObject *type, int number)
+{
+    if (number <= KIND_NONE || number >= KINDS) {
+        PyErr_Format(PyExc_ValueError, "there is no kind %d", number);
+        return -1;
+    }
+    Kind kind = structure_register(type) ? kinds[number] : &unknown_kind;
+    for (size_t i = place(type), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
+        if (table[i].type == NULL || table[i].type == type) {
+            table[i].kind = kind;
+            if (table[i].type == NULL)
+                table[i].type = (PyTypeObject *)Py_NewRef(type);
+            return 0;
+        }
+    }
+    PyErr_SetString(PyExc_RuntimeError, "the table of types is full");
+    return -1;
+}
+
+static Kind
+registered(PyTypeObject *type)
+{
+    for (size_t i = place(type), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
+        if (table[i].type == type)
+            return table[i].kind;
+        if (table[i].type == NULL)
+            return NULL;
+    }
+    return NULL;
+}
+
+Kind
+classify(PyTypeObject *type)
+{
+    Kind kind = registered(type);
+    if (kind != NULL)
+        return kind;
+    if (PyType_IsSubtype(type, &PyType_Type))
+        return &class_kind;
+    if (!is_python_class(type))
+        return &unknown_kind;
+    PyObject *mro = type->tp_mro;
+    if (mro == NULL)
+        return &unknown_kind;
+    kind = &instance_kind;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        if (base == &PyBaseObject_Type)
+            continue;
+        Kind k = registered(base);
+        if (k == NULL) {
+            if (!is_python_class(base))
+                return &unknown_kind;
+            continue;
+        }
+        /* The first one says most: an OrderedDict is a dict, too. An instance of a subclass
+         * of int or tuple has attributes of its own. */
+        if (kind == &instance_kind && k != &inert_kind)
+            kind = k;
+    }
+    return kind;
+}

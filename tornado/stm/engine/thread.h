@@ -1,0 +1,46 @@
+/* All that is kept for a thread: the core's descriptor, and the parts of what is built on the core.
+ *
+ * Each part is declared by the file that it belongs to.  What they have to do in the life of an attempt is in thread.c,
+ * in one place, since the order matters.
+ */
+#ifndef TORNADO_STM_THREAD_H
+#define TORNADO_STM_THREAD_H
+
+#include "core/tx.h"
+#include "core/upcalls.h"
+
+#include "internal/pycore_frame.h"
+#include "internal/pycore_genobject.h"
+#include "internal/pycore_interpframe.h"
+#include "internal/pycore_stackref.h"
+
+typedef struct Thread Thread;
+static inline Thread *thread_of(Tx *tx) { return (Thread *)tx; }
+
+#include "calls/anchor.h"
+#include "../interpreter/locations.h"
+#include "../interpreter/names.h"
+#include "objects/born.h"
+#include "objects/mutex.h"
+#include "objects/opened.h"
+#include "objects/order.h"
+#include "objects/types.h"
+
+struct Thread {
+    Tx tx;
+    OpenedTable opened;
+    TypeEntry types[TYPE_CACHE];
+    Loop loop;
+    KeyOrder order;
+    Births births;
+    Mutexes mutexes;
+    Asking anchor;
+    Locations locations;
+    PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */
+    PyObject *fresh;                /* set of the ids of objects that the attempt has made, with them, or NULL (calls.c) */
+};
+
+extern const Upcalls stm_engine_upcalls;    /* what all that does for the core (thread.c) */
+void forget_past(Tx *tx);
+
+#endif

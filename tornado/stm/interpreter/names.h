@@ -1,0 +1,43 @@
+/* What instructions and calls have found open already. */
+#ifndef TORNADO_STM_NAMES_H
+#define TORNADO_STM_NAMES_H
+
+#include "core/base.h"
+
+/* An attribute, item or global that an instruction has opened, by its name. It counts while it is opened_name_entry()
+ * (../interpreter/loop.h) of the object. */
+typedef struct {
+    PyObject *obj;
+    uintptr_t what;         /* the name, and an OF_ in its lowest bits */
+    uint64_t check;         /* as in Opened */
+    uintptr_t tid;          /* the object's ob_tid: one that is there by capture is known from those of other threads */
+} OpenedName;
+
+enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL };
+#define OPENED_NAME_SLOTS 4096
+
+/* A C function and what makes that a call of it needs nothing. That stays so. */
+typedef struct {
+    const void *method;         /* PyMethodDef */
+    PyTypeObject *receiver;     /* of exactly this type; of a function, that of its module */
+    enum {
+        CALL_PURE,              /* nothing has to */
+        CALL_OF_CAPTURED,       /* a receiver made in this transaction */
+        CALL_OF_CONSTANTS,      /* constants as arguments */
+        CALL_OF_OPEN,           /* a receiver and arguments that are constants or open for reading */
+        CALL_INTO_CAPTURED,     /* a receiver made in this transaction, and such arguments */
+    } needs;
+} KnownCall;
+#define KNOWN_CALLS 256
+
+/* What the evaluation loop keeps for a thread. */
+typedef struct {
+    PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
+    bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
+    PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
+    PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
+    OpenedName names[OPENED_NAME_SLOTS];
+    KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
+} Loop;
+
+#endif
