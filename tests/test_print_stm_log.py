@@ -32,6 +32,16 @@ C8_NUMBERS = {name: number for number, name in enumerate(
     "WAIT_OTHER_INEVITABLE WAIT_DONE MINOR_START MINOR_DONE MAJOR_START MAJOR_DONE".split())}
 
 MS = 10**6
+
+
+def test_the_engine_writes_the_events_that_the_analyser_knows():
+    core = pytest.importorskip("tornado.stm.core")
+    if not core.COMPILED:
+        pytest.skip("the engine is absent")
+    known = {name: number for number, (name, method) in analyser.C7_EVENTS.items()}
+    assert core.LOG_EVENTS.items() <= known.items()
+
+
 HERE, THERE = 'File "here.py", line 1, in get', 'File "there.py", line 2, in put'
 
 

@@ -3,8 +3,10 @@
 Here without sanitizers, which ``make sanitize`` adds.
 """
 
+import graphlib
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,24 @@ if not core.PARALLEL:
     pytest.skip("the engine is absent", allow_module_level=True)
 if not shutil.which("cc"):
     pytest.skip("there is no C compiler", allow_module_level=True)
+
+
+def included(file):
+    """The engine's own headers that a file includes, wherever they lie."""
+    names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.MULTILINE)
+    folders = [file.parent, ENGINE, ENGINE.parent / "interpreter"]
+    found = [(folder / name).resolve() for name in names for folder in folders if (folder / name).exists()]
+    return {path for path in found if path.is_relative_to(ENGINE.parent.resolve())}
+
+
+def test_the_core_knows_nothing_of_what_is_built_on_it():
+    for file in (ENGINE / "core").iterdir():
+        assert {path.parent.name for path in included(file)} <= {"core"}, file.name
+
+
+def test_headers_include_each_other_in_no_circle():
+    headers = [path.resolve() for path in ENGINE.parent.rglob("*.h")]
+    tuple(graphlib.TopologicalSorter({header: included(header) for header in headers}).static_order())
 
 
 @pytest.fixture(scope="module")

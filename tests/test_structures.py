@@ -1,4 +1,4 @@
-"""C objects whose state is put back after an aborted attempt, whatever it has freed, replaced or ended: see structures.c."""
+"""C objects whose state is put back after an aborted attempt, whatever it has freed, replaced or ended: see structure.c."""
 
 import array
 import contextlib

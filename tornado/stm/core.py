@@ -18,7 +18,7 @@ def gil_is_enabled():
 try:
     from . import _engine
     from ._engine import (
-        CAUSES, GRADES, MOST_THREADS, WAITS,
+        CAUSES, GRADES, LOG_EVENTS, MOST_THREADS, WAITS,
         Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, change, current, defer, exchange_locals, exclusive, forward_signal, fresh, guarded, hide_frames, holds,
         in_transaction, inject_aborts, inject_delays, irrevocable, is_asked, is_biased, is_exclusive, is_fresh, is_hidden,
         is_unwinding, leave_mutexes, log_close, log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive,

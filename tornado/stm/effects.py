@@ -449,7 +449,7 @@ CALLS = """
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
-    builtins.__build_class__ PURE    # calls code with barriers, and what makes the class (classes.c)
+    builtins.__build_class__ PURE    # calls code with barriers, and what makes the class (class.c)
 
     builtins.int DEEP
     builtins.float DEEP
@@ -464,7 +464,7 @@ CALLS = """
     builtins.set ITERATES
     builtins.frozenset ITERATES
     builtins.object PURE
-    builtins.type PURE    # classes.c opens the bases
+    builtins.type PURE    # class.c opens the bases
     builtins.range PURE
     builtins.slice PURE
     builtins.super PURE    # classes are changed exclusively

@@ -9,7 +9,7 @@ sqlite3 connections, cursors, blobs         the thread that made them   runs alo
 greenlets; SQLAlchemy's asyncio engines     the stack of the thread     the same
 tkinter, curses                             the thread that made them   the same
 C code of other projects (curl, Qt, ...)    nobody knows                the same
-``threading.local``                         a key of the thread         all threads of a loop have one (threadlocal.c)
+``threading.local``                         a key of the thread         all threads of a loop have one (local.c)
 ``threading.get_ident``, ``get_native_id``  the thread                  those of the loop's thread, in transactions
 ``time.thread_time``                        the CPU time of the thread  that of all the loop's threads, in transactions
 running loop, current task                  the state of the thread     set on each (scheduler.py)

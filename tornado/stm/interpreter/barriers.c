@@ -130,9 +130,9 @@ static inline bool
 own_iterable(Tx *tx, PyObject *o)
 {
     PyTypeObject *t = Py_TYPE(o);
-    return is_own_generator(tx, o)
+    return is_captured_generator(tx, o)
         || ((t == &PyDictItems_Type || t == &PyDictKeys_Type || t == &PyDictValues_Type)
-            && ((_PyDictViewObject *)o)->dv_dict != NULL && own_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict));
+            && ((_PyDictViewObject *)o)->dv_dict != NULL && captured_container(tx, (PyObject *)((_PyDictViewObject *)o)->dv_dict));
 }
 
 int
@@ -353,7 +353,7 @@ int
 stm_read_cell(PyObject *cell)
 {
     BARRIER_OF(tx);
-    if (open_cell_read(tx, cell) < 0)
+    if (open_closure_read(tx, cell) < 0)
         return -1;
     note_opened(tx, cell, OPENED_READ);
     return 0;
@@ -363,7 +363,7 @@ int
 stm_write_cell(PyObject *cell)
 {
     BARRIER_OF(tx);
-    if (open_cell_write(tx, cell) < 0)
+    if (open_closure_write(tx, cell) < 0)
         return -1;
     note_opened(tx, cell, OPENED_WRITE);
     return 0;
@@ -448,7 +448,7 @@ stm_read_name_or_cell(PyObject *namespace, _PyInterpreterFrame *frame, int oparg
     PyObject *names = _PyFrame_GetCode(frame)->co_localsplusnames;
     if (open_key_read(tx, namespace, PyTuple_GET_ITEM(names, oparg)) < 0)
         return -1;
-    return open_cell_read(tx, PyStackRef_AsPyObjectBorrow(frame->localsplus[oparg]));
+    return open_closure_read(tx, PyStackRef_AsPyObjectBorrow(frame->localsplus[oparg]));
 }
 
 int

@@ -182,7 +182,7 @@ STM_ITEM_LEFT(PyObject *container, PyObject *key)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return !(LIKELY(own_container(tx, container) || container_read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS)
+    return !(LIKELY(captured_container(tx, container) || container_read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS)
                     || opened_item(tx, container, key, OF_READ_ITEM)) && STM_QUIET(tx));
 }
 
@@ -195,7 +195,7 @@ STM_KEY_LEFT(PyObject *container, PyObject *key)
     if (PySlice_Check(key))
         return true;        /* the value is looked into, too */
     /* What has been deleted must be logged once more when it is inserted. */
-    return !(LIKELY(own_container(tx, container)
+    return !(LIKELY(captured_container(tx, container)
                     || (opened_item(tx, container, key, OF_WRITTEN_ITEM) && !thread_of(tx)->order.deletes_keys)) && STM_QUIET(tx));
 }
 
@@ -210,7 +210,7 @@ is_plain_value(PyObject *o)
 TEST bool
 is_settled_container(Tx *tx, PyObject *o)
 {
-    return Py_IS_TYPE(o, &PyFrozenSet_Type) || Py_IS_TYPE(o, &PyTuple_Type) || own_container(tx, o);
+    return Py_IS_TYPE(o, &PyFrozenSet_Type) || Py_IS_TYPE(o, &PyTuple_Type) || captured_container(tx, o);
 }
 
 TEST bool
@@ -234,7 +234,7 @@ STM_OPERANDS_LEFT(PyObject *left, PyObject *right)
     if (LIKELY(Py_IS_TYPE(left, &PyLong_Type) && Py_IS_TYPE(right, &PyLong_Type)))
         return !STM_QUIET(tx);
     return !(LIKELY(is_plain_value(right)
-                    && (is_plain_value(left) || Py_IS_TYPE(left, &PyTuple_Type) || own_container(tx, left)))
+                    && (is_plain_value(left) || Py_IS_TYPE(left, &PyTuple_Type) || captured_container(tx, left)))
              && STM_QUIET(tx));
 }
 
@@ -287,7 +287,7 @@ STM_CELL_LEFT(PyObject *cell, uint32_t what)
 
 /* A generator or coroutine of this attempt, which handles no exceptions. */
 TEST bool
-is_own_generator(Tx *tx, PyObject *o)
+is_captured_generator(Tx *tx, PyObject *o)
 {
     if (!Py_IS_TYPE(o, &PyGen_Type) && !Py_IS_TYPE(o, &PyCoro_Type))
         return false;
@@ -298,7 +298,7 @@ is_own_generator(Tx *tx, PyObject *o)
 TEST bool
 STM_ITERABLE_LEFT(PyObject *o)
 {
-    return STM_WHOLE_LEFT(o) && !(is_own_generator(stm_open, o) && STM_QUIET(stm_open));
+    return STM_WHOLE_LEFT(o) && !(is_captured_generator(stm_open, o) && STM_QUIET(stm_open));
 }
 
 /* [*items], {*items}, {**items}, f(*items): what is under construction, and what it is extended by. */
@@ -308,7 +308,7 @@ STM_EXTENDS_LEFT(PyObject *display, PyObject *items)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return !(captured(tx, display) && (is_settled_container(tx, items) || is_own_generator(tx, items)) && STM_QUIET(tx));
+    return !(captured(tx, display) && (is_settled_container(tx, items) || is_captured_generator(tx, items)) && STM_QUIET(tx));
 }
 
 TEST bool
@@ -352,7 +352,7 @@ STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
         return false;
     if (!Py_IS_TYPE(iterator, &PyGen_Type) && !Py_IS_TYPE(iterator, &PyCoro_Type))
         return !(opened(tx, iterator, OPENED_READ) || captured(tx, iterator));
-    return !(is_own_generator(tx, iterator) && STM_QUIET(tx));
+    return !(is_captured_generator(tx, iterator) && STM_QUIET(tx));
 }
 
 TEST bool
@@ -378,7 +378,7 @@ STM_APPEND_LEFT(PyObject *list)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return !((own_container(tx, list) || opened(tx, list, OPENED_APPEND)) && STM_QUIET(tx));
+    return !((captured_container(tx, list) || opened(tx, list, OPENED_APPEND)) && STM_QUIET(tx));
 }
 
 /* ---- What an instruction makes ------------------------------------------------------------------------ */

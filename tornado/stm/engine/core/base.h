@@ -18,7 +18,7 @@ typedef struct Transaction Transaction;     /* transaction.h */
 typedef struct Queue Queue;                 /* queue.h */
 
 /* Where something in the program is; NULL: not known. */
-typedef const char *_Atomic Place;
+typedef const char *_Atomic Location;
 
 /* Others read these counts at any time and order nothing by them. */
 static inline void

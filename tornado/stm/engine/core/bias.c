@@ -169,7 +169,7 @@ find_reader(Tx *tx, Conflict *x)
             continue;
         uint64_t status = atomic_load_explicit(&o->status, memory_order_acquire);
         x->slot = i;
-        x->serial = status >> STATE_BITS;
+        x->attempt = status >> STATE_BITS;
         if ((status & STATE_MASK) >= TX_ACTIVE && bias_traced(o, x->against))
             return true;
     }

@@ -80,7 +80,7 @@ static PyMutex doom_lock;
 #define PATIENT 16
 /* A doomed transaction without a barrier for that many naps is in a loop, not in
  * engine or trusted code, where an exception out of nowhere would do harm. */
-#define PATIENCE 25
+#define NAPS_IN_A_LOOP 25
 
 #define ALLOWANCE_NS 2000000000ull      /* of a first attempt */
 #define STAND_BACK 3
@@ -98,7 +98,7 @@ raise_abort(void)
 int
 abort_self(Tx *tx, int cause)
 {
-    if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
+    if (change_state(tx, attempt_of(tx), TX_ACTIVE, TX_DOOMED))
         tx->cause = cause;
     atomic_store(&tx->attention, 1);
     raise_abort();
@@ -199,10 +199,10 @@ stm_attention(Tx *tx)
 }
 
 static bool
-doom(Tx *tx, Tx *o, uint64_t serial, int right)
+doom(Tx *tx, Tx *o, uint64_t attempt, int right)
 {
     uint64_t age = atomic_load(&o->age);
-    if (!change_state(o, serial, TX_ACTIVE, TX_DOOMED))
+    if (!change_state(o, attempt, TX_ACTIVE, TX_DOOMED))
         return false;
     atomic_store(&o->attention, 1);
     history(tx, DID_DOOM, age, right);
@@ -213,10 +213,10 @@ doom(Tx *tx, Tx *o, uint64_t serial, int right)
 /* Reach a doomed transaction that runs a loop without barriers, or is in C code: it asks at the eval breaker
  * (stm_handle_pending), for which any bit will do. This one makes it merge reference counts, which is done soon. */
 static void
-tell_doomed(Tx *o, uint64_t serial)
+tell_doomed(Tx *o, uint64_t attempt)
 {
     PyMutex_Lock(&doom_lock);
-    if (atomic_load(&o->status) == (serial << STATE_BITS | TX_DOOMED))
+    if (atomic_load(&o->status) == (attempt << STATE_BITS | TX_DOOMED))
         _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
     PyMutex_Unlock(&doom_lock);
 }
@@ -248,17 +248,17 @@ limit_allowance(double seconds)
 /* This one has waited so long for the other, which can be rolled back, unless it
  * has gone meanwhile. One that waits itself holds nobody up: somebody else does. */
 static void
-hurry(Tx *tx, Tx *o, uint64_t serial, uint64_t waited)
+hurry(Tx *tx, Tx *o, uint64_t attempt, uint64_t waited)
 {
     if (waited < limited(atomic_load(&o->contention.allowance)) || atomic_load(&o->parked) != 0)
         return;
     uint64_t status = atomic_load(&o->status);
-    if (status == (serial << STATE_BITS | TX_DOOMED)) {
-        tell_doomed(o, serial);
+    if (status == (attempt << STATE_BITS | TX_DOOMED)) {
+        tell_doomed(o, attempt);
     }
-    else if (status == (serial << STATE_BITS | TX_ACTIVE)) {
-        atomic_store(&o->contention.overdue, serial);
-        if (doom(tx, o, serial, OVERDUE))
+    else if (status == (attempt << STATE_BITS | TX_ACTIVE)) {
+        atomic_store(&o->contention.overdue, attempt);
+        if (doom(tx, o, attempt, OVERDUE))
             log_aborting(tx, o);
     }
 }
@@ -269,9 +269,9 @@ hurry_older(Tx *tx, uint64_t age, uint64_t waited)
     int limit = atomic_load(&stm_thread_limit);
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
-        uint64_t serial = o != NULL ? serial_of(o) : 0;
+        uint64_t attempt = o != NULL ? attempt_of(o) : 0;
         if (o != NULL && o != tx && atomic_load(&o->age) < age)
-            hurry(tx, o, serial, waited);
+            hurry(tx, o, attempt, waited);
     }
 }
 
@@ -287,7 +287,7 @@ allow(Tx *tx)
 bool
 is_overdue(Tx *tx)
 {
-    return atomic_load(&tx->contention.overdue) == serial_of(tx) && tx->cause == CAUSE_DOOMED;
+    return atomic_load(&tx->contention.overdue) == attempt_of(tx) && tx->cause == CAUSE_DOOMED;
 }
 
 /* ---- Waiting for one other transaction ---------------------------------------- */
@@ -331,7 +331,7 @@ find_reservation(Tx *tx, Conflict *c)
         Tx *o = atomic_load(&stm_threads[i]);
         if (o == NULL || o == tx || atomic_load(&o->contention.reserved) != c->cell)
             continue;
-        *c = (Conflict){c->cell, c->mode, FOR_RESERVATION, i, serial_of(o), 0, NULL};
+        *c = (Conflict){c->cell, c->mode, FOR_RESERVATION, i, attempt_of(o), 0, NULL};
         if (atomic_load(&o->age) < age && in_the_way(tx, c) && atomic_fetch_sub(&o->contention.patience, 1) <= 0)
             return true;
     }
@@ -343,7 +343,7 @@ int
 contend(Tx *tx, const Conflict *c, int event)
 {
     Tx *o = atomic_load(&stm_threads[c->slot]);
-    log_conflict(tx, event, o, c->place);
+    log_conflict(tx, event, o, c->location);
     bool first = tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age);
     uint64_t start = __builtin_ia32_rdtsc();
     reserve(tx, c);
@@ -364,7 +364,7 @@ contend(Tx *tx, const Conflict *c, int event)
             break;
         }
         /* Each time: what was in the way may have gone and come back in one attempt. */
-        if (first && doom(tx, o, c->serial, tx->grade)) {
+        if (first && doom(tx, o, c->attempt, tx->grade)) {
             /* Let it not run into the same again before this one has woken up. */
             atomic_store(&tx->contention.patience, 0);
             log_aborting(tx, o);
@@ -372,9 +372,9 @@ contend(Tx *tx, const Conflict *c, int event)
         log_wait(tx);
         nap(tx, (uint32_t)c->slot << 8, first ? NAP_NS : LONG_NAP_NS, conflict_over, (void *)c, since);
         if (!first)
-            hurry(tx, o, c->serial, now_ns() - since);
-        else if (naps % PATIENCE == 0 && is_doomed(o))
-            tell_doomed(o, c->serial);
+            hurry(tx, o, c->attempt, now_ns() - since);
+        else if (naps % NAPS_IN_A_LOOP == 0 && is_doomed(o))
+            tell_doomed(o, c->attempt);
     }
     tx->contention.lost += __builtin_ia32_rdtsc() - start;
     log_go(tx);
@@ -393,21 +393,21 @@ take_ticket(Tx *tx)
     atomic_store(&tx->ticket, atomic_fetch_add(&next_ticket, 1));
 }
 
-typedef struct { Tx *other; uint64_t serial; } Ending;
+typedef struct { Tx *other; uint64_t attempt; } Ending;
 
 static bool
 ended(Tx *tx, void *arg)
 {
     (void)tx;
     Ending *e = arg;
-    return serial_of(e->other) != e->serial;
+    return attempt_of(e->other) != e->attempt;
 }
 
 /* The other one commits: it ends soon, and waits for nobody with a later ticket. */
 void
-wait_for_end(Tx *tx, Tx *o, uint64_t serial)
+wait_for_end(Tx *tx, Tx *o, uint64_t attempt)
 {
-    Ending e = {o, serial};
+    Ending e = {o, attempt};
     await(tx, (uint32_t)o->slot << 8, ended, &e);
 }
 
@@ -434,17 +434,17 @@ end_others(Tx *tx, Queue *q)
         if (o == NULL || o == tx)
             continue;
         /* In this order: the thread may go on to another transaction, but then its attempt is another. */
-        uint64_t serial = serial_of(o);
+        uint64_t attempt = attempt_of(o);
         if (atomic_load(&o->queue) != q)
             continue;
-        doom(tx, o, serial, tx->grade);
-        others[n++] = (Ending){o, serial};
+        doom(tx, o, attempt, tx->grade);
+        others[n++] = (Ending){o, attempt};
     }
     for (int i = 0; i < n; i++) {
         for (int naps = 1; !ended_or_idle(tx, &others[i]); naps++) {
             nap(tx, (uint32_t)others[i].other->slot << 8, NAP_NS, ended_or_idle, &others[i], now_ns());
-            if (naps % PATIENCE == 0 && is_doomed(others[i].other))
-                tell_doomed(others[i].other, others[i].serial);
+            if (naps % NAPS_IN_A_LOOP == 0 && is_doomed(others[i].other))
+                tell_doomed(others[i].other, others[i].attempt);
         }
     }
 }
@@ -595,7 +595,7 @@ pass_gate(Tx *tx)
     for (;;) {
         uint64_t over = atomic_load_explicit(&exclusives_over, memory_order_acquire);
         /* Whether admitted or late, only this thread takes it from here. */
-        uint64_t was = atomic_exchange(&tx->status, serial_of(tx) << STATE_BITS | TX_ACTIVE);
+        uint64_t was = atomic_exchange(&tx->status, attempt_of(tx) << STATE_BITS | TX_ACTIVE);
         if ((was & STATE_MASK) == TX_ADMITTED || LIKELY(atomic_load(&stm_exclusive_slot) == 0))
             return;
         set_state(tx, TX_WAITING);
@@ -617,7 +617,7 @@ admit_waiting(void)
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
         if (o != NULL && state_of(o) == TX_WAITING
-            && change_state(o, serial_of(o), TX_WAITING, TX_ADMITTED))
+            && change_state(o, attempt_of(o), TX_WAITING, TX_ADMITTED))
             unpark(o);
     }
     atomic_fetch_add(&exclusives_over, 1);
@@ -789,7 +789,7 @@ take_token(Tx *tx, int grade)
     log_wait_for_token(tx);
     await(tx, PARK_TOKEN, has_token_or_abort, NULL);
     log_go(tx);
-    if (has_token(tx, NULL) && change_state(tx, serial_of(tx), TX_ACTIVE, TX_INEVITABLE)) {
+    if (has_token(tx, NULL) && change_state(tx, attempt_of(tx), TX_ACTIVE, TX_INEVITABLE)) {
         tx->contention.asked = false;
         return 0;
     }
@@ -832,7 +832,7 @@ begin_inevitable(Tx *tx, int grade)
 {
     history(tx, DID_WANT, 0, grade);
     if (UNLIKELY(stm_log_on) && (tx->txn == NULL || atomic_load(&tx->logged.inevitable_at) == NULL))
-        atomic_store(&tx->logged.inevitable_at, log_place(tx));
+        atomic_store(&tx->logged.inevitable_at, log_location(tx));
     tx->logged.preparing = atomic_load(&tx->logged.inevitable_at) == stm_nowhere;     /* the last attempt was */
     if (state_of(tx) != TX_IDLE) {
         set_state(tx, TX_IDLE);
@@ -870,7 +870,7 @@ become_inevitable(Tx *tx, int grade)
     if (tx->rehearsing)
         return abort_self(tx, CAUSE_INJECTED);
     if (UNLIKELY(stm_log_on))
-        atomic_store(&tx->logged.inevitable_at, log_place(tx));
+        atomic_store(&tx->logged.inevitable_at, log_location(tx));
     if (tx->grade == GRADE_NONE && tx->releasing) {
         /* A finalizer runs while the thread drops what an ended transaction held. There
          * is nothing to abort and to begin again, but nothing has been read either. */

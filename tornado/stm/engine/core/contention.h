@@ -49,9 +49,9 @@ typedef struct {
     uint32_t mode;      /* in which the lock is wanted */
     int how;            /* FOR_... */
     int slot;
-    uint64_t serial;
+    uint64_t attempt;
     uint32_t against;   /* FOR_READER: the modes of a mark that conflict; 0: any. FOR_BIASED: the trace */
-    const char *place;  /* where the other thread is or was then, for the log; NULL: not known */
+    const char *location;  /* where the other thread is or was then, for the log; NULL: not known */
 } Conflict;
 bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
 
@@ -86,7 +86,7 @@ void inevitable_end(Tx *tx);
 void pass_gate(Tx *tx);
 
 void take_ticket(Tx *tx);
-void wait_for_end(Tx *tx, Tx *o, uint64_t serial);
+void wait_for_end(Tx *tx, Tx *o, uint64_t attempt);
 void end_others(Tx *tx, Queue *q);
 int wait_for_predecessor(Tx *tx);
 

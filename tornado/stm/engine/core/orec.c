@@ -84,14 +84,14 @@ spin_unlock(OrecBucket *b)
  * The tables lie beside those of the ownership records and of the marks.  Whoever places one while there is a log
  * stores first where; once there is a table, also that nobody knows. */
 
-static Place *_Atomic owner_places;
+static Location *_Atomic owner_locations;
 
 static void
-remember(Place *_Atomic *table, size_t size, size_t i, const char *place)
+remember(Location *_Atomic *table, size_t size, size_t i, const char *location)
 {
-    Place *t = atomic_load_explicit(table, memory_order_acquire);
+    Location *t = atomic_load_explicit(table, memory_order_acquire);
     if (t == NULL) {
-        Place *made = place != NULL ? PyMem_RawCalloc(size, sizeof(*made)) : NULL;
+        Location *made = location != NULL ? PyMem_RawCalloc(size, sizeof(*made)) : NULL;
         if (made == NULL)
             return;
         /* Another thread may own another cell, and be here too. */
@@ -100,41 +100,41 @@ remember(Place *_Atomic *table, size_t size, size_t i, const char *place)
         else
             PyMem_RawFree(made);
     }
-    atomic_store_explicit(&t[i], place, memory_order_release);
+    atomic_store_explicit(&t[i], location, memory_order_release);
 }
 
 static const char *
-recall(Place *_Atomic *table, size_t i)
+recall(Location *_Atomic *table, size_t i)
 {
-    Place *t = atomic_load_explicit(table, memory_order_acquire);
+    Location *t = atomic_load_explicit(table, memory_order_acquire);
     return t != NULL ? atomic_load_explicit(&t[i], memory_order_acquire) : NULL;
 }
 
 static void
-remember_owner(OrecBucket *b, int way, const char *place)
+remember_owner(OrecBucket *b, int way, const char *location)
 {
-    if (UNLIKELY(place != NULL || atomic_load_explicit(&owner_places, memory_order_relaxed) != NULL))
-        remember(&owner_places, (size_t)OREC_BUCKETS * OREC_WAYS, (size_t)(b - orecs) * OREC_WAYS + way, place);
+    if (UNLIKELY(location != NULL || atomic_load_explicit(&owner_locations, memory_order_relaxed) != NULL))
+        remember(&owner_locations, (size_t)OREC_BUCKETS * OREC_WAYS, (size_t)(b - orecs) * OREC_WAYS + way, location);
 }
 
 /* Where that thread took the cell, or one that readers take for it. */
 static const char *
-owner_place(Cell c, int slot)
+owner_location(Cell c, int slot)
 {
     OrecBucket *b = bucket_of(c);
     for (int i = 0; stm_log_on && i < OREC_WAYS; i++) {
         uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
         if (w != 0 && (int)(w & 0xFF) == slot && mark_tag((w >> 8) << BUCKET_BITS) == mark_tag(c))
-            return recall(&owner_places, (size_t)(b - orecs) * OREC_WAYS + i);
+            return recall(&owner_locations, (size_t)(b - orecs) * OREC_WAYS + i);
     }
     return NULL;
 }
 
 static inline void
-remember_mark(Tx *tx, _Atomic uint32_t *mark, const char *place)
+remember_mark(Tx *tx, _Atomic uint32_t *mark, const char *location)
 {
-    if (UNLIKELY(place != NULL || atomic_load_explicit(&tx->locks.places, memory_order_relaxed) != NULL))
-        remember(&tx->locks.places, (size_t)MARK_BUCKETS * MARK_WAYS, mark - tx->locks.marks, place);
+    if (UNLIKELY(location != NULL || atomic_load_explicit(&tx->locks.locations, memory_order_relaxed) != NULL))
+        remember(&tx->locks.locations, (size_t)MARK_BUCKETS * MARK_WAYS, mark - tx->locks.marks, location);
 }
 
 /* ---- Owners and marks ------------------------------------------------------------- */
@@ -177,7 +177,7 @@ typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
  * Released: it may take the place of a mark of an earlier transaction, and a writer
  * that looks for that one then learns only from this one that it is over. */
 static Placed
-mark_place(Tx *tx, Cell c, uint32_t mode, const char *place)
+mark_cell(Tx *tx, Cell c, uint32_t mode, const char *location)
 {
     _Atomic uint32_t *b = tx->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
@@ -186,7 +186,7 @@ mark_place(Tx *tx, Cell c, uint32_t mode, const char *place)
     for (int i = 0; i < MARK_WAYS; i++) {
         uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
         if ((m & ~MODE_MASK) == want) {
-            remember_mark(tx, &b[i], place);
+            remember_mark(tx, &b[i], location);
             atomic_store_explicit(&b[i], m | mode, memory_order_release);
             return (Placed){&b[i], m};
         }
@@ -195,13 +195,13 @@ mark_place(Tx *tx, Cell c, uint32_t mode, const char *place)
     }
     if (empty >= 0) {
         Placed p = {&b[empty], 0};
-        remember_mark(tx, &b[empty], place);
+        remember_mark(tx, &b[empty], location);
         atomic_store_explicit(&b[empty], want | mode, memory_order_release);
         return p;
     }
     /* Full: way 0 stands for every cell of the bucket from now on. */
     uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
-    remember_mark(tx, &b[0], place);
+    remember_mark(tx, &b[0], location);
     atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
                           memory_order_release);
     return (Placed){&b[0], m};
@@ -271,10 +271,10 @@ find_marker(Tx *tx, Conflict *x)
         if ((status & STATE_MASK) < TX_ACTIVE)
             continue;
         x->slot = i;
-        x->serial = status >> STATE_BITS;
+        x->attempt = status >> STATE_BITS;
         _Atomic uint32_t *mark = find_mark(o, x->cell, x->against, x->against == 0);
         if (mark != NULL) {
-            x->place = stm_log_on ? recall(&o->locks.places, mark - o->locks.marks) : NULL;
+            x->location = stm_log_on ? recall(&o->locks.locations, mark - o->locks.marks) : NULL;
             return true;
         }
     }
@@ -292,7 +292,7 @@ bool
 in_the_way(Tx *tx, const Conflict *x)
 {
     Tx *o = atomic_load(&stm_threads[x->slot]);
-    if (serial_of(o) != x->serial)
+    if (attempt_of(o) != x->attempt)
         return false;
     switch (x->how) {
     case FOR_OWNER:
@@ -316,20 +316,20 @@ lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
         return -1;
     if (marked(tx, c, mode))
         return 0;
-    const char *place = UNLIKELY(stm_log_on) ? log_place(tx) : NULL;
+    const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
     for (;;) {
         Conflict x = {.cell = c, .mode = mode, .against = against};
         if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
             && find_reservation(tx, &x))
             goto wait;
-        Placed p = mark_place(tx, c, mode, place);
+        Placed p = mark_cell(tx, c, mode, location);
         atomic_thread_fence(memory_order_seq_cst);
         int other = owner_before_reader(c, tx->slot);
         if (other != 0 && other != tx->slot) {
             x.how = FOR_OWNER;
             x.slot = other;
-            x.serial = serial_of(atomic_load(&stm_threads[other]));
-            x.place = owner_place(c, other);
+            x.attempt = attempt_of(atomic_load(&stm_threads[other]));
+            x.location = owner_location(c, other);
             if (owner_before_reader(c, tx->slot) != other) {
                 mark_withdraw(p);
                 continue;
@@ -412,7 +412,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 return -1;
             continue;
         }
-        const char *place = UNLIKELY(stm_log_on) ? log_place(tx) : NULL;
+        const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
         spin_lock(b);
         for (int i = 0; i < OREC_WAYS; i++) {
             /* Acquired: a free way may be that of the last owner, who cleared it without
@@ -424,7 +424,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 other = (int)(w & 0xFF);
         }
         if (other == 0 && way >= 0) {
-            remember_owner(b, way, place);
+            remember_owner(b, way, location);
             atomic_store_explicit(&b->word[way], orec_tag(c) << 8 | (uint64_t)tx->slot,
                                   memory_order_release);
         }
@@ -432,12 +432,12 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
             /* Its owner cannot end before it has cleared the word. */
             x.how = FOR_OWNER;
             x.slot = other;
-            x.serial = serial_of(atomic_load(&stm_threads[other]));
+            x.attempt = attempt_of(atomic_load(&stm_threads[other]));
         }
         spin_unlock(b);
         if (other != 0) {
             /* Clearing needs no spin lock: it may just have ended. */
-            x.place = owner_place(c, other);
+            x.location = owner_location(c, other);
             if (owner_of(c) != other)
                 continue;
             if (contend(tx, &x, LOG_WRITE_WRITE) < 0)
@@ -497,10 +497,10 @@ wait_for_earlier_inserters(Tx *tx, Cell dict)
         Tx *o = atomic_load_explicit(&stm_threads[i], memory_order_acquire);
         if (o == NULL || o == tx)
             continue;
-        uint64_t serial = serial_of(o), theirs;
+        uint64_t attempt = attempt_of(o), theirs;
         while ((theirs = atomic_load(&o->ticket)) == CHOOSING)
             __builtin_ia32_pause();
         if (theirs != 0 && theirs < mine && mark_of_other(o, dict, MODE_INTENT_WRITE, false))
-            wait_for_end(tx, o, serial);
+            wait_for_end(tx, o, attempt);
     }
 }

@@ -58,7 +58,7 @@ typedef struct {
 /* What a thread holds. */
 typedef struct {
     _Atomic uint32_t *marks;        /* written by this thread, read by others */
-    Place *_Atomic places;          /* of the marks, for the conflict log; NULL: there has been no log yet */
+    Location *_Atomic locations;          /* of the marks, for the conflict log; NULL: there has been no log yet */
     _Atomic uint64_t **owned;       /* words to clear at the end */
     Py_ssize_t n_owned, cap_owned;
 } Locks;

@@ -124,10 +124,10 @@ put32(unsigned char *p, uint32_t v)
 }
 
 static void
-append(Tx *tx, int other, int event, const char *place0, const char *place1)
+append(Tx *tx, int other, int event, const char *here, const char *there)
 {
     unsigned char record[19];
-    size_t len0 = place0 ? strnlen(place0, 255) : 0, len1 = place1 ? strnlen(place1, 255) : 0;
+    size_t len0 = here ? strnlen(here, 255) : 0, len1 = there ? strnlen(there, 255) : 0;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     put32(record, (uint32_t)now.tv_sec);
@@ -139,9 +139,9 @@ append(Tx *tx, int other, int event, const char *place0, const char *place1)
     record[18] = (unsigned char)len1;
     fwrite(record, 1, sizeof record, file);
     if (len0 > 0)
-        fwrite(place0, 1, len0, file);
+        fwrite(here, 1, len0, file);
     if (len1 > 0)
-        fwrite(place1, 1, len1, file);
+        fwrite(there, 1, len1, file);
 }
 
 /* Is there a log? Then under the lock, with tx->logged.told about this one. */
@@ -185,7 +185,7 @@ append_wait(Tx *tx)
 
 /* Where this thread is, unless what it is about is none of the program's business. */
 const char *
-log_place(Tx *tx)
+log_location(Tx *tx)
 {
     return tx->logged.preparing ? stm_nowhere : stm_upcalls->location(tx);
 }
@@ -221,7 +221,7 @@ log_conflict(Tx *tx, int event, Tx *other, const char *there)
 {
     if (LIKELY(!stm_log_on))
         return;
-    const char *here = log_place(tx);
+    const char *here = log_location(tx);
     if (there == NULL)
         there = atomic_load_explicit(&other->logged.at, memory_order_acquire);
     if (!begin_records(tx))

@@ -22,8 +22,8 @@ typedef struct {
 
 /* What the conflict log knows of a thread. Places are interned text, written by this thread, read by others. */
 typedef struct {
-    Place at;                       /* where in the program it was last */
-    Place inevitable_at;            /* where it became inevitable, or wants to */
+    Location at;                       /* where in the program it was last */
+    Location inevitable_at;            /* where it became inevitable, or wants to */
     bool preparing;                 /* what it waits for now is no conflict of the program's */
     Told told;
 } Logged;
@@ -32,7 +32,7 @@ extern _Atomic int stm_log_on;
 extern const char stm_nowhere[];     /* the place of what the engine itself waits for, on behalf of no line of the program */
 int log_open(const char *path);
 void log_close(void);
-const char *log_place(Tx *tx);      /* interned: lives for ever */
+const char *log_location(Tx *tx);      /* interned: lives for ever */
 /* They do nothing while there is no log. */
 void log_begin(Tx *tx);
 void log_end(Tx *tx, int event);

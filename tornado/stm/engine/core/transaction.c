@@ -65,7 +65,7 @@ in_child(void)
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx == NULL || tx == stm_self)
             continue;
-        atomic_store(&tx->status, (serial_of(tx) + 1) << STATE_BITS | TX_IDLE);
+        atomic_store(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | TX_IDLE);
         atomic_store(&tx->parked, 0);
         atomic_store(&tx->ticket, 0);
         contention_abandon(tx);
@@ -163,7 +163,7 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx_set_live(tx);
 }
 
-/* Let all locks go. Marks fall with the epoch; waiters watch the serial. Afterwards the thread
+/* Let all locks go. Marks fall with the epoch; waiters watch the number of the attempt. Afterwards the thread
  * is idle, or (`goes_on`) at once in the next transaction, which drops what this one held: what
  * waits to be exclusive waits for that, too. */
 static void
@@ -176,7 +176,7 @@ tx_end(Tx *tx, bool goes_on)
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed) + 1;
     if (epoch > EPOCH_MAX) {
         /* Others may be reading: to them the transaction is over from here on (as in
-         * mark_place()). */
+         * mark_cell()). */
         for (size_t i = 0; i < (size_t)MARK_BUCKETS * MARK_WAYS; i++)
             atomic_store_explicit(&tx->locks.marks[i], 0, memory_order_release);
         epoch = 1;
@@ -186,7 +186,7 @@ tx_end(Tx *tx, bool goes_on)
     tx_set_idle(tx);
     if (goes_on)
         atomic_store_explicit(&tx->age, UINT64_MAX, memory_order_relaxed);
-    atomic_store_explicit(&tx->status, (serial_of(tx) + 1) << STATE_BITS | (goes_on ? TX_ACTIVE : TX_IDLE),
+    atomic_store_explicit(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | (goes_on ? TX_ACTIVE : TX_IDLE),
                           memory_order_release);
     inevitable_end(tx);
     wake(tx->slot, PARK_OTHERS);
@@ -264,7 +264,7 @@ tx_commit(Tx *tx)
     if (tx->grade == GRADE_NONE) {
         if (wait_for_predecessor(tx) < 0)
             return -1;
-        if (!change_state(tx, serial_of(tx), TX_ACTIVE, TX_COMMITTING)) {
+        if (!change_state(tx, attempt_of(tx), TX_ACTIVE, TX_COMMITTING)) {
             PyErr_SetNone(stm_Abort);
             return -1;
         }
@@ -468,7 +468,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         if (!aborted)
             break;
         PyErr_Clear();
-        if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED))
+        if (change_state(tx, attempt_of(tx), TX_ACTIVE, TX_DOOMED))
             tx->cause = CAUSE_RAISED;
         Py_CLEAR(value);
         Py_CLEAR(exception);

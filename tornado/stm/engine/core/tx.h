@@ -86,7 +86,7 @@ state_of(Tx *tx)
 
 /* The number of the attempt: when it has changed, that attempt is over. */
 static inline uint64_t
-serial_of(Tx *tx)
+attempt_of(Tx *tx)
 {
     return atomic_load(&tx->status) >> STATE_BITS;
 }
@@ -101,10 +101,10 @@ set_state(Tx *tx, int state)
 
 /* One attempt's state, if it still is `from`. */
 static inline bool
-change_state(Tx *tx, uint64_t serial, int from, int to)
+change_state(Tx *tx, uint64_t attempt, int from, int to)
 {
-    uint64_t expected = serial << STATE_BITS | (unsigned)from;
-    return atomic_compare_exchange_strong(&tx->status, &expected, serial << STATE_BITS | (unsigned)to);
+    uint64_t expected = attempt << STATE_BITS | (unsigned)from;
+    return atomic_compare_exchange_strong(&tx->status, &expected, attempt << STATE_BITS | (unsigned)to);
 }
 
 static inline void

@@ -167,7 +167,7 @@ lock_container_write(Tx *tx, PyObject *obj)
 int
 open_whole_read(Tx *tx, PyObject *obj)
 {
-    if (own_container(tx, obj) || opened(tx, obj, OPENED_READ))
+    if (captured_container(tx, obj) || opened(tx, obj, OPENED_READ))
         return check_doomed(tx);
     Kind kind = kind_of(tx, obj);
     return kind->read_whole != NULL ? kind->read_whole(tx, obj) : check_doomed(tx);
@@ -225,7 +225,7 @@ open_item_read(Tx *tx, PyObject *obj, PyObject *key)
 int
 open_key_write(Tx *tx, PyObject *obj, PyObject *key, bool del)
 {
-    if (own_container(tx, obj))
+    if (captured_container(tx, obj))
         return check_doomed(tx);
     bool resized = del || PySlice_Check(key);
     if (opened(tx, obj, OPENED_WRITE))

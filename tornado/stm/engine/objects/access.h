@@ -37,8 +37,8 @@ int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
 int open_deque_op(Tx *tx, PyObject *deque, int op);
 int open_set_change(Tx *tx, PyObject *set, PyObject *key);
-int open_cell_read(Tx *tx, PyObject *cell);
-int open_cell_write(Tx *tx, PyObject *cell);
+int open_closure_read(Tx *tx, PyObject *cell);
+int open_closure_write(Tx *tx, PyObject *cell);
 int open_context(Tx *tx, PyObject *context);
 
 /* ---- Running alone (reasons.c) ------------------------------------------------------------- */

@@ -21,7 +21,7 @@ variables_of(PyObject *context)
 
 /* What a context is that nobody else refers to: a token does, for one. */
 static int
-own_context(Tx *tx)
+have_context(Tx *tx)
 {
     if (LIKELY(thread_of(tx)->context != NULL && _PyObject_IsUniquelyReferenced(thread_of(tx)->context)))
         return 0;
@@ -53,7 +53,7 @@ context_variables(void)
 int
 context_enter(Tx *tx, PyObject *variables)
 {
-    if (own_context(tx) < 0)
+    if (have_context(tx) < 0)
         return -1;
     PyObject **place = variables_of(thread_of(tx)->context);
     if (*place != variables)

@@ -147,7 +147,7 @@ is_builtin_container(PyObject *o)
 
 /* A container that has been made in this transaction. */
 static inline bool
-own_container(Tx *tx, PyObject *o)
+captured_container(Tx *tx, PyObject *o)
 {
     return is_builtin_container(o) && captured(tx, o);
 }

@@ -466,7 +466,7 @@ mutexes_give_way(Tx *tx, uint64_t since)
         return;
     if (is_final(tx))
         mutexes_leave(tx);
-    else if (change_state(tx, serial_of(tx), TX_ACTIVE, TX_DOOMED)) {
+    else if (change_state(tx, attempt_of(tx), TX_ACTIVE, TX_DOOMED)) {
         tx->cause = CAUSE_MUTEX;
         atomic_store(&tx->attention, 1);
     }

@@ -4,7 +4,7 @@
 
 #include "../core/tx.h"
 
-/* A threading.Lock or RLock that this attempt has taken or changed: see mutexes.c. */
+/* A threading.Lock or RLock that this attempt has taken or changed: see mutex.c. */
 typedef struct {
     PyObject *mutex;                /* owned; NULL: no entry */
     enum { NO_MEMBER = 0, MEMBER, NATIVE } role;    /* NATIVE: an RLock of an exclusive one, which a thread owns */

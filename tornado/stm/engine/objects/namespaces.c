@@ -258,7 +258,7 @@ open_locals(Tx *tx)
         if (PyStackRef_IsNull(f->localsplus[i]))
             continue;
         PyObject *local = PyStackRef_AsPyObjectBorrow(f->localsplus[i]);
-        if (PyCell_Check(local) && open_cell_read(tx, local) < 0)
+        if (PyCell_Check(local) && open_closure_read(tx, local) < 0)
             return -1;
     }
     return check_doomed(tx);

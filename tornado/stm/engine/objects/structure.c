@@ -36,7 +36,7 @@
  *                    field keeps, those of a format string into that string, those over a
  *                    memoryview to a constant. One over a deque looks into its block only
  *                    while the deque's count of changes is the one that it knows, and
- *                    that is put back together with the blocks (places.c).
+ *                    that is put back together with the blocks (deque.c).
  *   borrowed         groupby only compares the address of its current group; the number 1
  *                    of enumerate is immortal; the state of a module outlives its types.
  *   numbers          range_iterator, _random.Random.
@@ -163,10 +163,10 @@ typedef enum {
     TESTED,             /* an iterator; the truth of its items counts */
     LOOKED_AT,          /* an object to compare with */
     REFERENCE,          /* a reference that the type does not traverse */
-    OWN_LIST,           /* a list that nobody else knows */
-    OWN_TUPLE,          /* a tuple that is changed in place */
-    OWN_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
-    OWN_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
+    COPIED_LIST,           /* a list that nobody else knows */
+    COPIED_TUPLE,          /* a tuple that is changed in place */
+    COPIED_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
+    COPIED_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
     POINTED_BACK,       /* memory whose first word is the address of what follows the object's head; or NULL */
     MUST_BE_ZERO,       /* a number or address; where it is not 0, there is state that only others know */
 } Role;
@@ -204,13 +204,13 @@ static Layout layouts[] = {
     {"itertools.batched", sizeof(Batched), .parts = {{AT(Batched, it), ADVANCED}}},
     {"itertools.chain", sizeof(Chain), .parts = {{AT(Chain, source), SPREAD}, {AT(Chain, active), ADVANCED}}},
     {"itertools.combinations", sizeof(Combinations), .parts = {
-        {AT(Combinations, indices), OWN_COUNTED, AT(Combinations, r)}}},
+        {AT(Combinations, indices), COPIED_COUNTED, AT(Combinations, r)}}},
     {"itertools.combinations_with_replacement", sizeof(Combinations), .parts = {
-        {AT(Combinations, indices), OWN_COUNTED, AT(Combinations, r)}}},
+        {AT(Combinations, indices), COPIED_COUNTED, AT(Combinations, r)}}},
     {"itertools.compress", sizeof(Compress), .parts = {
         {AT(Compress, data), ADVANCED}, {AT(Compress, selectors), TESTED}}},
     {"itertools.count", sizeof(Count)},
-    {"itertools.cycle", sizeof(Cycle), .parts = {{AT(Cycle, it), ADVANCED}, {AT(Cycle, saved), OWN_LIST}}},
+    {"itertools.cycle", sizeof(Cycle), .parts = {{AT(Cycle, it), ADVANCED}, {AT(Cycle, saved), COPIED_LIST}}},
     {"itertools.dropwhile", sizeof(While), .parts = {{AT(While, it), ADVANCED}, {AT(While, function), ASKED}}},
     {"itertools.filterfalse", sizeof(Filter), .parts = {{AT(Filter, it), ADVANCED}, {AT(Filter, function), ASKED}}},
     {"itertools.groupby", sizeof(GroupBy), .parts = {
@@ -221,16 +221,16 @@ static Layout layouts[] = {
     {"itertools.islice", sizeof(ISlice), .parts = {{AT(ISlice, it), ADVANCED}}},
     {"itertools.pairwise", sizeof(Pairwise), .parts = {{AT(Pairwise, it), ADVANCED}}},
     {"itertools.permutations", sizeof(Permutations), .parts = {
-        {AT(Permutations, indices), OWN_PER_ITEM, AT(Permutations, pool)},
-        {AT(Permutations, cycles), OWN_COUNTED, AT(Permutations, r)}}},
-    {"itertools.product", sizeof(Product), .parts = {{AT(Product, indices), OWN_PER_ITEM, AT(Product, pools)}}},
+        {AT(Permutations, indices), COPIED_PER_ITEM, AT(Permutations, pool)},
+        {AT(Permutations, cycles), COPIED_COUNTED, AT(Permutations, r)}}},
+    {"itertools.product", sizeof(Product), .parts = {{AT(Product, indices), COPIED_PER_ITEM, AT(Product, pools)}}},
     {"itertools.repeat", sizeof(Repeat)},
     {"itertools.starmap", sizeof(Filter), .parts = {{AT(Filter, it), SPREAD}, {AT(Filter, function), CALLED}}},
     {"itertools.takewhile", sizeof(While), .parts = {{AT(While, it), ADVANCED}, {AT(While, function), ASKED}}},
     {"itertools._tee", sizeof(Tee), .end = AT(Tee, weakrefs), .parts = {{AT(Tee, data), ADVANCED}}},
     {"itertools._tee_dataobject", sizeof(TeeData), .parts = {{AT(TeeData, it), ADVANCED}, {AT(TeeData, next), ADVANCED}}},
     {"itertools.zip_longest", sizeof(ZipLongest), .parts = {
-        {AT(ZipLongest, iterators), ADVANCED}, {AT(ZipLongest, iterators), OWN_TUPLE}}},
+        {AT(ZipLongest, iterators), ADVANCED}, {AT(ZipLongest, iterators), COPIED_TUPLE}}},
     {"keys", sizeof(PyHamtIterator)},
     {"values", sizeof(PyHamtIterator)},
     {"items", sizeof(PyHamtIterator)},
@@ -290,10 +290,10 @@ field(const void *structure, size_t at)
 }
 
 static size_t
-bytes_owned(const void *structure, const Part *p)
+bytes_copied(const void *structure, const Part *p)
 {
     PyObject **count = field(structure, p->count);
-    Py_ssize_t n = p->role == OWN_PER_ITEM ? PyTuple_GET_SIZE(*count) : *(Py_ssize_t *)count;
+    Py_ssize_t n = p->role == COPIED_PER_ITEM ? PyTuple_GET_SIZE(*count) : *(Py_ssize_t *)count;
     return n * sizeof(Py_ssize_t);
 }
 
@@ -337,22 +337,22 @@ copy_tuple(PyObject *tuple)
 
 /* The copy has references to everything; let it have parts of its own where it must. */
 static int
-own_parts(char *copy, const Layout *layout)
+copy_parts(char *copy, const Layout *layout)
 {
     int result = 0;
     PARTS(p, layout) {
         PyObject **at = field(copy, p->at), *own = NULL;
         if (p->role == REFERENCE)
             Py_XINCREF(*at);
-        if (p->role == OWN_LIST || p->role == OWN_TUPLE) {
-            own = p->role == OWN_LIST ? PyList_GetSlice(*at, 0, PyList_GET_SIZE(*at)) : copy_tuple(*at);
+        if (p->role == COPIED_LIST || p->role == COPIED_TUPLE) {
+            own = p->role == COPIED_LIST ? PyList_GetSlice(*at, 0, PyList_GET_SIZE(*at)) : copy_tuple(*at);
             if (own == NULL)
                 result = -1;
             else
                 Py_SETREF(*at, own);
         }
-        if (p->role == OWN_PER_ITEM || p->role == OWN_COUNTED) {
-            size_t n = bytes_owned(copy, p);
+        if (p->role == COPIED_PER_ITEM || p->role == COPIED_COUNTED) {
+            size_t n = bytes_copied(copy, p);
             void *memory = PyMem_Malloc(n);
             if (memory == NULL) {
                 PyErr_NoMemory();
@@ -436,7 +436,7 @@ forget(Undo *u)
         PyObject **at = field(u->mem, p->at);
         if (p->role == REFERENCE)
             Py_XDECREF(*at);
-        if (p->role == OWN_PER_ITEM || p->role == OWN_COUNTED)
+        if (p->role == COPIED_PER_ITEM || p->role == COPIED_COUNTED)
             PyMem_Free(*at);
     }
     if (!layout->untraversed)
@@ -463,7 +463,7 @@ snapshot(Tx *tx, PyObject *obj, PyTypeObject *type, const Layout *layout)
     if (!layout->untraversed)
         type->tp_traverse((PyObject *)copy, take_ref, NULL);
     u->mem = copy;
-    return own_parts(copy, layout);
+    return copy_parts(copy, layout);
 }
 
 /* ---- Opening ----------------------------------------------------------------------------- */

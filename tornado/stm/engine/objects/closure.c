@@ -8,16 +8,16 @@ put_back(Tx *tx, Undo *u)
     return PyCell_Set(u->obj, u->old);
 }
 
-static const UndoKind undo_cell = {.what = "a variable", .undo = put_back};
+static const UndoKind undo_closure = {.what = "a variable", .undo = put_back};
 
 int
-open_cell_read(Tx *tx, PyObject *cell)
+open_closure_read(Tx *tx, PyObject *cell)
 {
     return lock_shared(tx, cell_of(cell, WHOLE));
 }
 
 int
-open_cell_write(Tx *tx, PyObject *cell)
+open_closure_write(Tx *tx, PyObject *cell)
 {
     bool first;
     if (lock_exclusive(tx, cell_of(cell, WHOLE), &first) < 0)
@@ -26,7 +26,7 @@ open_cell_write(Tx *tx, PyObject *cell)
         return 0;
     PyObject *old = PyCell_Get(cell);
     PyErr_Clear();
-    Undo *u = undo_push(tx, &undo_cell, cell, NULL, old);
+    Undo *u = undo_push(tx, &undo_closure, cell, NULL, old);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
 }
