@@ -7,6 +7,7 @@ In the tests that judge whole histories (`tornado.stm.testing`), a part of the o
 import bisect
 import copy
 import heapq
+import inspect
 import operator
 import random
 import threading
@@ -79,6 +80,24 @@ def biased(make):
     obj = make()
     assert core.bias(obj)
     return obj
+
+
+def each(pairs):
+    """A test for each pair of what makes an object and what uses it: by instructions that are new, and by specialised ones."""
+
+    def parametrize(test):
+        test = pytest.mark.parametrize("warm", (False, True), ids=["first", "specialised"])(test)
+        names = list(inspect.signature(test).parameters)[:2]
+        return pytest.mark.parametrize(names, pairs, ids=range(len(pairs)))(test)
+
+    return parametrize
+
+
+def prepared(make, use, warm):
+    """An object that is biased, when the instructions that use it are specialised or not."""
+    for _ in range(50 * warm):
+        run(use, make())
+    return biased(make)
 
 
 @pytest.mark.parametrize("make, read", [
@@ -234,13 +253,9 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(WRITES)))
-@pytest.mark.parametrize("warm", (False, True), ids=["first", "specialised"])
-def test_whoever_writes_takes_it_away(number, warm):
-    make, write = WRITES[number]
-    for _ in range(50 * warm):
-        run(write, make())
-    obj = biased(make)
+@each(WRITES)
+def test_whoever_writes_takes_it_away(make, write, warm):
+    obj = prepared(make, write, warm)
     inside = []
 
     @trusted
@@ -271,13 +286,9 @@ READS = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(READS)))
-@pytest.mark.parametrize("warm", (False, True), ids=["first", "specialised"])
-def test_whoever_reads_does_not(number, warm):
-    make, read = READS[number]
-    for _ in range(50 * warm):
-        run(read, make())
-    obj = biased(make)
+@each(READS)
+def test_whoever_reads_does_not(make, read, warm):
+    obj = prepared(make, read, warm)
     run(read, obj)
     assert core.is_biased(obj)
 

@@ -854,8 +854,7 @@ choose_account_cells(void)
 static void
 begins(Tx *tx)
 {
-    thread_of(tx)->order.unordered = thread_of(tx)->order.n_placeholders = 0;
-    thread_of(tx)->order.deletes_keys = false;
+    order_reset(&thread_of(tx)->order);
 }
 
 static void

@@ -48,6 +48,8 @@ def trusted(function):
     return function
 
 
+trusted(trusted)  # what another thread's object does at its end does not begin in here
+
 @trusted
 def is_trusted(code):
     """Does this code run without barriers?  Under the serial engine, all code does."""

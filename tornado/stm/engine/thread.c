@@ -41,16 +41,9 @@ static void
 begins(Tx *tx)
 {
     Thread *t = thread_of(tx);
-    t->opened.tid = _Py_ThreadId();
-    t->opened.forgot = false;
-    if (UNLIKELY(++t->opened.stamp == 0)) {
-        memset(t->opened.entries, 0, sizeof t->opened.entries);
-        memset(t->loop.names, 0, sizeof t->loop.names);
-        t->opened.stamp = 1;
-    }
-    t->order.unordered = t->order.n_placeholders = 0;
-    t->order.deletes_keys = false;
-    t->loop.constructing = t->births.watching = NULL;
+    opened_reset(&t->opened);
+    order_reset(&t->order);
+    loop_reset(&t->loop, t->opened.stamp);
 }
 
 /* Call the function as code with barriers would. */
@@ -123,8 +116,7 @@ ends(Tx *tx)
 {
     if (UNLIKELY(thread_of(tx)->mutexes.n > 0))
         mutexes_end(tx, !tx->aborting);
-    Py_CLEAR(thread_of(tx)->births.shared[0]);
-    Py_CLEAR(thread_of(tx)->births.shared[1]);
+    births_reset(&thread_of(tx)->births);
 }
 
 static void

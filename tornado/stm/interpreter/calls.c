@@ -103,6 +103,13 @@ receiver_of(PyObject *callable, _PyStackRef self_or_null)
         : PyCFunction_CheckExact(callable) ? PyCFunction_GET_SELF(callable) : NULL;
 }
 
+/* A module, whose function it is, or something that no transaction changes. */
+static bool
+is_settled_receiver(Tx *tx, PyObject *receiver)
+{
+    return PyModule_Check(receiver) || (kind_of(tx, receiver) == &inert_kind && !is_python_class(Py_TYPE(receiver)));
+}
+
 /* Can it be told at once when such calls need nothing? */
 static void
 know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
@@ -135,13 +142,12 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         break;
     case EFFECT_READS: case EFFECT_ITERATES:
         known.needs = CALL_OF_OPEN;
-        if (!PyModule_Check(receiver) && !is_builtin_container(receiver)
-            && (kind_of(tx, receiver) != &inert_kind || is_python_class(Py_TYPE(receiver))))
+        if (!is_settled_receiver(tx, receiver) && !is_builtin_container(receiver))
             return;
         break;
     case EFFECT_DEEP:
         known.needs = CALL_OF_CONSTANTS;
-        if (!PyModule_Check(receiver) && (kind_of(tx, receiver) != &inert_kind || is_python_class(Py_TYPE(receiver))))
+        if (!is_settled_receiver(tx, receiver))
             return;
         break;
     default:

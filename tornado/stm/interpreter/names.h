@@ -40,4 +40,13 @@ typedef struct {
     KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
 } Loop;
 
+/* An attempt begins. With the first stamp of all, old entries would count again. */
+static inline void
+loop_reset(Loop *loop, uint32_t stamp)
+{
+    loop->constructing = NULL;
+    if (UNLIKELY(stamp == 1))
+        memset(loop->names, 0, sizeof loop->names);
+}
+
 #endif

@@ -251,9 +251,9 @@ generator_finalizer(PyObject *gen)
 static _Atomic(vectorcallfunc) call_function;   /* the interpreter's, for all functions */
 
 static bool
-is_dead_reference(PyObject *obj)
+is_dead_reference(Tx *tx, PyObject *obj)
 {
-    return obj != NULL && PyWeakref_Check(obj) && ((PyWeakReference *)obj)->wr_object == Py_None;
+    return type_entry(tx, Py_TYPE(obj))->reference && ((PyWeakReference *)obj)->wr_object == Py_None;
 }
 
 /* The call of a function. Returns 0, or -1 without an exception if it cannot be put off. */
@@ -301,7 +301,7 @@ callback_vectorcall(PyObject *func, PyObject *const *args, size_t nargsf, PyObje
 {
     Tx *tx = stm_self;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-    if (tx != NULL && n > 0 && kwnames == NULL && is_dead_reference(args[n - 1]) && !stm_barriers_off) {
+    if (tx != NULL && n > 0 && kwnames == NULL && is_dead_reference(tx, args[n - 1]) && !stm_barriers_off) {
         /* After an abort, of one that never was: it is stopped at the first barrier. */
         bool own = tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN);
         bool called_back = is_called_back(func, args[n - 1]);
@@ -336,12 +336,12 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
     PyCodeObject *code = _PyFrame_GetCode(f);
     PyObject *args[2] = {NULL, NULL}, *func = PyStackRef_AsPyObjectBorrow(f->f_funcobj);
     int n = 0;
-    while (n < 2 && n < code->co_argcount && !PyStackRef_IsNull(f->localsplus[n])) {
+    bool dead = false;
+    while (n < 2 && n < code->co_argcount && !PyStackRef_IsNull(f->localsplus[n]) && !dead) {
         args[n] = PyStackRef_AsPyObjectBorrow(f->localsplus[n]);
-        if (type_entry(tx, Py_TYPE(args[n++]))->reference && is_dead_reference(args[n - 1]))
-            break;      /* of a method, it is the second one */
+        dead = is_dead_reference(tx, args[n++]);    /* of a method, it is the second one */
     }
-    if (n == 0 || !type_entry(tx, Py_TYPE(args[n - 1]))->reference || !is_dead_reference(args[n - 1]) || !PyFunction_Check(func)
+    if (!dead || !PyFunction_Check(func)
         || ((PyFunctionObject *)func)->vectorcall == callback_vectorcall    /* that has looked already */
         || !is_called_back(func, args[n - 1]))
         return 0;

@@ -15,6 +15,15 @@ typedef struct {
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
 } Births;
 
+/* At the end of an attempt. */
+static inline void
+births_reset(Births *births)
+{
+    Py_CLEAR(births->shared[0]);
+    Py_CLEAR(births->shared[1]);
+    births->watching = NULL;
+}
+
 int born_init(void);
 PyObject *new_birth(void);
 bool never_was(PyObject *coroutine);

@@ -31,6 +31,18 @@ typedef struct {
     Opened entries[OPENED_SLOTS];
 } OpenedTable;
 
+/* An attempt begins: nothing is open. */
+static inline void
+opened_reset(OpenedTable *table)
+{
+    table->tid = _Py_ThreadId();
+    table->forgot = false;
+    if (UNLIKELY(++table->stamp == 0)) {
+        memset(table->entries, 0, sizeof table->entries);
+        table->stamp = 1;
+    }
+}
+
 enum {  /* what for */
     OPENED_CAPTURED = 1,        /* made in this transaction: needs neither locks nor undo */
     OPENED_READ,            /* all of it may be read */

@@ -12,6 +12,13 @@ typedef struct {
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
 } KeyOrder;
 
+static inline void
+order_reset(KeyOrder *order)
+{
+    order->unordered = order->n_placeholders = 0;
+    order->deletes_keys = false;
+}
+
 int order_delete_key(Tx *tx, PyObject *dict, PyObject *key, PyObject **value);
 void order_drop_placeholders(Tx *tx);
 int order_hide_placeholders(Tx *tx, PyObject *dict);
