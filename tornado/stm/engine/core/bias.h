@@ -14,14 +14,22 @@ typedef struct {
     uint32_t touches_before, ticks;         /* then, and transactions since then, when it last tried to begin an epoch */
 } Bias;
 
-void bias_init(void);
-void bias_tick(Tx *tx);
+void bias_init(void);           /* in each process */
+void bias_tick(Tx *tx);         /* at the end of each transaction */
+
+/* The slow sides of bias_seen() (tx.h) and bias_revoke(). */
 void bias_consider(Tx *tx, PyObject *obj, uint16_t bits);
-bool bias_give(Tx *tx, PyObject *obj);
-bool bias_traced(Tx *o, uint32_t trace);
+int bias_give_up(Tx *tx, PyObject *obj);
+
+/* The latter in two steps: no bias is left, and whether others may have read without a lock; wait for these (-1 to abort). */
 bool bias_take(PyObject *obj);
 int bias_await_readers(Tx *tx, PyObject *obj);
-int bias_give_up(Tx *tx, PyObject *obj);
+
+/* May that transaction have left a trace there? */
+bool bias_traced(Tx *o, uint32_t trace);
+
+/* A test hook, while no transactions run: it may be read without a lock from now on; false if that cannot be. */
+bool bias_give(Tx *tx, PyObject *obj);
 extern _Atomic uint64_t stm_biases_given, stm_biases_taken;    /* by all threads, for tests */
 
 enum {

@@ -64,36 +64,55 @@ extern unsigned long stm_main_thread;
  * step of a commit or rollback. */
 extern _Atomic uint32_t stm_inject_rate;
 extern _Atomic uint32_t stm_delay_rate, stm_delay_limit;
+
+/* The slow sides of check_doomed() and interruptible() (tx.h). */
 int stm_attention(Tx *tx);
 void stm_delay(Tx *tx);
 
-/* Wait for what stands in the way, or doom it. Returns 0 when it may be gone, -1 when this transaction has to abort. */
+/* ---- In an attempt: these return 0, or -1 with stm_Abort set when it has to abort ---------- */
+
+/* Wait for what stands in the way, or doom it.  Requires: the lock that is wanted has been withdrawn if the other one is
+ * older.  `event` is the LOG_... of the conflict. */
 int contend(Tx *tx, const Conflict *c, int event);
-void reservation_end(Tx *tx);
-bool find_reservation(Tx *tx, Conflict *c);
-int abort_self(Tx *tx, int cause);
-void contention_end_doom(Tx *tx);
-
-void allow(Tx *tx);
-void limit_allowance(double seconds);
-bool is_overdue(Tx *tx);
-void stand_back(Tx *tx);
-
+/* From here on it is not aborted: GRADE_IRREVOCABLE goes on beside the others, GRADE_EXCLUSIVE alone.  Where it has to abort
+ * first the next attempt begins in that grade. */
 int become_inevitable(Tx *tx, int grade);
+/* It runs alone, for that reason, which the counts of reasons are told. */
 int become_exclusive(Tx *tx, const char *why);
-void begin_inevitable(Tx *tx, int grade);
-void inevitable_end(Tx *tx);
-void pass_gate(Tx *tx);
-
-void take_ticket(Tx *tx);
-void wait_for_end(Tx *tx, Tx *o, uint64_t attempt);
-void end_others(Tx *tx, Queue *q);
+/* Nobody dooms it for what it has read or written any more, but for an exclusive one; then its predecessor commits. */
 int wait_for_predecessor(Tx *tx);
+/* Have this attempt abort: always -1. */
+int abort_self(Tx *tx, int cause);
 
+/* Has an older one, whose patience is at its end, reserved c->cell? Then *c tells of it. */
+bool find_reservation(Tx *tx, Conflict *c);
+/* It has the lock that it had reserved, or gives up. */
+void reservation_end(Tx *tx);
+
+/* ---- At its beginning and end ------------------------------------------------------------- */
+
+void allow(Tx *tx);                 /* a transaction begins: others wait so long for its first attempt before it is overdue */
+void limit_allowance(double seconds);   /* a test hook: and for no attempt longer */
+void pass_gate(Tx *tx);             /* become active, while nobody is exclusive */
+void begin_inevitable(Tx *tx, int grade);   /* the same in that grade: it holds nothing while it waits, and nobody waits for it */
+void take_ticket(Tx *tx);           /* its place among those that commit; requires: it cannot be doomed any more */
+void wait_for_end(Tx *tx, Tx *o, uint64_t attempt);     /* of one that commits, with an earlier ticket */
+/* Roll back all others of the queue but those that commit already, and wait for them.  Requires: this one is inevitable, and
+ * who begins from here on sees that the queue has ended. */
+void end_others(Tx *tx, Queue *q);
+void contention_end_doom(Tx *tx);   /* from here on nobody looks for this thread to tell it that it is doomed */
+void inevitable_end(Tx *tx);        /* the attempt is over: the token goes to the next */
+
+/* ---- Between two attempts ------------------------------------------------------------------- */
+
+bool is_overdue(Tx *tx);            /* is that why the last one was doomed? */
+void stand_back(Tx *tx);            /* then let others go on for a while */
+/* Have the main thread call this: 0, or -1 with RuntimeError.  By an exclusive transaction, so there is one request at most. */
 int ask_main(PyObject *request);
-int serve(void);
-bool is_asked(Tx *tx);
+bool is_asked(Tx *tx);              /* is this thread asked for anything? */
+int serve(void);                    /* do it: -1 with the exception of a request to the main thread */
 
+/* In the child of a fork: of a thread that is no more; this thread is the only one. */
 void contention_abandon(Tx *tx);
 void contention_in_child(void);
 

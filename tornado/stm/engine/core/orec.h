@@ -63,19 +63,36 @@ typedef struct {
     Py_ssize_t n_owned, cap_owned;
 } Locks;
 
-int orec_init(void);
-void locks_in_child(void);
-void locks_abandon(Tx *tx);
+int orec_init(void);            /* -1 with MemoryError */
+
+/* Each lock is held until the transaction ends.  Requires: the transaction runs, and is not exclusive.  These wait for who
+ * is in the way, or roll them back; they return -1 with stm_Abort set when this transaction has to abort. */
+
+/* Read a cell that is no container of keys. */
 int lock_shared(Tx *tx, Cell c);
+/* Read all of a container of keys. */
 int lock_shared_container(Tx *tx, Cell c);
+/* Read, or write, a key of the container whose cell that is: besides the lock of the key. */
 int lock_intent_read(Tx *tx, Cell c);
 int lock_intent_write(Tx *tx, Cell c);
+/* Own the cell. *first: this transaction did not before, so the caller has to log how to undo its write. */
 int lock_exclusive(Tx *tx, Cell c, bool *first);
+
+/* Give up all that is owned.  The caller then moves tx->epoch on, which drops the marks. */
 void locks_release(Tx *tx);
+
+/* Of a container's cell: has this transaction inserted there, may it have read the whole (or it is forgotten), does it
+ * exclude all others? */
 bool has_inserted(Tx *tx, Cell container);
 bool may_have_read(Tx *tx, Cell container);
 bool holds_whole(Tx *tx, Cell container);
-void wait_for_earlier_inserters(Tx *tx, Cell dict);
+
+/* While this transaction commits: wait for those with an earlier ticket that have the intention to write there, too. */
+void wait_for_earlier_inserters(Tx *tx, Cell container);
+
+/* In the child of a fork: nobody owns anything; the marks of a thread that is no more. */
+void locks_in_child(void);
+void locks_abandon(Tx *tx);
 
 static inline uint32_t
 mark_tag(Cell c)

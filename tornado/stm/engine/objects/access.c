@@ -74,6 +74,15 @@ c_base_method(PyObject *obj, PyObject *name)
 }
 
 PyObject *
+c_items(PyObject *obj)
+{
+    PyObject *iterator = c_base(Py_TYPE(obj))->tp_iter(obj);
+    PyObject *list = iterator ? PySequence_List(iterator) : NULL;
+    Py_XDECREF(iterator);
+    return list;
+}
+
+PyObject *
 c_method_result(PyObject *obj, const char *method, PyObject *arg)
 {
     PyObject *name = PyUnicode_InternFromString(method);

@@ -79,6 +79,9 @@ int hash_of(PyObject *key, uint64_t *bits);
  * latest entries only: to log a key twice does no harm. */
 bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key);
 
+/* A list of what iteration in C gives; NULL with an exception. */
+PyObject *c_items(PyObject *obj);
+
 /* The method of that name of the C type that the object's class derives from; what it returns. An override does not run. */
 PyObject *c_base_method(PyObject *obj, PyObject *name);
 PyObject *c_method_result(PyObject *obj, const char *method, PyObject *arg);

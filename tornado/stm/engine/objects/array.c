@@ -2,16 +2,6 @@
 #include "access.h"
 #include "memoryview.h"
 
-/* A list of what is in it. */
-static PyObject *
-array_contents(PyObject *array)
-{
-    PyObject *iterator = c_base(Py_TYPE(array))->tp_iter(array);
-    PyObject *list = iterator ? PySequence_List(iterator) : NULL;
-    Py_XDECREF(iterator);
-    return list;
-}
-
 static int
 put_items_back(PyObject *array, PyObject *old)
 {
@@ -44,6 +34,6 @@ const struct Kind array_kind = {
     .made_captured = true,
     .read_whole = lock_container_read,
     .write_whole = lock_container_write,
-    .contents = array_contents,
+    .contents = c_items,
     .undo = &undo_array,
 };

@@ -192,20 +192,10 @@ log_places(Tx *tx, PyObject *deque)
 
 /* ---- Contents ------------------------------------------------------------------------- */
 
-/* A list of what is in it. */
-static PyObject *
-deque_contents(PyObject *deque)
-{
-    PyObject *iterator = c_base(Py_TYPE(deque))->tp_iter(deque);
-    PyObject *list = iterator ? PySequence_List(iterator) : NULL;
-    Py_XDECREF(iterator);
-    return list;
-}
-
 static int
 put_contents_back(Tx *tx, Undo *u)
 {
-    displace(tx, deque_contents(u->obj));
+    displace(tx, c_items(u->obj));
     return call_c_method(u->obj, "clear", NULL) < 0 ? -1 : call_c_method(u->obj, "extend", u->old);
 }
 
@@ -276,7 +266,7 @@ const struct Kind deque_kind = {
     .read_whole = lock_container_read,
     .write_whole = lock_container_write,
     .visit = visit_deque,
-    .contents = deque_contents,
+    .contents = c_items,
     .undo = &undo_deque,
     .log_more = log_places,
 };
