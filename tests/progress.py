@@ -19,7 +19,7 @@ import collections
 import threading
 from collections import Counter, deque
 
-from tornado.stm import core
+from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
 #: MAX_ATTEMPTS of transaction.c
@@ -202,7 +202,7 @@ class History:
 
 def recorded(run):
     """Call the function; return the history of what it set off.  It must leave no transaction behind."""
-    core.activate()
+    activation.activate()
     core.record_history(True)
     try:
         run()

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
@@ -19,7 +19,7 @@ from progress import EXCLUSIVE_GRADE, Latch, in_threads, recorded, run_transacti
 from tornado.stm.core import trusted
 from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
 
-core.activate()
+activation.activate()
 
 
 class Pair:

@@ -14,13 +14,13 @@ import threading
 
 import pytest
 
-from tornado.stm import core, testing
+from tornado.stm import activation, core, testing
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is locked", allow_module_level=True)
 
-core.activate()
+activation.activate()
 
 
 class Plain:

@@ -9,7 +9,7 @@ from collections import namedtuple
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and are never rolled back", allow_module_level=True)
@@ -18,7 +18,7 @@ from meeting import ALONE, APART, CONFLICT, meet, run
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 
 @trusted

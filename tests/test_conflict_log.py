@@ -19,7 +19,7 @@ from collections import Counter
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: there are no conflicts", allow_module_level=True)
@@ -31,7 +31,7 @@ from progress import in_threads
 from tornado.stm.core import trusted
 from tornado.stm.transaction import Empty, TransactionQueue, atomic, queue, stmdict, stmset
 
-core.activate()
+activation.activate()
 THREADS = 4
 TRUSTED = 0x20000000  # flag of code that knows about transactions
 

@@ -6,10 +6,10 @@ import weakref
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.transaction import TransactionQueue, hashtable, stmdict, stmiddict, stmidset, stmset
 
-core.activate()
+activation.activate()
 
 
 @pytest.fixture(params=["plain", "transaction"])

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.transaction import TransactionQueue
 
 TIMEOUT = 60
@@ -230,7 +230,7 @@ def test_a_thread_without_a_context_gets_one_and_the_attempt_is_aborted():
 
         core.Transaction(step, ()).run()
 
-    core.activate()
+    activation.activate()
     # This way a thread begins without a context, even where it would get a copy of its maker's.
     import _thread
     done = threading.Event()

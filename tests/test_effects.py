@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.COMPILED:
     pytest.skip("the engine is absent: nothing has effects", allow_module_level=True)
@@ -14,7 +14,7 @@ if not core.COMPILED:
 from tornado.stm import _engine, effects, twins
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 #: names in the tables that only some versions or builds of Python have
 VERSION_DEPENDENT = set()

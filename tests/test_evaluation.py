@@ -14,14 +14,14 @@ import warnings
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: its loop is, too", allow_module_level=True)
 
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 # What an injected abort needs to be looked for, and what makes it certain.
 HARDLY_EVER, CERTAINLY = 1e-9, 0.9999999

@@ -5,13 +5,13 @@ import pathlib
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
     pytest.skip("transactions run one at a time, and are never rolled back", allow_module_level=True)
 
-core.activate()
+activation.activate()
 
 DATA = bytes(range(256)) * 1000
 

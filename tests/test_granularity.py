@@ -21,7 +21,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and never meet", allow_module_level=True)
@@ -29,7 +29,7 @@ if not core.PARALLEL:
 from meeting import ALONE, APART, CONFLICT, TIMEOUT, Meeting, meet, run
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 
 class Thing:

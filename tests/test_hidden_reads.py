@@ -13,7 +13,7 @@ from collections import deque
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and never meet", allow_module_level=True)
@@ -22,7 +22,7 @@ from meeting import ALONE, APART, CONFLICT, meet, run
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 
 class Zone(datetime.tzinfo):

@@ -131,8 +131,8 @@ PyMODINIT_FUNC PyInit_foreign(void) { return PyModuleDef_Init(&module); }
 
 STEPS_BACK = """
 import foreign
-from tornado.stm import core
-core.activate()
+from tornado.stm import activation, core
+activation.activate()
 foreign.take(True)
 
 def step():

@@ -6,11 +6,11 @@ import weakref
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import TransactionQueue
 
-core.activate()
+activation.activate()
 
 
 class Interrupted(Exception):

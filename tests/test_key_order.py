@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
 
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 TIMEOUT = 60
 

@@ -6,12 +6,12 @@ import threading
 import pytest
 
 import tornado.stm
-from tornado.stm import core
+from tornado.stm import activation, core
 
 
 @pytest.fixture(params=[0, 0.05], ids="aborts {}".format)
 def aborts(request):
-    core.activate()
+    activation.activate()
     core.inject_aborts(request.param, 1)
     yield
     core.inject_aborts(0, 0)

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent", allow_module_level=True)
 
 CACHES = """
 import functools, gc, weakref
-from tornado.stm import core
+from tornado.stm import activation, core
 
-core.activate()
+activation.activate()
 run = lambda f, *args: core.Transaction(f, args).run()
 
 class Value:

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: its barriers are, too", allow_module_level=True)
@@ -16,7 +16,7 @@ from meeting import APART, CONFLICT, meet, run
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 def test_common_constants_are_classes_or_functions_that_no_transaction_changes():
     for constant in opcode._common_constants:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tornado.stm import core
+from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
     pytest.skip("transactions run one at a time", allow_module_level=True)
 
-core.activate()
+activation.activate()
 
 #: seconds at least that one stands back which was rolled back because it was overdue
 OVERDUE_STANDS_BACK = 6

@@ -60,12 +60,12 @@ from http import cookies
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and never alone", allow_module_level=True)
 
-core.activate()
+activation.activate()
 
 RUNS = 6  # of each function on one state
 INJECTED = 0.03  # the chance of an abort at a barrier

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
@@ -23,7 +23,7 @@ from progress import DOOMED, FOR_ORDER, PATIENT, Latch, in_threads, recorded, ru
 from tornado.stm.core import trusted
 from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
 
-core.activate()
+activation.activate()
 
 THREADS = [1, 2, 3, 8, 64]
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from tornado.stm import core, testing, transaction
+from tornado.stm import activation, core, testing, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import Empty, TransactionError, TransactionQueue, atomic, queue
 
-core.activate()
+activation.activate()
 
 TIMEOUT = 60
 

@@ -20,7 +20,7 @@ import weakref
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="one transaction at a time: nothing is rolled back")
 
@@ -28,7 +28,7 @@ if core.PARALLEL:
     from tornado.stm import _engine
     from tornado.stm.core import trusted
 
-    core.activate()
+    activation.activate()
 else:
 
     def trusted(function):

@@ -19,7 +19,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and are never rolled back", allow_module_level=True)
@@ -27,7 +27,7 @@ if not core.PARALLEL:
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
-core.activate()
+activation.activate()
 
 unraisable = []
 
@@ -1993,9 +1993,9 @@ def test_common_iterators_need_not_run_alone(name):
 
 ZIP_LONGEST = """
 import itertools
-from tornado.stm import core
+from tornado.stm import activation, core
 from tornado.stm.core import trusted
-core.activate()
+activation.activate()
 attempts = []
 @trusted
 def end():

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.parametrize(
 
 PROLOGUE = """
 import json, threading
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.transaction import TransactionError, TransactionQueue, add, atomic, is_atomic, run, stats
 assert not core.PARALLEL
-core.activate()
+activation.activate()
 result = None
 """
 

@@ -13,9 +13,9 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as st
 
 import planted
-from tornado.stm import core, testing
+from tornado.stm import activation, core, testing
 
-core.activate()
+activation.activate()
 
 HERE = Path(__file__).resolve().parent
 

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 import tornado.stm
-from tornado.stm import core
+from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
@@ -24,7 +24,7 @@ CONVERSATIONS = 20_000
 ROUNDS = 10  # the first warms up
 KEYS = 50
 
-core.activate()
+activation.activate()
 
 
 class Mallinfo(ctypes.Structure):

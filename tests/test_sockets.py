@@ -4,13 +4,13 @@ import socket
 
 import pytest
 
-from tornado.stm import core, sockets
+from tornado.stm import activation, core, sockets
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
     pytest.skip("what is asked of a socket happens at once", allow_module_level=True)
 
-core.activate()
+activation.activate()
 
 
 @pytest.fixture

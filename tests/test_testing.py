@@ -2,9 +2,9 @@
 
 import pytest
 
-from tornado.stm import core, testing
+from tornado.stm import activation, core, testing
 
-core.activate()
+activation.activate()
 
 parallel = pytest.mark.skipif(not core.PARALLEL, reason="nothing is rolled back where transactions run one at a time")
 

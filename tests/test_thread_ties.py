@@ -13,13 +13,13 @@ import time
 import pytest
 
 import tornado.stm
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 
 
 @pytest.fixture(params=[0, 0.02], ids="aborts {}".format)
 def aborts(request):
-    core.activate()
+    activation.activate()
     core.inject_aborts(request.param, 1)
     yield
     core.inject_aborts(0, 0)
@@ -28,7 +28,7 @@ def aborts(request):
 @pytest.fixture(autouse=True)
 def impatience():
     """Who waits for another transaction before the first call of some function is let go on soon."""
-    core.activate()
+    activation.activate()
     core.set_allowance(0.05)
     yield
     core.set_allowance(1e9)

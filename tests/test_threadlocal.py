@@ -8,11 +8,11 @@ import weakref
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import TransactionQueue, local, threadlocalproperty
 
-core.activate()
+activation.activate()
 
 
 def run(function, *args):

@@ -15,7 +15,7 @@ import pytest
 
 import planted
 import tornado.stm
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 
 if not core.PARALLEL:
@@ -23,7 +23,7 @@ if not core.PARALLEL:
 
 from progress import TIMEOUT, Latch
 
-core.activate()
+activation.activate()
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = pytest.mark.parametrize("make_lock", [threading.Lock, threading.RLock])

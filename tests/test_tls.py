@@ -17,7 +17,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 import tornado.stm
-from tornado.stm import core, runner, tls, transaction
+from tornado.stm import activation, core, runner, tls, transaction
 
 TIMEOUT = 200  # seconds until what does not come is taken to hang
 CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))
@@ -40,7 +40,7 @@ def client_context():
 @pytest.fixture(params=[0, 0.01, 0.05], ids="aborts {}".format)
 def run(request):
     """Runs a coroutine on two threads, with aborts injected so often."""
-    core.activate()
+    activation.activate()
     core.inject_aborts(request.param, 1)
     yield lambda main: tornado.stm.run(asyncio.wait_for(main, TIMEOUT), threads=2)
     core.inject_aborts(0, 0)

@@ -8,11 +8,11 @@ import weakref
 
 import pytest
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
 
-core.activate()
+activation.activate()
 
 TIMEOUT = 60
 
@@ -1118,13 +1118,13 @@ def test_a_transaction_inside_a_transaction_is_an_error():
         except RuntimeError:
             return "refused"
 
-    core.activate()
+    activation.activate()
     assert core.Transaction(outer, ()).run() == "refused"
 
 
 def test_deferred_actions_run_at_commit_in_order():
     log = []
-    core.activate()
+    activation.activate()
     defer = core.defer
 
     @trusted

@@ -36,14 +36,14 @@ import tornado.test
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is stood in for", allow_module_level=True)
 
 from tornado.stm import twins
 
-core.activate()
+activation.activate()
 
 EXAMPLES = settings(
     max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
@@ -1024,5 +1024,5 @@ def test_heaps_of_plain_keys_are_ordered_as_by_heapq(keys, greatest_first):
             popped.append(str(e))
         return [id(key) if not isinstance(key, str) else key for key in popped + heap]
 
-    core.activate()
+    activation.activate()
     assert core.Transaction(sort, ()).run() == sort()

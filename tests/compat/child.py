@@ -73,11 +73,11 @@ class TransactionalRunner(Runner):
     """Runs tests on our loop."""
 
     def __init__(self, records, inject, seed):
-        from tornado.stm import core
+        from tornado.stm import activation, core
 
         super().__init__(records)
         self.core = core
-        core.activate()
+        activation.activate()
         core.inject_aborts(inject, seed)
 
     def test(self, case):

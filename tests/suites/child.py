@@ -28,7 +28,7 @@ THREADS = 2
 
 def transactional(records, inject, seed):
     """A Runner for which each test is a transaction."""
-    from tornado.stm import core, transaction
+    from tornado.stm import activation, core, transaction
 
     @core.trusted
     def begin_attempt(line):
@@ -53,7 +53,7 @@ def transactional(records, inject, seed):
             core.inject_aborts(0, 0)
             return core.stats()
 
-    core.activate()
+    activation.activate()
     core.inject_aborts(inject, seed)
     transaction.set_threads(THREADS)
     return TransactionalRunner(records)

@@ -5,7 +5,6 @@ false the same API runs them one at a time.
 """
 
 import functools
-import os
 import sys
 import threading
 
@@ -95,24 +94,3 @@ def once(prepare):
                     done = True
 
     return unless_done
-
-
-@once
-def activate():
-    """Make the engine ready: fill its tables, and have Python code run on its loop.  Called before transactions run."""
-    if COMPILED:
-        from . import effects, finalizers, rebound, sockets, threads, twins
-
-        finalizers.install()
-        sockets.install()
-        if twins.tls is not None:
-            twins.tls.install()
-        threads.install()
-        effects.register(twins.TWINS | threads.TWINS, twins.INSTANCE_TWINS)
-        _engine.configure(rebound.see_globals, PerThread, threading.main_thread().ident)
-        _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
-        _engine.holds(functools.partial, "func")
-        _engine.begin_loop()
-    from . import conflictlog
-
-    conflictlog.begin()

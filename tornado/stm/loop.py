@@ -18,7 +18,7 @@ import weakref
 from asyncio import constants, events, format_helpers, futures, tasks
 from concurrent.futures import ThreadPoolExecutor
 
-from . import core, finalizers, overrides
+from . import activation, core, finalizers, overrides
 from .core import trusted
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
@@ -82,7 +82,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     """
 
     def __init__(self, threads, selector=None):
-        core.activate()
+        activation.activate()
         use_python_futures()
         overrides.apply()
         self._scheduler = Scheduler(self, threads)

@@ -16,7 +16,7 @@ import threading
 from queue import Empty
 from time import monotonic
 
-from . import core
+from . import activation, core
 from .core import TransactionError, trusted
 from .counting import count
 
@@ -32,7 +32,7 @@ class queue:
     """
 
     def __init__(self):
-        core.activate()
+        activation.activate()
         self._items = {}
         self._known = collections.deque()  # numbers of committed items that nobody is taking; some may be gone
         self._unfinished = 0

@@ -35,7 +35,7 @@ import time
 import types
 import weakref
 
-from . import core
+from . import activation, core
 from .core import trusted
 
 __all__ = [
@@ -111,7 +111,7 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
     Raises:
         TimeoutError: some calls have not committed in time.
     """
-    core.activate()
+    activation.activate()
     calls = list(calls)
     run = Run(make_heap(), len(calls))
     choice = random.Random(seed)

@@ -13,7 +13,7 @@ import threading
 from time import process_time as clock
 from time import time
 
-from . import core
+from . import activation, core
 from .containers import hashtable, stmdict, stmiddict, stmidset, stmset
 from .core import TransactionError, stats, trusted
 from .counting import count
@@ -74,7 +74,7 @@ class TransactionQueue(core.Queue):
     """
 
     def __init__(self):
-        core.activate()
+        activation.activate()
         super().__init__()
         self._helpers = []
 
@@ -165,7 +165,7 @@ class _Atomic:
 
     @trusted
     def __enter__(self):
-        core.activate()
+        activation.activate()
         if core.atomic_enter():
             _blocks.mine().depth = 1
         elif _blocks.mine().depth:

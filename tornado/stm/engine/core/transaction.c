@@ -426,7 +426,7 @@ check_can_run(Tx *tx)
         return -1;
     }
     if (!stm_upcalls->is_ready()) {
-        PyErr_SetString(PyExc_RuntimeError, "the engine is not ready: call tornado.stm.core.activate() first");
+        PyErr_SetString(PyExc_RuntimeError, "the engine is not ready: call tornado.stm.activation.activate() first");
         return -1;
     }
     return 0;
