@@ -11,7 +11,8 @@ from tornado.stm import activation, core
 if not core.COMPILED:
     pytest.skip("the engine is absent: nothing has effects", allow_module_level=True)
 
-from tornado.stm import _engine, effects, twins
+from tornado.stm import _engine
+from tornado.stm.c_functions import effects
 from tornado.stm.core import trusted
 
 activation.activate()
@@ -82,7 +83,7 @@ def test_no_line_is_repeated_with_another_effect():
 
 
 def test_twins_are_python_functions_for_c_callables():
-    for callable_, twin in twins.TWINS.items():
+    for callable_, twin in activation.TWINS.items():
         assert callable_ is None or isinstance(callable_, (*effects._C_CALLABLES, type)), callable_
         assert callable(twin)
 

@@ -471,7 +471,7 @@ def test_stand_ins_do_without_replaced_builtins(monkeypatch):
             return len(sorted([2, 1]))
 
     assert run(step) == 2
-    assert __name__ in callers and "tornado.stm.twins" not in callers
+    assert __name__ in callers and "tornado.stm.c_functions.twins" not in callers
 
 
 def test_stand_ins_are_for_the_types_that_they_know():

@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
-from tornado.stm import activation, core, sockets
+from tornado.stm import activation, core
 from tornado.stm.core import trusted
+from tornado.stm.input_output import sockets
 
 if not core.PARALLEL:
     pytest.skip("what is asked of a socket happens at once", allow_module_level=True)

@@ -17,7 +17,8 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 import tornado.stm
-from tornado.stm import activation, core, runner, tls, transaction
+from tornado.stm import activation, core, runner, transaction
+from tornado.stm.input_output import tls
 
 TIMEOUT = 200  # seconds until what does not come is taken to hang
 CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))

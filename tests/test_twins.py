@@ -41,7 +41,7 @@ from tornado.stm import activation, core, transaction
 if not core.PARALLEL:
     pytest.skip("the engine is absent: nothing is stood in for", allow_module_level=True)
 
-from tornado.stm import twins
+from tornado.stm.c_functions import twins
 
 activation.activate()
 
@@ -761,6 +761,7 @@ BY_HAND = {
     _io.BufferedWriter: "test_making_a_buffered_writer",
     os.sendfile: "test_sending_a_file",
     _socket.socket: "test_making_sockets",
+    **dict.fromkeys((time.thread_time, time.thread_time_ns), "test_thread_ties"),
     _ssl._SSLSocket.shutdown: "test_tls",  # what it returns depends on the other side: the whole of tests/test_tls.py
     _thread.lock.__enter__: "test_entering_a_lock",
     **dict.fromkeys([os.stat, os.lstat, os.fstat], "test_looking_at_files"),
@@ -786,8 +787,8 @@ def perform_all(methods, calls, receiver):
 
 def test_every_twin_is_compared():
     covered = {*CALLS, *BY_HAND}.union(*(how.methods for how in SEQUENCES.values()))
-    assert [f"{twin}" for twin in twins.TWINS if twin not in covered] == []
-    assert [f"{twin}" for twin in covered if twin not in twins.TWINS] == []
+    assert [f"{twin}" for twin in activation.TWINS if twin not in covered] == []
+    assert [f"{twin}" for twin in covered if twin not in activation.TWINS] == []
     assert list(twins.INSTANCE_TWINS) == [type]  # test_making_a_dict_of_a_class
 
 

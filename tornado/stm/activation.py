@@ -8,7 +8,19 @@ from . import conflictlog, core
 from .core import once
 
 if core.COMPILED:
-    from . import _engine, effects, finalizers, rebound, sockets, threads, twins
+    from . import _engine, finalizers, rebound, threads
+    from .c_functions import effects, twins
+    from .input_output import files, output, sockets
+
+    try:
+        from .input_output import tls
+    except ImportError:  # an interpreter without OpenSSL
+        tls = None
+
+    #: C callable -> the Python function that stands in for it
+    TWINS = (
+        twins.TWINS | threads.TWINS | output.TWINS | files.TWINS | sockets.TWINS | (tls.TWINS if tls is not None else {})
+    )
 
 
 @once
@@ -17,10 +29,10 @@ def activate():
     if core.COMPILED:
         finalizers.install()
         sockets.install()
-        if twins.tls is not None:
-            twins.tls.install()
+        if tls is not None:
+            tls.install()
         threads.install()
-        effects.register(twins.TWINS | threads.TWINS, twins.INSTANCE_TWINS)
+        effects.register(TWINS, twins.INSTANCE_TWINS)
         _engine.configure(rebound.see_globals, core.PerThread, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
         _engine.holds(functools.partial, "func")

@@ -24,10 +24,11 @@ import threading
 import time
 from asyncio import base_events, constants
 
-from . import core, signals, sockets
+from . import core, signals
 from .core import trusted
 from .dispatch import ReadyQueue, clock, site_of
 from .graceful import GRACE, STEP, is_listening
+from .input_output import sockets
 from .threads import CpuTime
 
 READ_EVENTS = ~select.EPOLLOUT

@@ -1,6 +1,6 @@
 """Transactional stand-ins for C callables.
 
-A call barrier that finds a C callable which is a key of `TWINS` puts its twin into the call instead.  Twins marked
+A call barrier that finds a C callable which is a key of `activation.TWINS` puts its twin into the call instead.  Twins marked
 `trusted` know about transactions: they lock with `core.own`, log undo with `core.on_abort` and put effects off with
 `core.defer`.  The others are ordinary Python, with barriers like a user's function.
 """
@@ -10,7 +10,6 @@ import _bisect
 import _collections
 import _compat_pickle
 import _heapq
-import _io
 import _locale
 import _string
 import _thread
@@ -24,192 +23,13 @@ import pickle
 import struct
 import sys
 import time
-import types
 from collections import OrderedDict, defaultdict
 
-from . import _engine, core, files, sockets
-from .core import trusted
-
-try:
-    from . import tls
-except ImportError:  # an interpreter without OpenSSL
-    tls = None
+from .. import _engine, core
+from ..core import trusted
 
 # A program may replace builtins; what stands in for them must not call the replacements.
 __builtins__ = dict(vars(builtins))
-
-# ---- Output: written at commit, in order ---------------------------------------------------------------------------
-
-
-def print_(*values, sep=None, end=None, file=None, flush=False):
-    """Twin of ``print``."""
-    flush = bool(flush)
-    if file is None:
-        file = _standard_output()
-        if file is None:
-            return
-    for name, text in ("sep", sep), ("end", end):
-        if text is not None and not isinstance(text, str):
-            raise TypeError(f"{name} must be None or a string, not {type(text).__name__}")
-    for i, value in enumerate(values):
-        if i > 0:
-            file.write(" " if sep is None else sep)
-        file.write(str(value))
-    file.write("\n" if end is None else end)
-    if flush:
-        file.flush()
-
-
-@trusted
-def _standard_output():
-    if not hasattr(sys, "stdout"):
-        raise RuntimeError("lost sys.stdout")
-    return sys.stdout
-
-
-_text_write = _io.TextIOWrapper.write
-_text_flush = _io.TextIOWrapper.flush
-_buffered_write = _io.BufferedWriter.write
-_buffered_flush = _io.BufferedWriter.flush
-
-
-@trusted
-def _is_outside(file):
-    """Does what is written to this stream end in a file, where nobody sees it before the commit?"""
-    while isinstance(file, (_io.TextIOWrapper, _io.BufferedWriter)):
-        file = file.buffer if isinstance(file, _io.TextIOWrapper) else file.raw
-    return type(file) is _io.FileIO
-
-
-@trusted
-def _writes_at_once(file):
-    """Must this stream be written to now, since what comes of it can be seen?
-
-    It does so alone, for a stream's state cannot be put back, unless it was made in this transaction around an object with
-    a `write` in Python, which has barriers (what ``gzip`` does).
-    """
-    if _is_outside(file):
-        return False
-    if not (core.is_fresh(file) and isinstance(getattr(type(file.raw), "write", None), types.FunctionType)):
-        core.exclusive("writing to a stream that can be read before the commit")
-    return True
-
-
-@trusted
-def text_write(file, text, /):
-    """Twin of ``TextIOWrapper.write``."""
-    if file.closed or _writes_at_once(file) or not isinstance(text, str):
-        return _text_write(file, text)  # which raises what it has to
-    if not (text.isascii() or _can_be_encoded(file, text)):
-        core.exclusive("writing what cannot be encoded")
-        return _text_write(file, text)
-    _put_off(_text_write, file, text)
-    return len(text)
-
-
-@trusted
-def _can_be_encoded(file, text):
-    """Is that certain, and without a look at what the program may have registered?"""
-    if file.errors not in _ERROR_HANDLERS:
-        return False
-    try:
-        text.encode(file.encoding, file.errors)
-    except ValueError:
-        return False
-    return True
-
-
-#: those of Python itself that are known to do nothing but replace
-_ERROR_HANDLERS = {"strict", "ignore", "replace", "backslashreplace", "namereplace", "surrogateescape", "surrogatepass",
-                   "xmlcharrefreplace"}
-
-
-class _Output:
-    """What a thread's transaction writes at its commit: functions and their arguments, in program order."""
-
-    @trusted
-    def __init__(self):
-        self.actions = []
-
-    @trusted
-    def write_out(self):
-        """At commit: nobody else's output comes in between.  What fails keeps the rest from nothing."""
-        actions, self.actions = self.actions, []
-        failure = None
-        with _writing:
-            for function, *args in actions:
-                try:
-                    function(*args)
-                except Exception as e:
-                    failure = failure or e
-        if failure is not None:
-            raise failure
-
-    @trusted
-    def drop(self):
-        """The attempt has been rolled back."""
-        self.actions = []
-
-
-_output = core.PerThread(_Output)
-_writing = _thread.RLock()
-
-
-@trusted
-def _put_off(function, *args):
-    files.note_writing()
-    if core.is_exclusive():
-        function(*args)
-        return
-    output = _output.mine()
-    output.actions.append((function, *args))
-    if len(output.actions) == 1:
-        core.on_abort(output.drop)
-        core.defer(output.write_out)
-
-
-@trusted
-def text_flush(file, /):
-    """Twin of ``TextIOWrapper.flush``."""
-    if file.closed or _writes_at_once(file):
-        return _text_flush(file)
-    _put_off(_text_flush, file)
-
-
-@trusted
-def buffered_writer(*args, **kwds):
-    """Twin of ``BufferedWriter``."""
-    return core.fresh(_io.BufferedWriter(*args, **kwds))
-
-
-@trusted
-def buffered_write(file, data, /):
-    """Twin of ``BufferedWriter.write``."""
-    core.open_all(data)
-    chunk = _bytes_of(data)
-    if file.closed or _writes_at_once(file) or chunk is None:
-        return _buffered_write(file, data)  # which raises what it has to
-    _put_off(_buffered_write, file, chunk)
-    return len(chunk)
-
-
-@trusted
-def _bytes_of(data):
-    """The bytes in a buffer as they are now, or None if it is no buffer that can be written."""
-    try:
-        view = memoryview(data)
-    except TypeError:
-        return None
-    return bytes(view) if view.c_contiguous else None
-
-
-@trusted
-def buffered_flush(file, /):
-    """Twin of ``BufferedWriter.flush``."""
-    if file.closed or _writes_at_once(file):
-        return _buffered_flush(file)
-    _put_off(_buffered_flush, file)
-
 
 # ---- Dicts made of rows -------------------------------------------------------------
 
@@ -648,7 +468,6 @@ INSTANCE_TWINS = {
 }
 
 TWINS = {
-    builtins.print: print_,
     dict.update: dict_update,
     OrderedDict.update: ordered_dict_update,
     dict.__init__: dict_update,
@@ -668,11 +487,6 @@ TWINS = {
     _enter_decimal_context: enter_decimal_context,
     pickle.dumps: dumps,
     pickle.loads: loads,
-    _text_write: text_write,
-    _text_flush: text_flush,
-    _io.BufferedWriter: buffered_writer,
-    _buffered_write: buffered_write,
-    _buffered_flush: buffered_flush,
     _sleep: sleep,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
@@ -682,7 +496,4 @@ TWINS = {
         *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval,
         builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
         _lru_wrapper.cache_clear)},
-    **files.TWINS,
-    **sockets.TWINS,
-    **(tls.TWINS if tls is not None else {}),
 }

@@ -14,8 +14,9 @@ import gc
 import ssl
 import threading
 
-from . import core, sockets
-from .core import trusted
+from .. import core
+from . import sockets
+from ..core import trusted
 
 _methods = _ssl._SSLSocket
 _read = _methods.read

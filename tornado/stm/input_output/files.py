@@ -10,8 +10,8 @@ import builtins
 import os
 import stat
 
-from . import core
-from .core import trusted
+from .. import core
+from ..core import trusted
 
 _open = builtins.open
 _read, _seek, _tell, _close = (getattr(_io.BufferedReader, name) for name in ("read", "seek", "tell", "close"))

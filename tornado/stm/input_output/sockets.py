@@ -21,8 +21,8 @@ import threading
 import weakref
 from collections import deque
 
-from . import core
-from .core import trusted
+from .. import core
+from ..core import trusted
 
 OUTBOX_LIMIT = 256 * 1024
 

@@ -48,7 +48,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     IRREVOCABLE  an effect outside that touches no shared object
     EXCLUSIVE    anything else (the default)
 
-Functions that have a *twin*, a transactional stand-in, are listed in `twins`.
+Functions that have a *twin*, a transactional stand-in, are in `activation.TWINS`.
 """
 
 import _hashlib
@@ -68,7 +68,7 @@ import types
 import zlib
 from collections import OrderedDict, deque
 
-from . import _engine
+from .. import _engine
 
 TYPES = """
     builtins.int INERT
@@ -799,7 +799,7 @@ CALLS = """
     os.fspath PURE
     os.cpu_count PURE
     os.strerror PURE
-    posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see files.py
+    posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see input_output/files.py
     posix.getcwd PURE    # changed exclusively, as all that processes have
     posix.getcwdb PURE
     posix.getegid PURE
