@@ -2032,7 +2032,7 @@ def test_two_threads_on_one_state(name, seed, injected, monkeypatch):
     queue = transaction.TransactionQueue()
     for _ in range(RUNS):
         queue.add(lambda: core.defer(seen.append, outcome(function, state)))
-    monkeypatch.setattr(transaction, "_threads", 2)
+    monkeypatch.setattr(transaction.running, "_threads", 2)
     if seed is not None:
         injected(seed)
     queue.run()

@@ -16,8 +16,8 @@ import threading
 from queue import Empty
 from time import monotonic
 
-from . import activation, core
-from .core import TransactionError, trusted
+from .. import activation, core
+from ..core import TransactionError, trusted
 from .counting import count
 
 __all__ = ["Empty", "queue"]

@@ -1,36 +1,11 @@
-"""PyPy-STM's ``transaction`` module on this engine: run functions in parallel as if one after the other.
-
-    from tornado.stm import transaction
-
-    queue = transaction.TransactionQueue()
-    for item in items:
-        queue.add(process, item)
-    queue.run()
-"""
+"""Queues of functions that run as transactions, and how many threads run them."""
 
 import os
 import threading
-from time import process_time as clock
-from time import time
 
-from . import activation, core
-from .containers import hashtable, stmdict, stmiddict, stmidset, stmset
-from .core import TransactionError, stats, trusted
-from .counting import count
+from .. import activation, core
+from ..core import TransactionError, trusted
 from .interrupts import guarded_signals
-from .queues import Empty, queue
-from .threadlocal import local, threadlocalproperty
-
-__all__ = [
-    "Empty", "TransactionError", "TransactionQueue", "add", "atomic", "clock", "count", "error", "exclusive_atomic",
-    "getsegmentlimit", "hashtable", "hint_commit_soon", "is_atomic", "local", "queue", "run", "set_num_threads",
-    "set_threads", "signals_enabled", "single_transaction", "stats", "stmdict", "stmiddict", "stmidset", "stmset",
-    "threadlocalproperty", "time",
-]
-
-#: PyPy-STM's ``thread.error``, which `TransactionError` is too
-error = RuntimeError
-
 
 _threads = None
 
@@ -155,80 +130,3 @@ def run():
     """Run the module's own queue until it is empty.  See `TransactionQueue.run`."""
     if _queue is not None:
         _queue.run()
-
-
-class _Atomic:
-    """``with atomic:`` no transaction and no other such block runs in between.
-
-    In a transaction none does anyway.  Other threads are kept out only of blocks like this one.
-    """
-
-    @trusted
-    def __enter__(self):
-        activation.activate()
-        if core.atomic_enter():
-            _blocks.mine().depth = 1
-        elif _blocks.mine().depth:
-            _blocks.mine().depth += 1
-
-    @trusted
-    def __exit__(self, *exc):
-        if not core.in_transaction():
-            raise TransactionError("more exits from atomic blocks than entries")
-        if _blocks.mine().depth:
-            _blocks.mine().depth -= 1
-            if not _blocks.mine().depth:
-                core.atomic_exit()
-
-
-class _ExclusiveAtomic(_Atomic):
-    """``with exclusive_atomic:`` the same, but not inside another such block, `atomic` or a transaction.
-
-    Raises:
-        TransactionError: there.
-    """
-
-    @trusted
-    def __enter__(self):
-        if core.in_transaction():
-            raise TransactionError("exclusive_atomic cannot be entered inside a transaction or an atomic block")
-        super().__enter__()
-
-
-class _Blocks:
-    """How many blocks deep a thread is in `atomic`; 0 in transactions, which cannot run in one."""
-
-    depth = 0
-
-
-_blocks = core.PerThread(_Blocks)
-atomic = single_transaction = _Atomic()
-exclusive_atomic = _ExclusiveAtomic()
-
-
-def is_atomic():
-    """Does nothing else run in between here?"""
-    return core.in_transaction()
-
-
-def hint_commit_soon():
-    """Do nothing: a transaction here is what was added as one, and threads outside of transactions are in none.
-
-    (On PyPy-STM all code is in some transaction, which goes on into the next block that has to be atomic.)
-    """
-
-
-class _SignalsEnabled:
-    """``with signals_enabled:`` signals reach this thread: in CPython the main one whatever it does, others never.
-
-    So there is nothing to do.  The main thread is among those that run transactions where it calls ``run()``: see `interrupts`.
-    """
-
-    def __enter__(self):
-        pass
-
-    def __exit__(self, *exc):
-        pass
-
-
-signals_enabled = _SignalsEnabled()

@@ -15,8 +15,8 @@ import contextlib
 import signal
 import threading
 
-from . import core
-from .core import is_trusted, trusted
+from .. import core
+from ..core import is_trusted, trusted
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 

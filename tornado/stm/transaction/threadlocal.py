@@ -7,8 +7,8 @@ and scratch space.
 import weakref
 from threading import local
 
-from . import core
-from .core import trusted
+from .. import core
+from ..core import trusted
 
 __all__ = ["local", "threadlocalproperty"]
 

@@ -2,7 +2,7 @@
 
 import itertools
 
-from .core import trusted
+from ..core import trusted
 
 _numbers = itertools.count(1)
 
