@@ -12,8 +12,8 @@ from tornado.stm import core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: asyncio's own loop runs", allow_module_level=True)
 
-from tornado.stm import dispatch
-from tornado.stm.dispatch import LONG, Estimates, ReadyQueue, site_of
+from tornado.stm.loop import dispatch
+from tornado.stm.loop.dispatch import LONG, Estimates, ReadyQueue, site_of
 
 PROMPT_SITE, LONG_SITE = (("prompt",), 1), (("long",), 1)
 

@@ -12,7 +12,7 @@ import pytest
 from interpreters import GIL, needs_gil, not_sanitized
 from programs import TIMEOUT, Client, Program, get, in_parallel, reset, until
 from tornado.stm import core
-from tornado.stm.graceful import KILLED
+from tornado.stm.loop.graceful import KILLED
 
 if not core.PARALLEL:
     pytest.skip("the loop is asyncio's own", allow_module_level=True)

@@ -492,7 +492,7 @@ def test_install(python):
     name, *rest = result_of(python, """
 import tornado.ioloop
 import tornado.stm
-from tornado.stm.graceful import EndsGracefully
+from tornado.stm.loop.graceful import EndsGracefully
 
 tornado.stm.install(2)
 

@@ -88,7 +88,7 @@ def debug_messages(output):
 
 
 def test_debug_mode_names_no_line_of_the_engine_as_an_origin():
-    assert not re.findall(r"created at \S*tornado/stm/(?!loop.py:\d+> took).*", run("ours", "debug"))
+    assert not re.findall(r"created at \S*tornado/stm/(?!loop/eventloop.py:\d+> took).*", run("ours", "debug"))
 
 
 STOPS = ["p name", "n", "s", "args", "n", "n", "p y", "up", "p self.request.path", "l", "c"]

@@ -533,7 +533,8 @@ def test_what_an_enum_remembers_is_rolled_back():
 
 def test_the_end_of_the_interpreter_is_silent(monkeypatch):
     """Modules are emptied before the last objects die."""
-    from tornado.stm import finalizers, rebound
+    from tornado.stm import rebound
+    from tornado.stm.patches import finalizers
 
     reported = []
     function = types.FunctionType((lambda: None).__code__.replace(co_name="dies"), {})

@@ -17,8 +17,9 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
 import tornado.stm
-from tornado.stm import activation, core, runner, transaction
+from tornado.stm import activation, core, transaction
 from tornado.stm.input_output import tls
+from tornado.stm.program import runner
 
 TIMEOUT = 200  # seconds until what does not come is taken to hang
 CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))

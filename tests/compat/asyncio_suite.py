@@ -30,7 +30,7 @@ def install(threads):
     import asyncio
 
     import tornado.stm
-    from tornado.stm.loop import TransactionalEventLoop
+    from tornado.stm.loop.eventloop import TransactionalEventLoop
 
     class SelectorEventLoop(TransactionalEventLoop):
         """Made as upstream's is: the selector that it is given goes unused."""

@@ -1551,7 +1551,7 @@ def stop_runs_what_is_ready():
 
 def stop_reaches_every_thread():
     """Whoever comes from the kernel for a wake-up that another one has taken must not take that of a third."""
-    from tornado.stm import runner
+    from tornado.stm.program import runner
 
     async def burst():
         for _ in range(5):
@@ -1716,7 +1716,7 @@ def runner_runs_again_and_again():
 
 
 def new_loop():
-    from tornado.stm import runner
+    from tornado.stm.program import runner
 
     return runner.new_loop(2)
 

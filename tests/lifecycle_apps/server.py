@@ -18,7 +18,8 @@ import tornado.httpserver
 import tornado.ioloop
 import tornado.netutil
 import tornado.stm
-import tornado.stm.runner
+import tornado.stm.loop.graceful
+import tornado.stm.program.runner
 import tornado.web
 
 
@@ -133,7 +134,7 @@ def listen():
 
 
 def set_everywhere(name, value):
-    """Set a constant of tornado.stm.graceful, there and where it has been imported."""
+    """Set a constant of tornado.stm.loop.graceful, there and where it has been imported."""
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("tornado.stm.") and hasattr(module, name):
             setattr(module, name, value)
@@ -154,7 +155,7 @@ async def takes_its_time():
     listen()
     try:
         await told.wait()
-        await asyncio.sleep(2 * tornado.stm.runner.GRACE)
+        await asyncio.sleep(2 * tornado.stm.loop.graceful.GRACE)
         print("took its time", flush=True)
     finally:
         print("main is over", flush=True)

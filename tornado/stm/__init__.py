@@ -26,7 +26,7 @@ def run(main, *, threads=None, debug=None):
         What ``asyncio.run`` raises: for anything else than a coroutine, and where a loop is running.
         Whatever the coroutine raises.
     """
-    from . import runner
+    from .program import runner
 
     return runner.run(main, threads, debug)
 
@@ -41,6 +41,6 @@ def install(threads=None):
         ValueError: ``threads`` is no such number.
         RuntimeError: a loop is running.
     """
-    from . import runner
+    from .program import runner
 
     runner.install(threads)

@@ -12,7 +12,8 @@ import sys
 import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
-from . import core, install, restart, tracebacks, transaction
+from . import core, install, transaction
+from .program import restart, tracebacks
 
 #: the name of a script that is read from standard input
 STDIN = "-"

@@ -8,9 +8,10 @@ from . import conflictlog, core
 from .core import once
 
 if core.COMPILED:
-    from . import _engine, finalizers, rebound, threads
+    from . import _engine, rebound
     from .c_functions import effects, twins
     from .input_output import files, output, sockets
+    from .patches import finalizers, threads
 
     try:
         from .input_output import tls

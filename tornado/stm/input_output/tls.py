@@ -15,8 +15,8 @@ import ssl
 import threading
 
 from .. import core
-from . import sockets
 from ..core import trusted
+from . import sockets
 
 _methods = _ssl._SSLSocket
 _read = _methods.read

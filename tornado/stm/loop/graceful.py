@@ -17,8 +17,9 @@ import sys
 import threading
 import time
 
-from . import core, signals
-from .core import trusted
+from .. import core
+from ..core import trusted
+from . import signals
 
 #: seconds that a program has, after SIGTERM, to finish what it has begun
 GRACE = 0.6

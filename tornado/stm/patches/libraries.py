@@ -8,7 +8,7 @@ import functools
 import itertools
 import sys
 
-from .core import trusted
+from ..core import trusted
 
 _done = set()
 

@@ -35,8 +35,8 @@ import functools
 import threading
 import time
 
-from . import core
-from .core import trusted
+from .. import core
+from ..core import trusted
 
 _thread_time_ns = time.thread_time_ns
 _clock_gettime_ns = time.clock_gettime_ns

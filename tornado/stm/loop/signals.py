@@ -18,8 +18,8 @@ import posix
 import signal
 import subprocess
 
-from . import core
-from .core import once, trusted
+from .. import core
+from ..core import once, trusted
 
 #: faults are those of the very thread, and of whatever it runs
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}

@@ -24,12 +24,13 @@ import threading
 import time
 from asyncio import base_events, constants
 
-from . import core, signals
-from .core import trusted
+from .. import core
+from ..core import trusted
+from ..input_output import sockets
+from ..patches.threads import CpuTime
+from . import signals
 from .dispatch import ReadyQueue, clock, site_of
 from .graceful import GRACE, STEP, is_listening
-from .input_output import sockets
-from .threads import CpuTime
 
 READ_EVENTS = ~select.EPOLLOUT
 WRITE_EVENTS = ~select.EPOLLIN

@@ -7,8 +7,8 @@ import gzip
 import sys
 import warnings
 
-from . import core
-from .core import trusted
+from .. import core
+from ..core import trusted
 
 
 def quiet(finalizer):

@@ -3,9 +3,9 @@
 import os
 import sys
 
-from . import core
+from .. import core
 
-_PACKAGE = os.path.join(os.path.dirname(__file__), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def show_programs_own(exception):

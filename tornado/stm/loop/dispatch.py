@@ -25,8 +25,8 @@ from collections import OrderedDict, deque
 from functools import partial
 from types import BuiltinMethodType, FunctionType, MethodType
 
-from . import core
-from .core import trusted
+from .. import core
+from ..core import trusted
 
 #: seconds of processor time from which on a transaction is long
 LONG = 0.005

@@ -1,0 +1,40 @@
+"""The event loop for interpreters with a GIL, where transactions run one at a time."""
+
+import asyncio
+import selectors
+import sys
+
+from .graceful import GRACE, STEP, EndsGracefully, is_listening
+
+
+class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
+    """Asyncio's own event loop, for interpreters with a GIL; SIGTERM ends it as gracefully as the transactional one."""
+
+    _quiet = 0
+
+    def run_forever(self):
+        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
+        self._check_running()
+        with self._sigterm_drains():
+            super().run_forever()
+
+    def _drain(self):
+        http1 = sys.modules.get("tornado.http1connection")
+        if http1 is not None:
+            # Tornado reads the next request of a connection without waiting for an event: let there be one at most.
+            http1.HTTP1Connection._can_keep_alive = lambda *request: False
+        for key in list(self._selector.get_map().values()):
+            if is_listening(key.fd):
+                self._remove_reader(key.fd)
+        self._look_whether_drained(self.time() + GRACE)
+
+    def _look_whether_drained(self, until):
+        idle = not self._ready and not any(
+            key.events & selectors.EVENT_WRITE for key in self._selector.get_map().values()
+        )
+        self._quiet = self._quiet + 1 if idle and not self._handles_requests() else 0
+        timers = any(timer.when() < until and not timer.cancelled() for timer in self._scheduled)
+        if (self._quiet > 2 and not timers) or self.time() >= until:
+            self._cancel_all()
+        else:
+            self.call_later(STEP, self._look_whether_drained, until)

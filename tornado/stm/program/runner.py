@@ -1,0 +1,90 @@
+"""Starting and ending programs on the transactional loop."""
+
+import asyncio
+import os
+import sys
+
+from .. import conflictlog, core
+from ..loop.serial_loop import SerialEventLoop
+from .parallelism import note_loop, usable_threads
+
+if core.PARALLEL:
+    from ..loop.eventloop import TransactionalEventLoop
+    from ..loop.futures import use_python_futures
+
+
+def new_loop(threads=None):
+    """A loop for this interpreter: the transactional one, or the serial one where transactions run one at a time."""
+    count = prepare(threads)
+    return TransactionalEventLoop(count) if core.PARALLEL else SerialEventLoop()
+
+
+def prepare(threads):
+    """What comes before each new loop; returns the number of its threads."""
+    count = usable_threads(threads)
+    conflictlog.begin()
+    if core.PARALLEL:
+        note_loop()
+    return count
+
+
+def selector_event_loop(threads):
+    """What stands for ``asyncio.SelectorEventLoop``: programs that name this class get the loop that others get."""
+    if not core.PARALLEL:
+        return SerialEventLoop
+
+    class SelectorEventLoop(TransactionalEventLoop):
+        """The loop polls by itself: a selector is only closed with it."""
+
+        def __init__(self, selector=None):
+            super().__init__(prepare(threads), selector)
+
+    SelectorEventLoop.__qualname__ = "SelectorEventLoop"
+    return SelectorEventLoop
+
+
+def run(main, threads, debug):
+    """See `tornado.stm.run`."""
+    if asyncio._get_running_loop() is not None:
+        return asyncio.run(main)  # which says that this cannot be
+    loop = None
+    try:
+        with asyncio.Runner(debug=debug, loop_factory=lambda: new_loop(threads)) as runner:
+            loop = runner.get_loop()
+            return runner.run(main)
+    except SystemExit:
+        if loop is not None and loop.terminated:
+            return None
+        raise
+    finally:
+        if asyncio.iscoroutine(main):
+            main.close()
+
+
+#: Libraries whose C parts, of which the engine knows nothing, have a twin in Python, which an environment variable asks for.
+WITH_PYTHON_PARTS = ("AIOHTTP", "FROZENLIST", "MULTIDICT", "PROPCACHE", "YARL")
+
+
+def install(threads):
+    """See `tornado.stm.install`."""
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("tornado.stm.install() cannot be called from a running event loop")
+    usable_threads(threads)
+    conflictlog.begin()
+    if core.PARALLEL:
+        for library in WITH_PYTHON_PARTS:
+            os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
+
+    def loop_factory():
+        return new_loop(threads)
+
+    if core.PARALLEL:
+        # Before the program derives classes of its own from them.
+        use_python_futures()
+    # Where the program has not chosen another policy, all that make loops ask the default one.
+    asyncio.unix_events._UnixDefaultEventLoopPolicy._loop_factory = staticmethod(loop_factory)
+    named = selector_event_loop(threads)
+    for module in asyncio, asyncio.unix_events:
+        module.SelectorEventLoop = named
+        if sys.version_info >= (3, 13):
+            module.EventLoop = named
