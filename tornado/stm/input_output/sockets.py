@@ -628,17 +628,9 @@ TWINS |= {_methods.detach: detach, _methods: new_socket}
 TWINS |= {connect: _connecting(connect) for connect in (_methods.connect, _methods.connect_ex)}
 
 
-def install():
-    """Let ``socket.socket`` keep what it accepted for the next attempt, and what has yet to be sent; give each descriptor one
-    owner."""
-    for function in (_make_socket, socket._intenum_converter, socket.getdefaulttimeout):
-        if hasattr(function, "__code__"):
-            trusted(function)
-    for attribute in ("family", "type"):
-        trusted(vars(socket.socket)[attribute].fget)
-    socket.socket.accept = accept
-    # Outside of transactions, too, nothing overtakes what transactions have sent.
-    for method in send, sendall, sendmsg, shutdown:
-        setattr(socket.socket, method.__name__, method)
-    socket.socket.__init__ = make_socket
-    socket.socket._real_close = real_close
+# Of the standard library, with nothing in them that a transaction may change.
+for _function in (_make_socket, socket._intenum_converter, socket.getdefaulttimeout):
+    if hasattr(_function, "__code__"):
+        trusted(_function)
+for _attribute in ("family", "type"):
+    trusted(vars(socket.socket)[_attribute].fget)

@@ -179,7 +179,7 @@ def _owning(function):
     return twin
 
 
-def _after_what_waits(method):
+def after_what_waits(method):
     """``SSLSocket.send`` or ``write``: outside of transactions, too, nothing overtakes what transactions have written."""
 
     @functools.wraps(method)
@@ -194,12 +194,6 @@ def _after_what_waits(method):
 def _look_outside(sock):
     if not core.in_transaction() and sockets.waits_to_be_sent(sock):
         _unless_full(sockets.send_at_once, sock)
-
-
-def install():
-    """Let ``ssl.SSLSocket`` know what has been written and not yet sent."""
-    for name in "send", "write":
-        setattr(ssl.SSLSocket, name, _after_what_waits(vars(ssl.SSLSocket)[name]))
 
 
 TWINS = {

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import activation, core
 from ..core import trusted
-from ..patches import libraries
+from ..patches import libraries, table  # which names them
+from . import signals
 from .futures import use_python_futures
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
@@ -81,7 +82,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def __init__(self, threads, selector=None):
         activation.activate()
         use_python_futures()
-        libraries.apply()
+        signals.learn_handlers()
+        table.apply("loop")
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
         super().__init__(selector)

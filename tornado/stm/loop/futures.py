@@ -6,18 +6,18 @@ import sys
 import traceback
 import types
 import weakref
-from asyncio import constants, format_helpers, futures, tasks
+from asyncio import constants, futures, tasks
 
 from .. import core
 from ..core import trusted
-from ..patches import finalizers
-from .scheduler import Watch
+from ..patches import finalizers, table  # which names them
 
 _task_numbers = itertools.count(1)
 
 
 @trusted
-def _next_task_number():
+def next_task_number():
+    """In the place of the iterator from which asyncio takes the numbers in the names of tasks."""
     return next(_task_numbers)
 
 
@@ -64,6 +64,10 @@ class TaskRegistry:
         return sum(1 for _ in self)
 
 
+#: of all loops
+registry = TaskRegistry()
+
+
 @trusted
 def extract_stack(frame=None, limit=None):
     """In the place of asyncio's: where something was made, `limit` lines of it, and none that `core.hide_frames` names.
@@ -79,6 +83,11 @@ def extract_stack(frame=None, limit=None):
     return stack
 
 
+def eager_task_factory(_):
+    """asyncio's, for tasks in Python."""
+    return tasks.create_eager_task_factory(tasks._PyTask)
+
+
 @core.once
 def use_python_futures():
     """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
@@ -88,44 +97,15 @@ def use_python_futures():
     """
     if not core.COMPILED:
         return
-    replaced = {
-        id(futures.Future): futures._PyFuture, id(tasks.Task): tasks._PyTask, id(asyncio.all_tasks): tasks._py_all_tasks,
-    }
-    if hasattr(tasks, "eager_task_factory"):
-        replaced[id(tasks.eager_task_factory)] = tasks.create_eager_task_factory(tasks._PyTask)
-    for module in list(sys.modules.values()):
-        namespace = getattr(module, "__dict__", None)
-        if namespace is None or module is sys.modules["_asyncio"]:
-            continue
-        for name, value in list(namespace.items()):
-            if id(value) in replaced and not name.startswith(("_C", "_c_")):
-                setattr(module, name, replaced[id(value)])
-            elif type(value) is tuple and any(id(item) in replaced for item in value):
-                # tornado.concurrent.FUTURES
-                setattr(module, name, tuple(replaced.get(id(item), item) for item in value))
-    futures.future_add_to_awaited_by = futures._py_future_add_to_awaited_by
-    futures.future_discard_from_awaited_by = futures._py_future_discard_from_awaited_by
-    tasks._py_enter_task = tasks._c_enter_task
-    tasks._py_leave_task = tasks._c_leave_task
-    tasks._py_swap_current_task = tasks._c_swap_current_task
-    tasks._py_current_task = tasks._c_current_task
-    tasks._task_name_counter = _next_task_number
-    tasks._GatheringFuture = _rebased(tasks._GatheringFuture, futures._PyFuture)
-    tasks._scheduled_tasks = TaskRegistry()
-    # The C ones have no frames.
-    format_helpers.extract_stack = extract_stack
+    table.apply("futures")
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")
     core.holds(asyncio.Handle, "_callback")
     core.holds(tasks._PyTask, "_coro")
-    core.holds(Watch, "reader")
-    core.holds(Watch, "writer")
-    futures._PyFuture.__del__ = finalizers.quiet_future(futures._PyFuture.__del__)
-    tasks._PyTask.__del__ = finalizers.quiet_future(tasks._PyTask.__del__)
 
 
-def _rebased(cls, base):
-    """The same class over another base; its functions' `super()` refer to the new one."""
+def rebased(cls):
+    """The same class over the Future in Python; its functions' `super()` refer to the new one."""
     cell = types.CellType()
     namespace = {}
     for name, value in vars(cls).items():
@@ -139,5 +119,5 @@ def _rebased(cls, base):
             value = copy
         if name not in ("__dict__", "__weakref__"):
             namespace[name] = value
-    cell.cell_contents = type(cls.__name__, (base,), namespace)
+    cell.cell_contents = type(cls.__name__, (futures._PyFuture,), namespace)
     return cell.cell_contents

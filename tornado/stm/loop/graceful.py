@@ -19,6 +19,7 @@ import time
 
 from .. import core
 from ..core import trusted
+from ..patches import table
 from . import signals
 
 #: seconds that a program has, after SIGTERM, to finish what it has begun
@@ -135,7 +136,7 @@ class Guard:
     @trusted
     def begin(self, loop):
         """This loop runs from here on."""
-        _limit_the_wait_for_threads()
+        table.apply("guard")
         if self._process != os.getpid():
             self._process = os.getpid()
             mask = _signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the new thread's, too
@@ -228,10 +229,8 @@ guard = Guard()
 
 
 @trusted
-@core.once
-def _limit_the_wait_for_threads():
-    """Have the interpreter, at its exit, wait for threads only so long, if SIGTERM has ended the program."""
-    wait = threading._shutdown
+def limited_wait(wait):
+    """What waits at the interpreter's exit for threads, but only so long if SIGTERM has ended the program."""
 
     @functools.wraps(wait)
     def _shutdown():
@@ -240,7 +239,7 @@ def _limit_the_wait_for_threads():
         else:
             wait()
 
-    threading._shutdown = _shutdown
+    return _shutdown
 
 
 @trusted

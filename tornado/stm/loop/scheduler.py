@@ -101,7 +101,6 @@ class Scheduler:
     """The ready queue, the timers, the poller and the worker threads of one event loop."""
 
     def __init__(self, loop, threads):
-        signals.install()
         self.loop = loop
         self.threads = threads
         # Re-entrant: whatever is allocated under it may set off a finalizer that schedules something.
@@ -573,6 +572,9 @@ GARBAGE = 20000
 
 #: at most so many events are taken from the kernel at once
 EVENTS_AT_ONCE = 256
+
+core.holds(Watch, "reader")
+core.holds(Watch, "writer")
 
 for _class in Scheduler, Scheduling, Watch, Order, Early:
     for _member in list(vars(_class).values()):

@@ -2,9 +2,17 @@
 
 import asyncio
 import selectors
-import sys
 
+from ..patches import table
 from .graceful import GRACE, STEP, EndsGracefully, is_listening
+
+
+def keep_none_alive(*request):
+    """``HTTP1Connection._can_keep_alive`` of a program that ends.
+
+    Tornado reads the next request of a connection without waiting for an event: let there be one at most.
+    """
+    return False
 
 
 class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
@@ -19,10 +27,7 @@ class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             super().run_forever()
 
     def _drain(self):
-        http1 = sys.modules.get("tornado.http1connection")
-        if http1 is not None:
-            # Tornado reads the next request of a connection without waiting for an event: let there be one at most.
-            http1.HTTP1Connection._can_keep_alive = lambda *request: False
+        table.apply("drain")
         for key in list(self._selector.get_map().values()):
             if is_listening(key.fd):
                 self._remove_reader(key.fd)

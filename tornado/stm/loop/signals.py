@@ -57,22 +57,15 @@ def _note(signum):
 
 @trusted
 @once
-def install():
-    """From here on see which signals Python code handles, and how processes are started."""
+def learn_handlers():
+    """Which signals does Python code handle already?"""
     for signum in MASKABLE:
         _note(signum)
-    _signal.signal = _noting(_signal.signal)
-    _posixsubprocess.fork_exec = subprocess._fork_exec = _starting(_posixsubprocess.fork_exec)
-    for name in ("execv", "execve", "fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
-        function = getattr(posix, name)
-        replacement = _starting(function)
-        setattr(posix, name, replacement)
-        setattr(os, name, replacement)
-        if function in os.supports_fd:
-            os.supports_fd.add(replacement)
 
 
-def _noting(set_handler):
+def noting(set_handler):
+    """``signal.signal``, which the loop's main thread calls, and from which it learns what has a handler."""
+
     @trusted
     @functools.wraps(set_handler)
     def noting(signum, handler):
@@ -89,7 +82,9 @@ def _noting(set_handler):
     return noting
 
 
-def _starting(function):
+def starting(function):
+    """A function that starts a program or forks: what it starts begins with the mask of signals that the program has."""
+
     @trusted
     @functools.wraps(function)
     def starting(*args, **kwargs):
@@ -103,3 +98,8 @@ def _starting(function):
                 _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     return starting
+
+
+def with_execve(functions):
+    """``os.supports_fd``, with ``os.execve`` as it is now."""
+    return functions | {os.execve}

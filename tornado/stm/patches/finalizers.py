@@ -3,9 +3,7 @@
 And one that has nothing to do as a rule.
 """
 
-import gzip
-import sys
-import warnings
+import gzip  # and what it has is changed
 
 from .. import core
 from ..core import trusted
@@ -52,16 +50,18 @@ def quiet_gzip_file(finalizer):
     return quiet_finalizer
 
 
-def install():
-    """Keep quiet about coroutines never awaited and finalizers stopped at a barrier, if an abort is the reason."""
-    if "__del__" in vars(gzip.GzipFile):
-        gzip.GzipFile.__del__ = quiet_gzip_file(gzip.GzipFile.__del__)
-    warnings._warn_unawaited_coroutine = core.quiet_unawaited(trusted(warnings._warn_unawaited_coroutine))
-    previous, abort = sys.unraisablehook, core.Abort  # found now: the hook may outlive this module
+def quiet_unawaited(warn):
+    """What warns of coroutines that nobody has awaited, but for those of an aborted attempt."""
+    return core.quiet_unawaited(trusted(warn))
+
+
+def quiet_hook(previous):
+    """``sys.unraisablehook``, but for finalizers that an abort has stopped at a barrier."""
+    abort = core.Abort  # found now: the hook may outlive this module
 
     @trusted
     def hook(unraisable):
         if unraisable.exc_type is not abort:
             previous(unraisable)
 
-    sys.unraisablehook = hook
+    return hook

@@ -105,7 +105,7 @@ def thread_time():
     return thread_time_ns() / 10**9
 
 
-def _for_threads_to_see(change):
+def for_threads_to_see(change):
     """In the place of a method of ``threading.Event`` that changes its flag, which threads look at without a lock.
 
     They must not see what an attempt has set that is rolled back: so it is irrevocable from there on.
@@ -119,22 +119,13 @@ def _for_threads_to_see(change):
     return method
 
 
-class _ForDebuggers:
+class ForDebuggers:
     """In the place of the module `threading` in `bdb`, which follows one thread: the one that stopped, not the loop's."""
 
     @staticmethod
     @trusted
     def current_thread():
         return threading._active.get(_thread.get_ident())
-
-
-def install():
-    """From here on `threading` sees it so.  Who asks ``_thread`` means it: imports have locks by thread."""
-    bdb.threading = _ForDebuggers
-    threading.get_ident = get_ident
-    threading.get_native_id = get_native_id
-    threading.Event.set = _for_threads_to_see(threading.Event.set)
-    threading.Event.clear = _for_threads_to_see(threading.Event.clear)
 
 
 TWINS = {

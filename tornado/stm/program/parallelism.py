@@ -1,9 +1,11 @@
 """How many threads can run transactions; and where it is one, who says so, and why."""
 
+import importlib.machinery  # and what it has is changed
 import sys
 import sysconfig
 
 from .. import core, transaction
+from ..patches import table
 
 
 def usable_threads(threads):
@@ -40,49 +42,35 @@ def _say_why_serial():
 
 
 def _warn_of_gil():
-    print(
-        f"tornado.stm: warning: {gil_watch.culprit or 'an imported extension'} has switched the GIL on: "
-        "transactions run on one thread",
-        file=sys.stderr,
-    )
+    print(f"tornado.stm: warning: {_culprit} has switched the GIL on: transactions run on one thread", file=sys.stderr)
 
 
-class GilWatch:
-    """Learns which extension module switches the GIL on, by looking before and after each is loaded."""
-
-    def __init__(self):
-        self.culprit = None
-
-    def install(self):
-        """Look at the extensions that are imported from here on."""
-        from importlib.machinery import ExtensionFileLoader
-
-        if not sysconfig.get_config_var("Py_GIL_DISABLED"):
-            return
-        exec_module, create_module = ExtensionFileLoader.exec_module, ExtensionFileLoader.create_module
-
-        def watched(load):
-            def load_and_look(loader, subject):
-                before = core.gil_is_enabled()
-                result = load(loader, subject)
-                if not before and core.gil_is_enabled():
-                    self.culprit = f"the extension module {loader.name}"
-                    if running_loops:
-                        _warn_of_gil()
-                return result
-
-            return load_and_look
-
-        ExtensionFileLoader.create_module = watched(create_module)
-        ExtensionFileLoader.exec_module = watched(exec_module)
+#: what has switched it on, as far as is known
+_culprit = "an imported extension"
+_loops = 0
 
 
-gil_watch = GilWatch()
-gil_watch.install()
-running_loops = 0
+def watched(load):
+    """A method that loads an extension module: learns which of them switches the GIL on, by looking before and after."""
+
+    def load_and_look(loader, subject):
+        global _culprit
+        before = core.gil_is_enabled()
+        result = load(loader, subject)
+        if not before and core.gil_is_enabled():
+            _culprit = f"the extension module {loader.name}"
+            if _loops:
+                _warn_of_gil()
+        return result
+
+    return load_and_look
 
 
 def note_loop():
-    """A loop is made that runs transactions in parallel: say so at once if the GIL is switched on from here on."""
-    global running_loops
-    running_loops += 1
+    """A loop is made that runs transactions in parallel: if the GIL is switched on from here on, it is to be said at once."""
+    global _loops
+    _loops += 1
+
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    table.apply("extensions")

@@ -1,11 +1,12 @@
 """Starting and ending programs on the transactional loop."""
 
 import asyncio
+import functools
 import os
-import sys
 
 from .. import conflictlog, core
 from ..loop.serial_loop import SerialEventLoop
+from ..patches import table
 from .parallelism import note_loop, usable_threads
 
 if core.PARALLEL:
@@ -28,6 +29,7 @@ def prepare(threads):
     return count
 
 
+@functools.cache
 def selector_event_loop(threads):
     """What stands for ``asyncio.SelectorEventLoop``: programs that name this class get the loop that others get."""
     if not core.PARALLEL:
@@ -74,17 +76,16 @@ def install(threads):
     if core.PARALLEL:
         for library in WITH_PYTHON_PARTS:
             os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
-
-    def loop_factory():
-        return new_loop(threads)
-
-    if core.PARALLEL:
         # Before the program derives classes of its own from them.
         use_python_futures()
-    # Where the program has not chosen another policy, all that make loops ask the default one.
-    asyncio.unix_events._UnixDefaultEventLoopPolicy._loop_factory = staticmethod(loop_factory)
-    named = selector_event_loop(threads)
-    for module in asyncio, asyncio.unix_events:
-        module.SelectorEventLoop = named
-        if sys.version_info >= (3, 13):
-            module.EventLoop = named
+    table.apply("install", threads)
+
+
+def named_loop(_, threads):
+    """In the place of ``asyncio.SelectorEventLoop`` and ``EventLoop``."""
+    return selector_event_loop(threads)
+
+
+def loop_factory(_, threads):
+    """In the place of what makes the loops of the default policy, which is asked where the program has chosen no other."""
+    return staticmethod(lambda: new_loop(threads))

@@ -4,22 +4,26 @@ import os
 import sys
 
 from .. import core
+from ..patches import table
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def show_programs_own(exception):
     """Called with what ends the program, where that has been caught: whoever has called this function is no part of it."""
-    traceback = _without_ours(exception.__traceback__)
     _clean_chained(exception)
-    programs_hook = sys.excepthook
+    table.apply("failure", _without_ours(exception.__traceback__))
+
+
+def programs_own(programs_hook, traceback):
+    """``sys.excepthook`` for one exception, with this traceback; the next one is the program's hook's again."""
 
     def excepthook(kind, value, _):
         sys.excepthook = programs_hook
         value.__traceback__ = sys.last_traceback = traceback
         programs_hook(kind, value, traceback)
 
-    sys.excepthook = excepthook
+    return excepthook
 
 
 def _clean_chained(exception):

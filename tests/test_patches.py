@@ -1,0 +1,62 @@
+"""The table of what is changed in other libraries is true and complete."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import patched
+import pytest
+
+from interpreters import ROOT, has_gil, on_each
+from tornado.stm.patches import table
+
+
+def output_of(python, *arguments, **environment):
+    finished = subprocess.run(
+        [python, ROOT / "tests" / "patched.py", *arguments], capture_output=True, text=True, timeout=100, cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+def compared(python, **environment):
+    """What a program changes on this loop, and what it changes on asyncio's own: a library may keep something, too."""
+    modules = ",".join(output_of(python, "modules", **environment))
+    ours, stock = output_of(python, modules, **environment), output_of(python, modules, "--stock", **environment)
+    assert ours["new"] == stock["new"] == [], "else not all has been compared"
+    assert set(ours["changed"]) - set(stock["changed"]) == set(ours["declared"])
+    return ours
+
+
+@on_each
+def test_nothing_is_changed_but_what_the_table_lists(python):
+    ours = compared(python)
+    assert len(ours["declared"]) > (5 if has_gil(python) else 60)
+
+
+def test_nor_where_the_gil_is_switched_on():
+    compared(sys.executable, PYTHON_GIL="1")
+
+
+@pytest.mark.skipif(has_gil(sys.executable), reason="most is not changed there")
+def test_the_table_lists_what_there_is():
+    modules = ",".join(output_of(sys.executable, "modules"))
+    assert output_of(sys.executable, modules)["absent"] == []
+
+
+def test_changes_are_seen(monkeypatch):
+    before = patched.namespaces()
+    monkeypatch.setattr(shutil, "which", print)
+    monkeypatch.setattr(json.JSONDecoder, "decode", print)
+    monkeypatch.setattr(json, "more", None, raising=False)
+    assert {"shutil which", "json.decoder:JSONDecoder decode", "json more"} <= set(patched.changes(before))
+
+
+def test_every_line_says_why():
+    for moment in table.PATCHES:
+        for patch in table.patches(moment):
+            assert patch.why and patch.path and ":" in patch.replacement, patch
+    assert all(f"\n{moment} " in table.__doc__ for moment in table.PATCHES)

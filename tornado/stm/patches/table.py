@@ -1,0 +1,181 @@
+"""The table of all that is changed in other libraries, and what makes the changes.
+
+A line is what is changed, what replaces it, and why.  The first is a module and a name in it, as in
+``socket:socket.accept``.  Several modules have the same object, and get the same replacement; ``*`` is any module that has
+imported it, under whatever name.  The second is a module, below `tornado.stm` or of the library itself, and a name in it;
+with parentheses it is called with the original, and returns what replaces that.  What this Python or this release of a
+library does not have is left out.
+
+Each change has its moment, and whoever gets there calls `apply`:
+
+engine      the engine is made ready for the first transaction (activation.py), where there is a compiled one
+futures     the first loop is made, or `tornado.stm.install` is called (loop/futures.py), likewise
+loop        a loop is made (loop/eventloop.py), where transactions run in parallel
+guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
+drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
+extensions  program/parallelism.py is imported, on a free-threaded interpreter
+install     `tornado.stm.install` is called (program/runner.py)
+failure     an exception ends a program that ``python -m tornado.stm`` runs (program/tracebacks.py)
+"""
+
+import sys
+import threading
+from collections import namedtuple
+
+from .. import core
+from ..core import trusted
+
+PATCHES = {
+    "engine": """
+        bdb:threading                  patches.threads:ForDebuggers           debuggers follow the thread that has stopped
+        threading:get_ident            patches.threads:get_ident              the threads of a loop are one to the program
+        threading:get_native_id        patches.threads:get_native_id          likewise
+        threading:Event.set            patches.threads:for_threads_to_see()   threads look at the flag without a lock
+        threading:Event.clear          patches.threads:for_threads_to_see()   likewise
+        socket:socket.__init__         input_output.sockets:make_socket       a descriptor has one owner
+        socket:socket.accept           input_output.sockets:accept            the next attempt gets the same connection
+        socket:socket.send             input_output.sockets:send              nothing overtakes what transactions have sent
+        socket:socket.sendall          input_output.sockets:sendall           likewise
+        socket:socket.sendmsg          input_output.sockets:sendmsg           likewise
+        socket:socket.shutdown         input_output.sockets:shutdown          likewise
+        socket:socket._real_close      input_output.sockets:real_close        likewise
+        ssl:SSLSocket.send             input_output.tls:after_what_waits()    likewise
+        ssl:SSLSocket.write            input_output.tls:after_what_waits()    likewise
+        gzip:GzipFile.__del__          patches.finalizers:quiet_gzip_file()   what is closed would run alone to do nothing
+        sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer
+        warnings:_warn_unawaited_coroutine  patches.finalizers:quiet_unawaited()  an aborted attempt has made no coroutine
+    """,
+    "futures": """
+        asyncio.futures,*:Future       asyncio.futures:_PyFuture              the state of those in C cannot be rolled back
+        asyncio.tasks,*:Task           asyncio.tasks:_PyTask                  likewise
+        asyncio.tasks,*:all_tasks      asyncio.tasks:_py_all_tasks            the one in C knows tasks in C
+        asyncio.tasks,*:eager_task_factory  loop.futures:eager_task_factory() it makes tasks in C
+        asyncio.futures:future_add_to_awaited_by  asyncio.futures:_py_future_add_to_awaited_by  for futures in Python
+        asyncio.futures:future_discard_from_awaited_by  asyncio.futures:_py_future_discard_from_awaited_by  likewise
+        asyncio.futures:_PyFuture.__del__   patches.finalizers:quiet_future() an aborted attempt has made no future
+        asyncio.tasks:_PyTask.__del__       patches.finalizers:quiet_future() likewise
+        asyncio.tasks:_GatheringFuture      loop.futures:rebased()            it is a Future in C
+        asyncio.tasks:_py_enter_task        asyncio.tasks:_c_enter_task       C code keeps the current task of a thread
+        asyncio.tasks:_py_leave_task        asyncio.tasks:_c_leave_task       likewise
+        asyncio.tasks:_py_swap_current_task asyncio.tasks:_c_swap_current_task  likewise
+        asyncio.tasks:_py_current_task      asyncio.tasks:_c_current_task     likewise
+        asyncio.tasks:_task_name_counter    loop.futures:next_task_number     each task takes a number: no conflict
+        asyncio.tasks:_scheduled_tasks      loop.futures:registry             each task is put into it: no conflict
+        asyncio.format_helpers:extract_stack  loop.futures:extract_stack      futures in C have no frames to be shown
+    """,
+    "loop": """
+        _signal:signal                 loop.signals:noting()                  signals with handlers wait for the commit
+        _posixsubprocess:fork_exec     loop.signals:starting()                a child begins with the program's mask
+        subprocess:_fork_exec          loop.signals:starting()                likewise
+        posix,os:execv                 loop.signals:starting()                likewise, whoever takes this one's place
+        posix,os:execve                loop.signals:starting()                likewise
+        posix,os:fork                  loop.signals:starting()                likewise
+        posix,os:forkpty               loop.signals:starting()                likewise
+        posix,os:posix_spawn           loop.signals:starting()                likewise
+        posix,os:posix_spawnp          loop.signals:starting()                likewise
+        posix,os:system                loop.signals:starting()                likewise
+        os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
+        aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
+        multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
+        tornado.websocket:WebSocketProtocol13._handle_message  patches.libraries:messages_begun_anew()  senders meet it
+    """,
+    "guard": """
+        threading:_shutdown            loop.graceful:limited_wait()           the program's threads may not end
+    """,
+    "drain": """
+        tornado.http1connection:HTTP1Connection._can_keep_alive  loop.serial_loop:keep_none_alive  no request follows
+    """,
+    "extensions": """
+        importlib.machinery:ExtensionFileLoader.create_module  program.parallelism:watched()  who switches the GIL on?
+        importlib.machinery:ExtensionFileLoader.exec_module    program.parallelism:watched()  likewise
+    """,
+    "install": """
+        asyncio,asyncio.unix_events:SelectorEventLoop  program.runner:named_loop()  programs name the class
+        asyncio,asyncio.unix_events:EventLoop          program.runner:named_loop()  likewise
+        asyncio.unix_events:_UnixDefaultEventLoopPolicy._loop_factory  program.runner:loop_factory()  all others ask it
+    """,
+    "failure": """
+        sys:excepthook                 program.tracebacks:programs_own()      frames of this package are not the program's
+    """,
+}
+
+Patch = namedtuple("Patch", "modules path replacement makes why")
+
+
+def patches(moment):
+    """The lines of a moment: modules, what is changed in each, what replaces it, or makes what does (`makes`), and why."""
+    for line in filter(None, map(str.strip, PATCHES[moment].splitlines())):
+        target, replacement, why = line.split(None, 2)
+        modules, path = target.split(":")
+        modules = tuple(modules.split(","))
+        yield Patch(modules, path, replacement.removesuffix("()"), replacement.endswith("()"), why)
+
+
+_applied = set()
+_lock = threading.RLock()
+
+
+@trusted
+def apply(moment, *arguments):
+    """Make the changes of this moment that have not been made yet, but to libraries that have not been imported.
+
+    Args:
+        arguments: given to what makes the replacements, after the original.  With any, changes are made again.
+    """
+    todo = [patch for patch in patches(moment) if patch not in _applied or arguments]
+    if not todo:
+        return
+    core.exclusive("a change of a library")
+    with _lock:
+        everywhere = {}
+        for patch in todo:
+            if patch.modules[0] not in sys.modules or (patch in _applied and not arguments):
+                continue
+            _applied.add(patch)
+            *path, name = patch.path.split(".")
+            holders = [_at(sys.modules[module], path) for module in patch.modules if module != "*"]
+            original = getattr(holders[0], name, None)
+            if original is None:
+                continue
+            new = _replacement(patch)
+            if patch.makes:
+                new = new(original, *arguments)
+            for holder in holders:
+                setattr(holder, name, new)
+            if "*" in patch.modules:
+                everywhere[id(original)] = new
+        if everywhere:
+            _replace_everywhere(everywhere)
+
+
+def _at(module, path):
+    for name in path:
+        module = getattr(module, name)
+    return module
+
+
+def _replacement(patch):
+    """What the table names; whoever calls `apply` has imported it."""
+    module, name = patch.replacement.split(":")
+    ours = f"{_PACKAGE}.{module}"
+    return getattr(sys.modules[ours if ours in sys.modules else module], name)
+
+
+_PACKAGE = __package__.rpartition(".")[0]
+
+
+def _replace_everywhere(replacements):
+    """In all modules and the tuples that they have, as `tornado.concurrent.FUTURES`: objects by the ids of the old ones."""
+    for module in list(sys.modules.values()):
+        namespace = getattr(module, "__dict__", None)
+        if namespace is None or module is sys.modules.get("_asyncio"):
+            continue
+        for name, value in list(namespace.items()):
+            if id(value) in replacements and not name.startswith(_IN_C):
+                setattr(module, name, replacements[id(value)])
+            elif type(value) is tuple and any(id(item) in replacements for item in value):
+                setattr(module, name, tuple(replacements.get(id(item), item) for item in value))
+
+
+#: how the names begin by which asyncio keeps what it has in C
+_IN_C = "_C", "_c_"
