@@ -11,7 +11,7 @@ if core.COMPILED:
     from . import _engine, rebound
     from .c_functions import effects, twins
     from .input_output import files, output, sockets
-    from .patches import finalizers, table, threads  # which the table names, as those of input_output
+    from .patches import finalizers, table, threads
 
     try:
         from .input_output import tls
@@ -28,7 +28,7 @@ if core.COMPILED:
 def activate():
     """Make the engine ready, and have Python code run on its loop.  Called before transactions run."""
     if core.COMPILED:
-        table.apply("engine")
+        table.apply("engine")  # it finds what has been imported above
         effects.register(TWINS, twins.INSTANCE_TWINS)
         _engine.configure(rebound.see_globals, core.PerThread, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")

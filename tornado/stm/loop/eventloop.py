@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import activation, core
 from ..core import trusted
-from ..patches import libraries, table  # which names them
+from ..patches import libraries, table
 from . import signals
 from .futures import use_python_futures
 from .graceful import GRACE, EndsGracefully
@@ -83,7 +83,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         activation.activate()
         use_python_futures()
         signals.learn_handlers()
-        table.apply("loop")
+        table.apply("loop")  # it finds `libraries` and `signals`
         self._scheduler = Scheduler(self, threads)
         self._watches = {}
         super().__init__(selector)

@@ -10,7 +10,7 @@ from asyncio import constants, futures, tasks
 
 from .. import core
 from ..core import trusted
-from ..patches import finalizers, table  # which names them
+from ..patches import finalizers, table
 
 _task_numbers = itertools.count(1)
 
@@ -97,7 +97,7 @@ def use_python_futures():
     """
     if not core.COMPILED:
         return
-    table.apply("futures")
+    table.apply("futures")  # it finds `finalizers` and what is here
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")
     core.holds(asyncio.Handle, "_callback")

@@ -64,7 +64,7 @@ def learn_handlers():
 
 
 def noting(set_handler):
-    """``signal.signal``, which the loop's main thread calls, and from which it learns what has a handler."""
+    """``_signal.signal``, called on the main thread of the loop; which signals Python code handles is noted."""
 
     @trusted
     @functools.wraps(set_handler)
@@ -83,7 +83,7 @@ def noting(set_handler):
 
 
 def starting(function):
-    """A function that starts a program or forks: what it starts begins with the mask of signals that the program has."""
+    """A function that forks or starts a program: whatever comes of it begins with the mask that this program has."""
 
     @trusted
     @functools.wraps(function)
