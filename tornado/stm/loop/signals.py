@@ -9,7 +9,7 @@ A child process inherits the mask of the thread that starts it, and so does the 
 They begin with the mask that this program has outside of transactions.
 """
 
-import _posixsubprocess
+import _posixsubprocess  # and what it has is changed, as in posix and subprocess
 import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
 import asyncio
 import functools
@@ -68,7 +68,7 @@ def noting(set_handler):
 
     @trusted
     @functools.wraps(set_handler)
-    def noting(signum, handler):
+    def set_and_note(signum, handler):
         core.exclusive("a change of signal handlers")
         loop = asyncio._get_running_loop()
         if hasattr(loop, "on_main"):
@@ -79,7 +79,7 @@ def noting(set_handler):
         _note(signum)
         return previous
 
-    return noting
+    return set_and_note
 
 
 def starting(function):
@@ -87,7 +87,7 @@ def starting(function):
 
     @trusted
     @functools.wraps(function)
-    def starting(*args, **kwargs):
+    def start(*args, **kwargs):
         core.exclusive("starting a process")
         process = os.getpid()
         mask = _signal.pthread_sigmask(signal.SIG_UNBLOCK, MASKABLE - _programs_mask)
@@ -97,7 +97,7 @@ def starting(function):
             if os.getpid() == process:  # and not the child of a fork
                 _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    return starting
+    return start
 
 
 def with_execve(functions):

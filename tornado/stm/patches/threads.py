@@ -30,7 +30,7 @@ A thread that is none of the loop (an executor's) is told what it is told elsewh
 
 import _thread
 import asyncio
-import bdb
+import bdb  # and what it has is changed
 import functools
 import threading
 import time
