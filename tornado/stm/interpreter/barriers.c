@@ -173,14 +173,6 @@ stm_write_item(PyObject *container, PyObject *key, PyObject *value)
     return 0;
 }
 
-static void
-replace_operand(_PyStackRef *operand, PyObject *o)
-{
-    _PyStackRef old = *operand;
-    *operand = PyStackRef_FromPyObjectNew(o);
-    PyStackRef_CLOSE(old);
-}
-
 /* Where the key is deleted here, the instruction gets another to delete. */
 int
 stm_delete_item(_PyStackRef *site)
@@ -672,15 +664,24 @@ handles_exceptions(PyCodeObject *code)
     const uint8_t *end = at + PyBytes_GET_SIZE(code->co_exceptiontable);
     int first = -1;
     while (at < end) {
-        int entry[4];       /* start, size, target, depth: each of so many bytes of six bits, as the seventh says */
-        for (int i = 0; i < 4; i++) {
-            entry[i] = *at & 63;
-            while (*at++ & 64)
-                entry[i] = entry[i] << 6 | (*at & 63);
+        /* start, size, target, depth: each of so many bytes of six bits, as the seventh says */
+        int target;
+        if (LIKELY(end - at >= 4 && !((at[0] | at[1] | at[2] | at[3]) & 64))) {
+            target = at[2] & 63;
+            at += 4;
         }
-        if (first >= 0 && entry[2] != first)
+        else {
+            int entry[4];
+            for (int i = 0; i < 4; i++) {
+                entry[i] = *at & 63;
+                while (*at++ & 64)
+                    entry[i] = entry[i] << 6 | (*at & 63);
+            }
+            target = entry[2];
+        }
+        if (first >= 0 && target != first)
             return true;
-        first = entry[2];
+        first = target;
     }
     return false;
 }

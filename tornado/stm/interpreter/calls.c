@@ -150,6 +150,12 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         if (!is_settled_receiver(tx, receiver))
             return;
         break;
+    case EFFECT_NONE:
+        known.needs = CALL_OF_TWIN;
+        known.twin = PyModule_Check(receiver) ? plain_twin(callable) : NULL;
+        if (known.twin == NULL)
+            return;
+        break;
     default:
         return;
     }
@@ -169,7 +175,7 @@ bool
 stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
 {
     PyObject *receiver = receiver_of(PyStackRef_AsPyObjectBorrow(site[0]), site[1]);
-    if (receiver == NULL || Py_TYPE(receiver) != known->receiver)
+    if (receiver == NULL || Py_TYPE(receiver) != known->receiver || known->needs == CALL_OF_TWIN)
         return false;
     if (known->needs == CALL_OF_CAPTURED)
         return captured(tx, receiver);
@@ -184,12 +190,27 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
     return true;
 }
 
+static PyObject *
+known_twin(Tx *tx, PyObject *callable)
+{
+    if (!PyCFunction_CheckExact(callable))
+        return NULL;
+    const void *method = ((PyCFunctionObject *)callable)->m_ml;
+    KnownCall *known = known_call_at(tx, method);
+    return known->method == method && known->needs == CALL_OF_TWIN ? known->twin : NULL;
+}
+
 int
 stm_before_call(_PyStackRef *site, int n)
 {
     BARRIER_OF(tx);
     PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
     thread_of(tx)->loop.constructing = NULL;
+    PyObject *twin = tx->open ? known_twin(tx, callable) : NULL;
+    if (twin != NULL) {
+        replace_operand(&site[0], twin);
+        return check_doomed(tx);
+    }
     if (stands_in(callable))
         return 0;       /* for something that may be half done: no abort now */
     if (PyFunction_Check(callable))

@@ -102,6 +102,15 @@ in_trusted_code(Tx *tx)
     return STM_TRUSTED(tx->tstate->current_frame);
 }
 
+/* The instruction gets something else to work on. */
+static inline void
+replace_operand(_PyStackRef *operand, PyObject *o)
+{
+    _PyStackRef old = *operand;
+    *operand = PyStackRef_FromPyObjectNew(o);
+    PyStackRef_CLOSE(old);
+}
+
 /* Begins each barrier: trusted code has none. */
 #define BARRIER_OF(tx) \
     Tx *tx = stm_self; \

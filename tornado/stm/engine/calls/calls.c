@@ -77,6 +77,13 @@ plain_effect(PyObject *callable, PyObject *receiver)
     return plain ? e->effect : EFFECT_NONE;
 }
 
+PyObject *
+plain_twin(PyObject *callable)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    return e->effect == EFFECT_TWIN && e->owner == NULL && PyCFunction_CheckExact(e->twin) ? e->twin : NULL;
+}
+
 /* ---- Objects created in this transaction ------------------------------------------ */
 
 bool

@@ -21,6 +21,8 @@ bool stands_in(PyObject *callable);
 int open_change(Tx *tx, PyObject *receiver, PyObject *second);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
                 PyObject *const *kwvalues, Py_ssize_t nkw);
+/* What is always called in the place of this function of a module, with its arguments; or NULL. */
+PyObject *plain_twin(PyObject *callable);
 int plain_effect(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
 int call_with_own(Tx *tx, PyObject *f);
