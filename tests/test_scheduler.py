@@ -28,6 +28,44 @@ def test_a_finalizer_that_schedules_while_something_is_scheduled():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+TAKEN_AND_LEFT = """
+import asyncio, os, signal, sys, threading
+import tornado.stm
+from tornado.stm.core import trusted
+from tornado.stm.loop import dispatch, scheduler
+
+def own_handler(number, frame):
+    sys.exit(7)
+
+@trusted
+def take(queue, *args):
+    entry = original(queue, *args)
+    if entry is not None and threading.current_thread() is threading.main_thread():
+        taken.append(entry.transaction)
+        if len(taken) == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+    return entry
+
+async def main():
+    while True:
+        await asyncio.gather(*(asyncio.sleep(0) for _ in range(5)))
+
+taken, original = [], dispatch.ReadyQueue.take
+dispatch.ReadyQueue.take = take
+signal.signal(signal.SIGTERM, own_handler)
+try:
+    tornado.stm.run(main(), threads=2)
+finally:
+    print([transaction.done for transaction in taken].count(False))
+"""
+
+
+def test_what_the_main_thread_has_taken_runs_though_a_signal_handler_raises():
+    """Others may wait for its commit: then the program would not end."""
+    done = subprocess.run([sys.executable, "-c", TAKEN_AND_LEFT], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "0\n", "")
+
+
 @pytest.mark.parametrize("direction", ("reader", "writer"))
 def test_nothing_is_told_to_what_an_aborted_attempt_wanted_to_hear(pair, direction):
     ours, theirs = pair

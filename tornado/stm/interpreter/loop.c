@@ -21,14 +21,13 @@ static PyObject *
 enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
 {
     Tx *tx = stm_self;
-    if (tx == NULL || stm_barriers_off)
+    /* A generator that C code resumes: nothing is made or returned by that which C code would look into unseen. */
+    if (tx == NULL || frame->owner == FRAME_OWNED_BY_GENERATOR || stm_barriers_off)
         return loop_evaluate(tstate, frame, throwflag);
     if (!throwflag && UNLIKELY(stm_enter(tx, frame) < 0)) {
         _PyEval_FrameClearAndPop(tstate, frame);
         return NULL;
     }
-    if (frame->owner == FRAME_OWNED_BY_GENERATOR)
-        return loop_evaluate(tstate, frame, throwflag);
     PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
     _PyErr_StackItem *handling = tstate->exc_info;
     PyObject *handled = Py_XNewRef(handling->exc_value);

@@ -392,6 +392,7 @@ class Scheduler:
         """Run transactions on all threads until `stop`.  Raises what a callback raised to end the loop."""
         self._locals = locals_of_this_thread()
         self.cpu = CpuTime()
+        self._polling = 0  # a signal handler may have ended the last run just before the main thread polled
         helpers = [
             threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
         ]
@@ -402,8 +403,7 @@ class Scheduler:
         self._collecting = collecting
         _asyncio._set_running_loop(self.loop)
         main = threading.current_thread() is threading.main_thread()
-        if main:
-            signals.learn_mask()
+        mask = signals.learn_mask() if main else None
         try:
             self._work(main)
         finally:
@@ -420,6 +420,8 @@ class Scheduler:
                     helper.join(0.01)
             with self._lock:
                 self._stop_at = None
+            if main:
+                _signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a handler may have raised before the mask was put back
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -448,30 +450,38 @@ class Scheduler:
         while True:
             core.settle()
             core.serve()
-            timeout = None
-            with lock:
-                if self._timers and self._timers[0][0] <= self.loop.time():
-                    self._due_timers()
-                ready = self._ready
-                entry = None
-                if looked or not ready or (self._round > 0 and not ready.only_long()):
-                    entry = ready.take(self._stop_at)
-                    if entry is not None:
-                        self._running += 1
-                        self._round -= 1
-                    elif self._stop_at is not None:
-                        return
+            timeout = entry = None
+            if main:
+                # A signal handler of the program's must not run inside a transaction that may be rolled back; and what it
+                # raises must not keep this thread from running what it has taken, for others may wait for that.
+                blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
+            try:
+                with lock:
+                    if self._timers and self._timers[0][0] <= self.loop.time():
+                        self._due_timers()
+                    ready = self._ready
+                    if looked or not ready or (self._round > 0 and not ready.only_long()):
+                        entry = ready.take(self._stop_at)
+                        if entry is not None:
+                            self._running += 1
+                            self._round -= 1
+                        elif self._stop_at is not None:
+                            return
+                        else:
+                            self._polling += 1
+                            timeout = 0.0 if core.is_asked() else self._timeout()
                     else:
-                        self._polling += 1
-                        timeout = 0.0 if core.is_asked() else self._timeout()
-                else:
-                    self._round = len(ready)
-            if entry is None:
+                        self._round = len(ready)
+                if entry is not None:
+                    self._run_one(entry)
+            finally:
+                if main:
+                    _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            looked = entry is None
+            if looked:
                 self._poll(timeout)
-                looked = True
-            else:
-                self._run_one(entry, main)
-                looked = False
+            elif self._collecting and gc.get_count()[0] > GARBAGE:
+                self._collect()
 
     def _timeout(self):
         """Under the lock: how long polling may take, in seconds; -1 for ever."""
@@ -511,10 +521,7 @@ class Scheduler:
             for action in actions:
                 action()
 
-    def _run_one(self, entry, main):
-        if main:
-            # A Python signal handler must not run inside a transaction that may be rolled back.
-            blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
+    def _run_one(self, entry):
         early = self._scheduling.mine().early = Early()
         began = clock()
         try:
@@ -532,10 +539,6 @@ class Scheduler:
                 early.over = True
                 while early.timers:
                     heapq.heappush(self._timers, early.timers.pop())
-            if main:
-                _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        if self._collecting and gc.get_count()[0] > GARBAGE:
-            self._collect()
 
     def _collect(self):
         # Not within a transaction, which would take the finalizers of others' garbage along if it is rolled back, and

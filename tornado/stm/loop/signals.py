@@ -35,9 +35,10 @@ _programs_mask = frozenset()
 
 @trusted
 def learn_mask():
-    """The main thread, outside of transactions, begins to run them: this is the mask that the program has."""
+    """The main thread, outside of transactions, begins to run them: returns the mask that the program has."""
     global _programs_mask
     _programs_mask = frozenset(_signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    return _programs_mask
 
 
 @trusted
