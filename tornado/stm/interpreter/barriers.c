@@ -62,9 +62,7 @@ open_attr(PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *tx, PyOb
         return -1;
     Kind kind = kind_of(tx, obj);
     bool attributes = is_python_class(Py_TYPE(obj));
-    if (!attributes && of == OF_READ_ATTR
-        && (kind == &inert_kind || kind == &tuple_kind || kind == &list_kind || kind == &dict_kind
-            || kind == &set_kind || kind == &deque_kind || kind == &bytearray_kind || kind == &class_kind)) {
+    if (!attributes && of == OF_READ_ATTR && kind->fixed_attributes) {
         if (kind != &class_kind)
             note_name(tx, obj, name, of);
         return 0;     /* their methods */
@@ -229,9 +227,7 @@ is_deep_inert(Tx *tx, PyObject *o, int depth)
 {
     Kind kind = kind_of(tx, o);
     if (kind != &tuple_kind || !PyTuple_Check(o) || depth > 4)
-        return kind != &tuple_kind && kind != &list_kind && kind != &dict_kind && kind != &ordered_dict_kind
-            && kind != &set_kind && kind != &deque_kind && kind != &bytearray_kind && kind != &array_kind && kind != &memoryview_kind
-            && kind != &proxy_kind && kind != &iterator_kind && kind != &unknown_kind;
+        return !kind->compared_inside;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
         if (!is_deep_inert(tx, PyTuple_GET_ITEM(o, i), depth + 1))
             return false;
@@ -257,8 +253,7 @@ stm_contains(PyObject *item, PyObject *container)
 static int
 open_operand(Tx *tx, PyObject *o, Kind kind)
 {
-    return kind == &inert_kind || kind == &tuple_kind || kind == &instance_kind
-        ? 0 : open_whole_read(tx, o);
+    return kind->read_whole == NULL ? 0 : open_whole_read(tx, o);
 }
 
 int
@@ -272,10 +267,8 @@ stm_binary(PyObject *left, PyObject *right, int op)
         return check_doomed(tx);
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
         return open_interpolated(tx, left, right) < 0 ? -1 : open_operand(tx, left, ka);
-    if (op >= NB_INPLACE_ADD && op != NB_SUBSCR
-        && (ka == &list_kind || ka == &dict_kind || ka == &set_kind || ka == &deque_kind
-            || ka == &bytearray_kind || ka == &array_kind || ka == &ordered_dict_kind)) {
-        if ((ka == &dict_kind || ka == &ordered_dict_kind ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
+    if (op >= NB_INPLACE_ADD && op != NB_SUBSCR && ka->contents != NULL) {
+        if ((ka->mapping ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
             return -1;
         return ka == &list_kind && op == NB_INPLACE_ADD ? open_list_append(tx, left)
             : open_merge(tx, left, right);
@@ -298,8 +291,7 @@ stm_compare(PyObject *left, PyObject *right)
         /* Something inert never looks into a container. */
         PyObject *o = ka == &inert_kind ? right : left;
         Kind k = ka == &inert_kind ? kb : ka;
-        return k == &unknown_kind || k == &opaque_kind || k == &bytearray_kind || k == &memoryview_kind
-            ? open_whole_read(tx, o) : check_doomed(tx);
+        return k->compared_by_memory ? open_whole_read(tx, o) : check_doomed(tx);
     }
     return open_deep_read(tx, left) < 0 ? -1 : open_deep_read(tx, right);
 }

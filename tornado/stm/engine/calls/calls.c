@@ -340,7 +340,7 @@ before_init(Tx *tx, Args a)
         return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (open_whole_write(tx, a.args[0]) < 0 || open_resize(tx, a.args[0]) < 0)
         return -1;
-    return open_args(tx, a, 1, kind == &dict_kind || kind == &ordered_dict_kind ? open_deep : open_iter);
+    return open_args(tx, a, 1, kind->mapping ? open_deep : open_iter);
 }
 
 /* Stands in for a call that was to delete a key, and give back its value: it has been done. */
