@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize suites compat primes bench-engine bench-apps clean
+.PHONY: help setup build test sanitize suites compat primes bench-engine bench-handlers bench-apps clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,6 +27,9 @@ primes: setup         ## run the primes benchmark on every interpreter there is
 
 bench-engine: setup   ## measure what transactions cost and how they scale, without a server
 	@.venv/bin/python -m stm_bench engine
+
+bench-handlers: setup ## measure ordinary handlers of 1 and 10 ms on upstream and on one and more threads
+	@.venv/bin/python -m stm_bench handlers
 
 bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, aiohttp and Starlette
 	@.venv/bin/python -m stm_bench apps

@@ -1,4 +1,4 @@
-"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``latency``, ``engine`` and ``apps``.
+"""Benchmarks of tornado.stm: ``python -m stm_bench primes``, ``handlers``, ``latency``, ``engine`` and ``apps``.
 
 One module holds each concern:
 
@@ -23,8 +23,9 @@ One module holds each concern:
     from_pypystm/   programs written for PyPy-STM
 
     apps_load.py    the benchmark of applications: their loads, which check every answer, and its table
+    handlers_load.py      that of ordinary handlers of some milliseconds, to upstream's
     app_server.py   one of them, as a process
-    apps/           the applications: Tornado over HTTP, HTTPS and web sockets; aiohttp; Starlette
+    apps/           the applications: Tornado over HTTP, HTTPS and web sockets, and its handlers; aiohttp; Starlette
 
     progress.py     what a user sees while it runs
     errors.py       what goes wrong with one line

@@ -22,7 +22,7 @@ from rich.console import Console
 from stm_bench import engine_report, primes_load
 from stm_bench.calibrate import request_size
 from stm_bench.engine_report import Column, Section, Target
-from stm_bench.errors import BenchmarkError, WrongAnswer
+from stm_bench.errors import WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import HOST, Server
@@ -192,14 +192,7 @@ def benchmark(options):
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
     engine_report.show(section, console)
-    environment = primes_load.describe_machine()
-    try:
-        if options.json:
-            Path(options.json).write_text(engine_report.to_json([section], environment) + "\n")
-        if options.rst:
-            Path(options.rst).write_text(engine_report.rst([section], environment))
-    except OSError as error:
-        raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
+    engine_report.write([section], primes_load.describe_machine(), options.json, options.rst)
     return 0
 
 

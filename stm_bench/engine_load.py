@@ -1,7 +1,5 @@
 """The engine benchmark: what transactions cost, and how they scale, without a web server."""
 
-from pathlib import Path
-
 from rich.console import Console
 
 from stm_bench import engine_report
@@ -63,13 +61,7 @@ def benchmark(options):
         section = SECTIONS[name](effort)
         sections.append(section)
         engine_report.show(section, console)
-    try:
-        if options.json:
-            Path(options.json).write_text(engine_report.to_json(sections, environment) + "\n")
-        if options.rst:
-            Path(options.rst).write_text(engine_report.rst(sections, environment))
-    except OSError as error:
-        raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
+    engine_report.write(sections, environment, options.json, options.rst)
     return 0
 
 

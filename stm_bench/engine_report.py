@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
 
+from stm_bench.errors import BenchmarkError
 from stm_bench.report import alarm
 
 
@@ -113,6 +115,17 @@ def rst_lines(section):
     yield ""
     for paragraph in [*section.caption, *section.notes]:
         yield from (paragraph, "")
+
+
+def write(sections, environment, json_file=None, rst_file=None):
+    """Writes the sections to those of the files that are named.  Raises BenchmarkError where one cannot be written."""
+    try:
+        if json_file:
+            Path(json_file).write_text(to_json(sections, environment) + "\n")
+        if rst_file:
+            Path(rst_file).write_text(rst(sections, environment))
+    except OSError as error:
+        raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
 
 
 def to_json(sections, environment):

@@ -24,7 +24,7 @@ from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.report import Measured
-from stm_bench.servers import HOST, Server, probe, require
+from stm_bench.servers import ANSWER_TIMEOUT, HOST, Server, probe, require
 
 SUMMARY = "Trivial requests beside heavy ones: how long they wait, on tornado.stm and on upstream Tornado."
 
@@ -129,7 +129,7 @@ def ask_again_and_again(port, keep_alive, over, times, failures):
         while not over.is_set():
             began = time.perf_counter()
             if connection is None:
-                connection = http.client.HTTPConnection(HOST, port, timeout=primes_load.ANSWER_TIMEOUT)
+                connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_TIMEOUT)
             connection.request("GET", path, headers={} if keep_alive else {"Connection": "close"})
             answer = json.load(connection.getresponse())
             taken = time.perf_counter() - began

@@ -7,13 +7,15 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from stm_bench.errors import BenchmarkError
+from stm_bench.errors import BenchmarkError, WrongAnswer
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
+ANSWER_TIMEOUT = 120  # seconds until a single request must be answered
 START_TIMEOUT = 20  # seconds until a server must accept connections
 STOP_TIMEOUT = 30  # seconds until a server must have ended after SIGTERM; it may answer what has arrived first
 
@@ -116,6 +118,22 @@ class Server:
 
     def url(self, path):
         return "http://%s:%d%s" % (HOST, self.port, path)
+
+    def ask(self, path):
+        """The text that it answers.  Raises WrongAnswer where it does not, or not with status 200."""
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(self.url(path), timeout=ANSWER_TIMEOUT) as response:
+                return response.read().decode()
+        except (OSError, ValueError) as error:
+            self.check_alive()
+            raise WrongAnswer("server %s did not answer GET %s: %s" % (self.name, path, error)) from None
+
+    def processor_seconds(self):
+        """What the process has used of the processors until now, user and system (Linux)."""
+        with open("/proc/%d/stat" % self.process.pid) as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
         """Ends the server with SIGTERM; returns the statistics that it wrote, a dict.

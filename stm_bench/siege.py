@@ -26,7 +26,7 @@ parser = false
 cache = false
 cookies = false
 protocol = HTTP/1.1
-connection = close
+connection = {connection}
 limit = {clients}
 """
 
@@ -61,9 +61,12 @@ def version():
     return words[1] if len(words) > 1 else "unknown"
 
 
-def load(url, clients, seconds):
-    """Puts `url` under the load of so many `clients`, each asking again at once, for so many whole `seconds`."""
-    return attack(url, clients, ["--benchmark", "--time=%dS" % seconds], timeout=seconds + GRACE)
+def load(url, clients, seconds, keep_alive=False):
+    """Puts `url` under the load of so many `clients`, each asking again at once, for so many whole `seconds`.
+
+    Each keeps its connection, or makes a new one for each request.
+    """
+    return attack(url, clients, ["--benchmark", "--time=%dS" % seconds], seconds + GRACE, keep_alive)
 
 
 def requests(url, clients, each):
@@ -71,11 +74,11 @@ def requests(url, clients, each):
     return attack(url, clients, ["--benchmark", "--reps=%d" % each], timeout=GRACE)
 
 
-def attack(url, clients, options, timeout):
+def attack(url, clients, options, timeout, keep_alive=False):
     with tempfile.TemporaryDirectory(prefix="stm_bench-") as home:
         configuration = os.path.join(home, "siegerc")
         with open(configuration, "w") as file:
-            file.write(CONFIGURATION.format(clients=clients))
+            file.write(CONFIGURATION.format(clients=clients, connection="keep-alive" if keep_alive else "close"))
         arguments = ["--rc=" + configuration, "--concurrent=%d" % clients] + options + [url]
         return parse(run_siege(arguments, timeout, home))
 

@@ -1,0 +1,197 @@
+"""The handlers benchmark: ordinary handlers of some milliseconds, on tornado.stm and on upstream Tornado.
+
+All servers are up all the time and are loaded in turns, in rounds of a few seconds, so that what else the machine does meets
+them all; a figure is the median of the ratios of the rounds.  Two processes of upstream's, each with half of the clients, show
+in the same rounds what two cores can give here at this moment: a figure that is larger is noise.
+"""
+
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from stm_bench import engine_report, primes_load, siege
+from stm_bench.apps import handlers_app
+from stm_bench.calibrate import request_size
+from stm_bench.engine_report import Column, Section, Target
+from stm_bench.errors import WrongAnswer
+from stm_bench.primes import positive
+from stm_bench.progress import Runs
+from stm_bench.servers import Server
+
+SUMMARY = "Ordinary handlers of 1 and 10 ms: requests/s and processor time, to upstream Tornado."
+
+MILLISECONDS = (10, 1)
+ONE_THREAD, TWO_THREADS = 0.85, 1.6  # of upstream's rate: what handlers of 10 ms should reach
+WARM_UP_SECONDS = 2
+WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
+
+
+@dataclass(frozen=True)
+class Handler:
+    """What is asked for: the path, what it answers, and how many milliseconds it is meant to take (None: as little as it can)."""
+
+    name: str
+    path: str
+    answer: str
+    milliseconds: int | None
+
+    @property
+    def title(self):
+        return self.name if self.milliseconds is None else "%s, %d ms" % (self.name, self.milliseconds)
+
+
+NAMES = ("hello", "primes", *handlers_app.PROGRAMS)
+
+
+def handlers(names, milliseconds):
+    """Those of that names, each as long as each of `milliseconds`; "hello" once.  Times them on this interpreter."""
+    found = []
+    for length in milliseconds:
+        for name in names:
+            if name == "primes":
+                size = request_size(length / 1000)
+                found.append(Handler(name, "/primes/%d" % size, str(sum(primes_load.sieve(size))), length))
+            elif name in handlers_app.PROGRAMS:
+                program = handlers_app.PROGRAMS[name]
+                rounds = max(1, round(length / 1000 / min(spent(program) for _ in range(5))))
+                found.append(Handler(name, "/%s/%d" % (name, rounds), str(program.run(rounds)), length))
+    if "hello" in names:
+        found.append(Handler("hello", "/hello", handlers_app.GREETING, None))
+    return found
+
+
+def spent(program):
+    """Seconds of processor time that one round takes."""
+    start = time.thread_time()
+    program.run(1)
+    return time.thread_time() - start
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "--only", nargs="+", choices=NAMES, metavar="HANDLER", help="of: %s (default: all)" % ", ".join(NAMES)
+    )
+    parser.add_argument(
+        "--milliseconds", nargs="+", type=positive, metavar="N", help="of one request on upstream (default: %s)" % "%d %d" % MILLISECONDS
+    )
+    parser.add_argument("--time", type=positive, default=3, metavar="SECONDS", help="of one load (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
+    parser.add_argument(
+        "--threads",
+        type=primes_load.thread_counts,
+        metavar="N,N...",
+        help="for tornado.stm (default: 1,2,4... up to the usable CPUs)",
+    )
+    parser.add_argument("--concurrency", type=positive, default=8, metavar="N", help="clients (default: %(default)s)")
+    parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.set_defaults(benchmark=benchmark)
+
+
+def benchmark(options):
+    """Runs the loads and prints their table; returns the exit status."""
+    siege.version()
+    threads = options.threads or primes_load.default_threads(primes_load.usable_cpus())
+    asked = handlers(options.only or NAMES, options.milliseconds or MILLISECONDS)
+    hows = ["upstream", *threads, "two"]
+    runs = {}  # (handler, how) -> [(answers per second, processor seconds per answer)]
+    with ExitStack() as stack, Runs(options.repeats * len(asked) * len(hows)) as shown:
+        servers = start_servers(stack, threads)
+        for handler in asked:
+            for how in hows:
+                load(servers[how], handler, options.concurrency, WARM_UP_SECONDS)
+        for round_number in range(1, options.repeats + 1):
+            for handler in asked:
+                for how in hows:
+                    name = "%s, %s" % (handler.title, {"upstream": "upstream", "two": "two processes"}.get(how, "-j %s" % how))
+                    shown.starting(name)
+                    run = load(servers[how], handler, options.concurrency, options.time)
+                    runs.setdefault((handler, how), []).append(run)
+                    shown.done("round %d: %s: %.1f/s" % (round_number, name, run[0]))
+        for server in servers["upstream"] + servers["two"][1:] + [servers[count][0] for count in threads]:
+            server.stop()
+    section = table(asked, threads, runs, options)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_IN_A_FILE
+    engine_report.show(section, console)
+    engine_report.write([section], primes_load.describe_machine(), options.json)
+    return 0
+
+
+def start_servers(stack, threads):
+    """How to run: the servers that share the load then."""
+    command = [sys.executable, "-m", "stm_bench.app_server", "handlers_app"]
+    upstream, another = (stack.enter_context(Server(name, command)) for name in ("upstream", "upstream's second process"))
+    servers = {"upstream": [upstream], "two": [upstream, another]}
+    for count in threads:
+        servers[count] = [stack.enter_context(Server("-j %d" % count, [*command, "--threads", str(count)]))]
+    return servers
+
+
+def load(servers, handler, clients, seconds):
+    """Puts servers under the load of so many clients together; returns (answers per second, processor seconds per answer).
+
+    Raises:
+        WrongAnswer: one failed, or answered something else before or after the load.
+    """
+    check(servers, handler)
+    before = [server.processor_seconds() for server in servers]
+    each = max(1, clients // len(servers))
+    with ThreadPoolExecutor(len(servers)) as sieges:
+        reports = list(
+            sieges.map(lambda server: siege.load(server.url(handler.path), each, seconds, keep_alive=True), servers)
+        )
+    taken = sum(server.processor_seconds() for server in servers) - sum(before)
+    answered = sum(report.answered for report in reports)
+    if not answered or any(report.failed for report in reports):
+        raise WrongAnswer("server %s failed requests for %s" % (servers[0].name, handler.path))
+    check(servers, handler)
+    return sum(report.rate for report in reports), taken / answered
+
+
+def check(servers, handler):
+    for server in servers:
+        answer = server.ask(handler.path)
+        if answer != handler.answer:
+            raise WrongAnswer("server %s answered %s with %.60r" % (server.name, handler.path, answer))
+
+
+def table(asked, threads, runs, options):
+    def ratios(handler, how, what, to="upstream"):
+        return [run[what] / other[what] for run, other in zip(runs[handler, how], runs[handler, to])]
+
+    most = max(threads)
+    rows = []
+    for handler in asked:
+        row = {"name": handler.title, "upstream": 1000 * statistics.median(cpu for _, cpu in runs[handler, "upstream"])}
+        for count in threads:
+            row["threads%d" % count] = statistics.median(ratios(handler, count, 0))
+            row["cpu%d" % count] = statistics.median(ratios(handler, count, 1))
+        row["two"] = statistics.median(ratios(handler, "two", 0))
+        row["figure"] = row["threads%d" % most]
+        figures = ratios(handler, most, 0)
+        row["range"] = "%.2f-%.2f" % (min(figures), max(figures))
+        if handler.milliseconds is not None and handler.milliseconds >= 10 and most <= 2:
+            row["target"] = Target(TWO_THREADS if most == 2 else ONE_THREAD, at_least=True)
+        rows.append(row)
+    columns = [Column("handler", "name"), Column("upstream CPU", "upstream", "%.2f ms")]
+    columns += [Column("%d thr." % count, "threads%d" % count, "%.2f") for count in threads[:-1]]
+    columns += [Column("%d thr." % most, "figure", "%.2f"), Column("range", "range"), Column("target", "target")]
+    columns += [Column("CPU %d" % count, "cpu%d" % count, "%.2f") for count in threads]
+    columns.append(Column("2 processes", "two", "%.2f"))
+    return Section(
+        "handlers",
+        "requests/s to upstream's, %d keep-alive clients, median of %d rounds of %d s"
+        % (options.concurrency, options.repeats, options.time),
+        columns,
+        rows,
+        [
+            "upstream CPU: processor time of one request.  CPU N: that of tornado.stm on N threads, to upstream's.",
+            "2 processes: of upstream's, each with half of the clients: what two cores give here.",
+        ],
+    )
