@@ -7,48 +7,42 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tornado.stm
-from tornado.stm import core
+from tornado.stm import activation, core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent: asyncio's own loop runs", allow_module_level=True)
 
-from tornado.stm.loop import dispatch
-from tornado.stm.loop.dispatch import LONG, Estimates, ReadyQueue, site_of
+from tornado.stm.core import LONG, Estimates, ReadyQueue, Site, site_of
 
-PROMPT_SITE, LONG_SITE = (("prompt",), 1), (("long",), 1)
+activation.activate()
+
+PROMPT_SITE, LONG_SITE = Site("prompt", 1), Site("long", 1)
 
 
-class Waiting:
-    """What the queue asks of a transaction."""
-
-    def __init__(self, age, before=None):
-        self.age = age
-        self.before = before
+def wait(ready, site=None, before=None):
+    """Let a transaction wait that does nothing; its Entry."""
+    return ready.put(int, (), site, before)
 
 
 def queue_that_knows(long=0.05, prompt=0.001):
     """A queue that has seen the two sites twice."""
     ready = ReadyQueue()
     for _ in range(2):
-        ready._estimates.learn(LONG_SITE, long)
-        ready._estimates.learn(PROMPT_SITE, prompt)
+        ready.estimates.learn(LONG_SITE, long)
+        ready.estimates.learn(PROMPT_SITE, prompt)
     return ready
 
 
 def take_all(ready):
     taken = []
     while (entry := ready.take()) is not None:
-        taken.append(entry.transaction)
+        taken.append(entry)
     return taken
 
 
 def test_prompt_ones_come_first_each_in_their_order():
     ready = queue_that_knows()
-    a, b, c, d = (Waiting(age) for age in range(4))
-    ready.put(a, LONG_SITE)
-    ready.put(b, PROMPT_SITE)
-    ready.put(c, LONG_SITE)
-    ready.put(d)
+    a, b, c, d = (wait(ready, site) for site in (LONG_SITE, PROMPT_SITE, LONG_SITE, None))
     assert not ready.only_long()
     assert take_all(ready) == [b, d, a, c]
     assert len(ready) == 0
@@ -56,75 +50,106 @@ def test_prompt_ones_come_first_each_in_their_order():
 
 def test_a_transaction_follows_a_long_predecessor_into_its_queue():
     ready = queue_that_knows()
-    a, b, c, d = (Waiting(age) for age in range(4))
-    ready.put(a, LONG_SITE)
-    ready.put(b, PROMPT_SITE, before=a)
-    ready.put(c, None, before=b)
-    ready.put(d, PROMPT_SITE)
+    a = wait(ready, LONG_SITE)
+    b = wait(ready, PROMPT_SITE, a)
+    c = wait(ready, None, b)
+    d = wait(ready, PROMPT_SITE)
     assert take_all(ready) == [d, a, b, c]
+
+
+def test_what_is_put_first_comes_first():
+    ready = queue_that_knows()
+    a, b = wait(ready, LONG_SITE), wait(ready, PROMPT_SITE)
+    ready.put_first(str, ("first",))
+    assert ready.take().transaction.run() == "first"
+    assert take_all(ready) == [b, a]
+
+
+def test_a_transaction_commits_after_its_predecessor():
+    ready, done = ReadyQueue(), []
+    before = ready.put(done.append, (1,))
+    after = ready.put(done.append, (2,), None, before)
+    assert [ready.take(), ready.take(), ready.take()] == [before, after, None]
+    before.transaction.run(), after.transaction.run()
+    assert done == [1, 2]
+
+
+def test_what_is_forgotten_never_comes():
+    ready = queue_that_knows()
+    a = wait(ready, LONG_SITE)
+    wait(ready, PROMPT_SITE, a)
+    ready.clear()
+    assert len(ready) == 0 and ready.take() is None
+    b = wait(ready, PROMPT_SITE, a)
+    assert ready.take() is b
+
+
+@pytest.mark.parametrize("args", [(), (int,), (int, [1]), (int, (), "site"), (int, (), None, "entry"), (int, (), None, None, None)])
+def test_what_is_put_in_must_be_a_call(args):
+    with pytest.raises(TypeError):
+        ReadyQueue().put(*args)
 
 
 def test_long_ones_are_owed_what_prompt_ones_have_taken():
     ready = queue_that_knows(long=0.05, prompt=0.001)
-    heavy = Waiting(0)
-    ready.put(heavy, LONG_SITE)
-    for age in range(1, 49):
-        ready.put(Waiting(age), PROMPT_SITE)
+    heavy = wait(ready, LONG_SITE)
+    for _ in range(48):
+        wait(ready, PROMPT_SITE)
         entry = ready.take()
-        assert entry.transaction is not heavy
+        assert entry is not heavy
         ready.ran(entry, 0.001)
-    ready.put(Waiting(50), PROMPT_SITE)
+    wait(ready, PROMPT_SITE)
     ready.ran(ready.take(), 0.004)
-    ready.put(Waiting(51), PROMPT_SITE)
-    assert ready.take().transaction is heavy
+    wait(ready, PROMPT_SITE)
+    assert ready.take() is heavy
 
 
 def test_what_is_owed_does_not_outlive_those_that_waited():
     ready = queue_that_knows()
-    ready.put(Waiting(0), LONG_SITE)
-    prompt = Waiting(1)
-    ready.put(prompt, PROMPT_SITE)
+    first = wait(ready, LONG_SITE)
+    wait(ready, PROMPT_SITE)
     ready.ran(ready.take(), 10.0)
-    ready.put(Waiting(2), PROMPT_SITE)
-    assert ready.take().transaction.age == 0
-    ready.put(Waiting(3), LONG_SITE)
-    assert ready.take().transaction.age == 2
+    wait(ready, PROMPT_SITE)
+    assert ready.take() is first
+    last = wait(ready, PROMPT_SITE)
+    wait(ready, LONG_SITE)
+    ready.take()
+    assert ready.take() is last
 
 
 def test_what_is_too_young_to_run_before_the_loop_stops_stays():
     ready = queue_that_knows()
-    for age in range(4):
-        ready.put(Waiting(age), LONG_SITE if age % 2 else PROMPT_SITE)
+    entries = [wait(ready, LONG_SITE if number % 2 else PROMPT_SITE) for number in range(4)]
     taken = []
-    while (entry := ready.take(until=2)) is not None:
-        taken.append(entry.transaction.age)
-    assert taken == [0, 1]
+    while (entry := ready.take(entries[2].transaction.age)) is not None:
+        taken.append(entry)
+    assert taken == entries[:2]
     assert len(ready) == 2
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 20), st.booleans()), max_size=60))
 def test_every_one_is_dispatched_once_and_after_its_predecessor(steps):
-    ready, everyone, taken = queue_that_knows(), [], []
+    ready, everyone, taken, before_it = queue_that_knows(), [], [], {}
 
     def take():
         entry = ready.take()
         if entry is not None:
-            taken.append(entry.transaction)
-            ready.ran(entry, 0.05 if entry.site is LONG_SITE else 0.001)
+            taken.append(entry)
+            ready.ran(entry, 0.05 if entry.site == LONG_SITE else 0.001)
         return entry
 
     for long, back, prompt_run, takes in steps:
         before = everyone[-back] if 0 < back <= len(everyone) else None
-        everyone.append(Waiting(len(everyone), before))
-        ready.put(everyone[-1], LONG_SITE if long else PROMPT_SITE, before)
-        ready._owed += prompt_run / 1000
+        everyone.append(wait(ready, LONG_SITE if long else PROMPT_SITE, before))
+        before_it[everyone[-1]] = before
+        ready.owed += prompt_run / 1000
         if takes:
             take()
     while take() is not None:
         pass
-    assert sorted(taken, key=lambda one: one.age) == everyone
-    place = {one: i for i, one in enumerate(taken)}
-    assert all(place[one.before] < place[one] for one in everyone if one.before is not None)
+    assert sorted(taken, key=lambda entry: entry.transaction.age) == everyone
+    place = {entry: i for i, entry in enumerate(taken)}
+    assert all(place[before] < place[entry] for entry, before in before_it.items() if before is not None)
 
 
 def test_one_run_alone_does_not_make_a_site_long():
@@ -139,22 +164,24 @@ def test_one_run_alone_does_not_make_a_site_long():
 def test_an_unknown_site_is_expected_to_do_what_its_kind_does():
     estimates = Estimates()
     for n in range(100):
-        estimates.learn((("handler",), n), 0.05)
-    assert estimates.expected((("handler",), "new")) >= LONG
-    assert estimates.expected((("another",), "new")) < LONG
+        estimates.learn(Site("handler", n), 0.05)
+    assert estimates.expected(Site("handler", "new")) >= LONG
+    assert estimates.expected(Site("another", "new")) < LONG
     for n in range(10):
-        estimates.learn((("handler",), n), 0.001)
-    assert estimates.expected((("handler",), "new")) < LONG
+        estimates.learn(Site("handler", n), 0.001)
+    assert estimates.expected(Site("handler", "new")) < LONG
 
 
-def test_no_more_sites_are_remembered_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(dispatch, "SITES", 10)
+def test_the_sites_not_seen_for_longest_are_forgotten():
     estimates = Estimates()
-    for n in range(100):
-        estimates.learn((("kind", n), n), 1.0)
+    for n in range(20_000):
+        estimates.learn(Site(("kind", n), n), 1.0)
         estimates.learn(LONG_SITE, 1.0)
     assert estimates.expected(LONG_SITE) == 1.0
-    assert len(estimates._sites) == len(estimates._kinds) == 10
+    known = [estimates.expected(Site(("kind", n), n)) for n in range(20_000)]
+    assert known[:10_000].count(1.0) < 100
+    assert known[-1] == 1.0
+    assert 3000 < known.count(1.0) <= 4096
 
 
 # ---- Sites -------------------------------------------------------------------------------------------------------------
@@ -192,14 +219,14 @@ def test_calls_of_a_coroutine_differ_by_their_plain_arguments():
     )
     assert first == same
     assert len({first, other, keyword, longer}) == 4
-    assert {site[0] for site in (first, other, keyword, longer)} == {first[0]}
+    assert {site.kind for site in (first, other, keyword, longer)} == {first.kind}
 
 
 def test_callbacks_differ_by_function_class_and_object():
     a, b = Handler(), Handler()
     first, same, other, wrapped = sites_of(a.call, a.call, b.call, functools.partial(functools.partial(a.call)))
     assert first == same == wrapped
-    assert first != other and first[0] == other[0]
+    assert first != other and first.kind == other.kind
 
 
 def test_a_callable_object_is_not_asked_for_anything():

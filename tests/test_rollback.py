@@ -2260,6 +2260,79 @@ def test_coroutine_on_an_event_loop_still_runs():
     assert asyncio.run(main()) == [0, 1, 2]
 
 
+# ---- Instructions that begin again -------------------------------------------------------------------------------------
+
+
+def call_0(function):
+    return function()
+
+
+def call_1(function):
+    return function(1)
+
+
+# What a call may have been specialised for, by how many arguments it has: it falls back to the general one then.
+EARLIER_CALLS = {call_0: [lambda: [1].pop, lambda: [].sort, lambda: {1: 1}.popitem, lambda: dict],
+                 call_1: [lambda: [].append, lambda: {}.get, lambda: round, lambda: range]}
+CHANGING_CALLS = [
+    (call_0, lambda: deque([1, 2, 3]), "pop"), (call_0, lambda: deque([1, 2, 3]), "popleft"),
+    (call_1, lambda: deque([1, 2, 3]), "append"), (call_1, lambda: deque([1, 2, 3]), "appendleft"),
+    (call_0, lambda: list(range(100)), "pop"), (call_1, lambda: list(range(100)), "append"),
+    (call_0, lambda: {1: 2, 3: 4}, "popitem"), (call_1, lambda: {1: 2, 3: 4}, "pop"), (call_1, lambda: {3: 4}, "setdefault"),
+    (call_0, lambda: {1, 2, 3}, "pop"), (call_1, lambda: {2, 3}, "add"), (call_1, lambda: {1, 2, 3}, "discard"),
+]
+
+
+@pytest.mark.parametrize("template, make, name", CHANGING_CALLS, ids=lambda x: x if isinstance(x, str) else "")
+def test_an_attempt_ends_while_a_call_falls_back_to_its_general_form(template, make, name):
+    """The first barrier has logged how to undo what the second one then does not let happen."""
+    n_done = 0
+    for earlier, seed in itertools.product(EARLIER_CALLS[template], range(200)):
+        call = types.FunctionType(template.__code__.replace(), {})
+        for _ in range(20):
+            call(earlier())
+        done, left = rolled_back(lambda c: call(getattr(c, name)), make(), rest=list, inject=0.1, seed=seed)
+        if done:
+            assert left == list(make())
+            n_done += 1
+    assert n_done > 0
+
+
+@pytest.mark.parametrize("name, args", [("pop", (1,)), ("popleft", (1,)), ("append", ()), ("appendleft", (1, 2))])
+def test_a_call_of_a_deque_that_raises_has_changed_nothing(name, args):
+    def mutate(line):
+        with pytest.raises(TypeError):
+            getattr(line, name)(*args)
+
+    assert check(mutate, deque([1, 2, 3]), rest=list) == [1, 2, 3]
+
+
+def test_what_an_aborted_attempt_was_handling_is_gone_at_once():
+    """An exception, its traceback and the frame that handles it refer to each other, until the handler ends."""
+    shared, attempts = bytearray(b"shared"), []
+
+    def look_into(view):
+        return {}[len(view)]
+
+    def attempt():
+        no_more_aborts()
+        if begins(attempts):
+            try:
+                look_into(memoryview(shared))
+            except KeyError as e:
+                kept = [e]
+                abort(attempts)
+                return kept
+
+    gc.disable()
+    try:
+        run(attempt)
+        assert attempts == ["attempt", "attempt"]
+        shared.clear()  # raises BufferError while there is a view
+    finally:
+        gc.enable()
+
+
 # ---- Memory ----------------------------------------------------------------------------------------------------------
 
 

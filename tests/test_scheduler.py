@@ -14,6 +14,8 @@ from tornado.stm.core import trusted
 if not core.PARALLEL:
     pytest.skip("the engine is absent: asyncio's own loop runs", allow_module_level=True)
 
+from tornado.stm.loop.eventloop import TransactionalEventLoop
+
 
 @pytest.fixture
 def pair():
@@ -32,26 +34,26 @@ TAKEN_AND_LEFT = """
 import asyncio, os, signal, sys, threading
 import tornado.stm
 from tornado.stm.core import trusted
-from tornado.stm.loop import dispatch, scheduler
+from tornado.stm.loop.scheduler import Scheduler
 
 def own_handler(number, frame):
     sys.exit(7)
 
 @trusted
-def take(queue, *args):
-    entry = original(queue, *args)
+def choose(scheduler, *args):
+    entry, timeout = original(scheduler, *args)
     if entry is not None and threading.current_thread() is threading.main_thread():
         taken.append(entry.transaction)
         if len(taken) == 20:
             os.kill(os.getpid(), signal.SIGTERM)
-    return entry
+    return entry, timeout
 
 async def main():
     while True:
         await asyncio.gather(*(asyncio.sleep(0) for _ in range(5)))
 
-taken, original = [], dispatch.ReadyQueue.take
-dispatch.ReadyQueue.take = take
+taken, original = [], Scheduler._next
+Scheduler._next = choose
 signal.signal(signal.SIGTERM, own_handler)
 try:
     tornado.stm.run(main(), threads=2)
@@ -127,21 +129,37 @@ def test_what_waits_to_be_sent_is_sent_when_the_socket_gets_its_first_reader(pai
     tornado.stm.run(asyncio.wait_for(main(), 100), threads=1)
 
 
+def test_a_loop_is_closed_with_a_long_row_of_callbacks_that_never_ran():
+    """Each is the predecessor of the next, and they must not drop each other one inside the other."""
+    loop = TransactionalEventLoop(2)
+
+    def schedule():
+        loop.stop()
+        for _ in range(100_000):
+            loop.call_soon(len, ())
+
+    loop.call_soon(schedule)
+    loop.run_forever()
+    assert len(loop._scheduler._ready) == 100_000
+    loop.close()
+    assert len(loop._scheduler._ready) == 0
+
+
 async def interrupt_the_scheduler():
     """A finalizer may run anywhere: when the interpreter lets go of an object that another thread has dropped."""
     ran, interrupted = [], []
     loop = asyncio.get_running_loop()
-    push = loop._scheduler._push
+    site_of = core.site_of
 
     @trusted
-    def interrupted_push(*pushed):
+    def interrupted_site_of(handle):
         if len(interrupted) < 8:
             interrupted.append(True)
             if len(interrupted) % 2:
                 loop._scheduler.submit(asyncio.Handle(ran.append, ("finalizer",), loop))
-        push(*pushed)
+        return site_of(handle)
 
-    loop._scheduler._push = interrupted_push
+    core.site_of = interrupted_site_of
     for n in range(4):
         loop.call_soon(ran.append, n)
     while len(ran) < 8:

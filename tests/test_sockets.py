@@ -91,3 +91,19 @@ def test_what_cannot_be_set_says_so_at_once(calls):
         with pytest.raises(OSError):
             core.Transaction(set_on_any, (sock,)).run()
     assert ("setsockopt", *NODELAY, 1) not in calls
+
+
+def test_the_error_of_what_was_sent_before_is_told_again_after_an_abort(connected):
+    ours, _ = connected
+    box = sockets._outboxes[ours.fileno()] = sockets.Outbox(ours, ours.fileno())
+    box.error = BrokenPipeError("told")
+
+    def send(attempts):
+        try:
+            ours.send(b"more")
+        except BrokenPipeError as e:
+            raise_in_a_first_attempt(attempts)
+            return str(e)
+
+    assert core.Transaction(send, ([],)).run() == "told"
+    assert box.error is None

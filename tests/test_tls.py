@@ -206,6 +206,34 @@ def test_a_client_that_does_not_trust_the_server_is_told(run):
     run(main())
 
 
+@core.trusted
+def roll_back():
+    raise core.Abort
+
+
+@pytest.mark.parametrize("exclusive", (False, True))
+def test_a_handshake_that_has_failed_fails_alike_in_the_next_attempt(exclusive):
+    activation.activate()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    connection = client_context().wrap_socket(ours, do_handshake_on_connect=False)
+    theirs.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    def attempt():
+        first = core.rehearse()
+        if exclusive and not first:
+            core.exclusive("a test")
+        try:
+            connection.do_handshake()
+        except ssl.SSLError as e:
+            if first:
+                roll_back()
+            return e.reason
+
+    with connection, theirs:
+        assert core.Transaction(attempt, ()).run() == "WRONG_VERSION_NUMBER"
+
+
 def test_a_client_that_speaks_no_tls_harms_nobody(run):
     async def main():
         port = await listening(Echo(ssl_options=server_context()))

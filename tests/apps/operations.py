@@ -2145,6 +2145,35 @@ def deque_popped(h):
         return h.deque.pop()
 
 
+def called_in_turn(*functions):
+    """By one instruction, which the interpreter specialises for some of them, and which falls back for the others."""
+    return [function() for function in functions][-1]
+
+
+def called_in_turn_with(n, *functions):
+    return [function(n) for function in functions][-1]
+
+
+@op
+def deque_popped_by_any_call(h, n):
+    if len(h.deque) > 1:
+        others = [n, n]
+        return called_in_turn(others.pop, others.pop, h.deque.pop)
+
+
+@op
+def deque_appended_by_any_call(h, n):
+    called_in_turn_with(n, round, round, h.deque.append)
+    return called_in_turn_with(n, round, h.deque.count)
+
+
+@op
+def long_popped_by_any_call(h, n):
+    if len(h.long) > 80:
+        others = [n, n]
+        return called_in_turn(others.sort, others.sort, h.long.pop)
+
+
 @op
 def deque_rotated(h, n):
     h.deque.rotate(n)

@@ -24,13 +24,17 @@ if core.COMPILED:
     )
 
 
+class Plain:
+    """A class like those of programs, for the engine to compare others with."""
+
+
 @once
 def activate():
     """Make the engine ready, and have Python code run on its loop.  Called before transactions run."""
     if core.COMPILED:
         table.apply("engine")  # it finds what has been imported above
         effects.register(TWINS, twins.INSTANCE_TWINS)
-        _engine.configure(rebound.see_globals, core.PerThread, threading.main_thread().ident)
+        _engine.configure(rebound.see_globals, Plain, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
         _engine.holds(functools.partial, "func")
         _engine.begin_loop()

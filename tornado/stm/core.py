@@ -17,19 +17,20 @@ def gil_is_enabled():
 try:
     from . import _engine
     from ._engine import (
-        CAUSES, GRADES, LOG_EVENTS, MOST_THREADS, WAITS,
-        Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, change, current, defer, exchange_locals, exclusive, forward_signal, fresh, guarded, hide_frames, holds,
-        in_transaction, inject_aborts, inject_delays, irrevocable, is_asked, is_biased, is_exclusive, is_fresh, is_hidden,
+        CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS,
+        Abort, Estimates, PerThread, Queue, ReadyQueue, Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal,
+        begin_chain, bias, call_soon, change, current, defer, end_chain, exchange_locals, exclusive, follower, forward_signal,
+        fresh, guarded, hide_frames, holds, in_transaction, inject_aborts, inject_delays, irrevocable, is_asked, is_biased, is_exclusive, is_fresh, is_hidden,
         is_unwinding, leave_mutexes, log_close, log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive,
-        record_history, recorded_history, rehearse, serve, set_allowance, set_anchor, settle, share, stand_down, stats,
-        suspended_call, switch_barriers, thread_ident, to_guard,
+        record_history, recorded_history, rehearse, serve, set_allowance, set_anchor, set_short, settle, share, site_of,
+        stand_down, stats, switch_barriers, thread_ident, to_guard,
     )
 
     COMPILED = True
 except ImportError as error:
     from .serial import (
-        MOST_THREADS, Abort, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, change, current,
-        defer, exclusive, forward_signal, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
+        MOST_THREADS, Abort, PerThread, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, change,
+        current, defer, exclusive, forward_signal, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
         is_exclusive, is_fresh, is_hidden, is_unwinding, log_close, log_open, on_abort, open_all, open_items, own,
         receive, record_history, recorded_history, rehearse, serve, set_allowance, settle, share, stand_down, stats,
         switch_barriers, thread_ident, to_guard,
@@ -53,27 +54,6 @@ trusted(trusted)  # what another thread's object does at its end does not begin 
 def is_trusted(code):
     """Does this code run without barriers?  Under the serial engine, all code does."""
     return not COMPILED or bool(code.co_flags & _engine.CO_TRUSTED)
-
-
-class PerThread:
-    """What each thread has for itself, made when it first asks.  (A ``threading.local`` is one for all threads of a loop.)
-
-    Args:
-        make: called without arguments.
-    """
-
-    def __init__(self, make):
-        self._make = make
-        self._by_thread = {}
-
-    @trusted
-    def mine(self):
-        """This thread's."""
-        thread = thread_ident()
-        found = self._by_thread.get(thread)
-        if found is None:
-            found = self._by_thread[thread] = self._make()
-        return found
 
 
 class TransactionError(RuntimeError):

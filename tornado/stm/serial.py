@@ -27,6 +27,22 @@ class Abort(BaseException):
     """Never raised: no attempt is ever rolled back."""
 
 
+class PerThread:
+    """What each thread has for itself; ``make()`` returns it when the thread first asks."""
+
+    def __init__(self, make, /):
+        self._make = make
+        self._by_thread = {}
+
+    def mine(self):
+        """This thread's."""
+        thread = thread_ident()
+        found = self._by_thread.get(thread)
+        if found is None:
+            found = self._by_thread[thread] = self._make()
+        return found
+
+
 class Transaction:
     """``function(*args)`` as one transaction; it commits after its predecessor."""
 

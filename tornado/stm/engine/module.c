@@ -7,6 +7,10 @@
 #include "core/park.h"
 #include "core/queue.h"
 #include "core/transaction.h"
+#include "deferred.h"
+#include "dispatch/chain.h"
+#include "dispatch/ready.h"
+#include "dispatch/sites.h"
 #include "guard.h"
 #include "objects/access.h"
 #include "objects/class.h"
@@ -18,6 +22,7 @@
 #include "objects/memoryview.h"
 #include "objects/namespaces.h"
 #include "objects/structure.h"
+#include "per_thread.h"
 
 /* ---- Tables, filled once at start ---------------------------------------------- */
 
@@ -150,34 +155,6 @@ trust(PyObject *self, PyObject *code)
 
 /* ---- From inside a transaction ----------------------------------------------------- */
 
-static Tx *
-live_tx(void)
-{
-    return stm_self != NULL && stm_self->live ? stm_self : NULL;
-}
-
-static PyObject *
-call_tail(PyObject *const *args, Py_ssize_t n)
-{
-    PyObject *rest = PyTuple_New(n - 1);
-    for (Py_ssize_t i = 1; rest != NULL && i < n; i++)
-        PyTuple_SET_ITEM(rest, i - 1, Py_NewRef(args[i]));
-    return rest;
-}
-
-static int
-append_action(PyObject **list, PyObject *const *args, Py_ssize_t n)
-{
-    if (*list == NULL && (*list = PyList_New(0)) == NULL)
-        return -1;
-    PyObject *rest = call_tail(args, n);
-    PyObject *action = rest ? PyTuple_Pack(2, args[0], rest) : NULL;
-    int r = action ? PyList_Append(*list, action) : -1;
-    Py_XDECREF(rest);
-    Py_XDECREF(action);
-    return r;
-}
-
 static PyObject *
 defer(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
@@ -186,15 +163,7 @@ defer(PyObject *self, PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "defer() needs a callable");
         return NULL;
     }
-    Tx *tx = live_tx();
-    if (tx == NULL || tx->grade == GRADE_EXCLUSIVE) {
-        PyObject *r = PyObject_Vectorcall(args[0], args + 1, n - 1, NULL);
-        Py_XDECREF(r);
-        if (r == NULL)
-            return NULL;
-        Py_RETURN_NONE;
-    }
-    if (append_action(&tx->deferred, args, n) < 0)
+    if (tx_defer(args, n) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -219,7 +188,7 @@ on_abort(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     Tx *tx = live_tx();
     if (tx != NULL && tx->grade != GRADE_EXCLUSIVE) {
-        PyObject *rest = call_tail(args, n);
+        PyObject *rest = arguments_of_call(args, n);
         Undo *u = rest ? undo_push(tx, &undo_call, args[0], rest, NULL) : NULL;
         Py_XDECREF(rest);
         if (u == NULL)
@@ -248,56 +217,6 @@ receive(PyObject *self, PyObject *const *args, Py_ssize_t n)
             Py_CLEAR(result);
     }
     return result;
-}
-
-#define LONGEST_PLAIN 64
-
-/* What tells two calls of a function from each other: a plain value that is not too long, of
- * anything else the type. A new reference. */
-static PyObject *
-plain_or_type(PyObject *value)
-{
-    bool plain = PyLong_CheckExact(value) || PyBool_Check(value) || value == Py_None
-                 || (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_PLAIN)
-                 || (PyBytes_CheckExact(value) && PyBytes_GET_SIZE(value) <= LONGEST_PLAIN);
-    return Py_NewRef(plain ? value : (PyObject *)Py_TYPE(value));
-}
-
-/* (code, has it begun?, first argument, further arguments...) of a suspended coroutine or
- * generator, an argument as plain_or_type() tells it, those after a star one by one; None for
- * another object, or while it runs. Of one that has begun, arguments may be what the
- * function has assigned to them meanwhile. */
-static PyObject *
-suspended_call(PyObject *self, PyObject *coroutine)
-{
-    (void)self;
-    if (!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine))
-        Py_RETURN_NONE;
-    PyGenObject *g = (PyGenObject *)coroutine;
-    int8_t state = g->gi_frame_state;
-    if (state >= FRAME_EXECUTING)
-        Py_RETURN_NONE;
-    PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
-    int named = code->co_argcount + code->co_kwonlyargcount;
-    PyObject *parts = Py_BuildValue("[OO]", code, state == FRAME_CREATED ? Py_False : Py_True);
-    for (int i = 0; parts != NULL && i < named + !!(code->co_flags & CO_VARARGS); i++) {
-        _PyStackRef slot = g->gi_iframe.localsplus[i];
-        PyObject *value = PyStackRef_IsNullOrInt(slot) ? Py_None : PyStackRef_AsPyObjectBorrow(slot);
-        if (PyCell_Check(value))
-            value = (PyObject *)Py_TYPE(value);
-        bool star = i == named && PyTuple_CheckExact(value);
-        for (Py_ssize_t k = 0; k < (star ? PyTuple_GET_SIZE(value) : 1); k++) {
-            PyObject *part = plain_or_type(star ? PyTuple_GET_ITEM(value, k) : value);
-            if (PyList_Append(parts, part) < 0)
-                Py_CLEAR(parts);
-            Py_DECREF(part);
-            if (parts == NULL)
-                return NULL;
-        }
-    }
-    PyObject *call = parts == NULL ? NULL : PyList_AsTuple(parts);
-    Py_XDECREF(parts);
-    return call;
 }
 
 static PyObject *
@@ -396,7 +315,7 @@ thread_ident(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    return PyLong_FromUnsignedLong(stm_self != NULL ? stm_self->thread_id : PyThread_get_thread_ident());
+    return PyLong_FromUnsignedLong(identified_thread());
 }
 
 static PyObject *
@@ -736,8 +655,13 @@ static PyMethodDef methods[] = {
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
     {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
-    {"suspended_call", suspended_call, METH_O,
-     DOC("(code, has it begun?, *arguments) of a suspended coroutine, an argument that is not plain by its type; else None")},
+    {"site_of", site_of, METH_O, DOC("site_of(handle): the Site of an asyncio handle's callback, or None for one of no known kind")},
+    {"begin_chain", begin_chain, METH_NOARGS, DOC("begin_chain(): from here on, what this attempt gives to call_soon() may follow in it")},
+    {"call_soon", _PyCFunction_CAST(call_soon), METH_FASTCALL,
+     DOC("call_soon(submit, handle): let the callback run, in this transaction or by submit(handle) when this one commits")},
+    {"follower", follower, METH_O, DOC("follower(estimates): the next handle that is to run in this transaction, or None")},
+    {"end_chain", end_chain, METH_O, DOC("end_chain(submit): submit(handle) what has not followed, when this transaction commits")},
+    {"set_short", set_short, METH_O, DOC("set_short(seconds): a test hook, what takes less is short; SHORT at first")},
     {"exchange_locals", exchange_locals, METH_O,
      DOC("exchange_locals(key): what this thread's threading.local attributes are found by from here on; returns what it was")},
     {"in_transaction", in_transaction, METH_NOARGS, DOC("is this thread in a transaction?")},
@@ -868,7 +792,8 @@ engine_exec(PyObject *module)
     stm_upcalls = &stm_engine_upcalls;
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || namespaces_init() < 0 || calls_init() < 0
-        || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0
+        || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
+        || ready_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
@@ -895,7 +820,8 @@ engine_exec(PyObject *module)
     if (PyType_Ready(&Queue_Type) < 0 || PyModule_AddObjectRef(module, "Queue", (PyObject *)&Queue_Type) < 0)
         return -1;
     if (PyModule_AddIntConstant(module, "CO_TRUSTED", CO_STM_TRUSTED) < 0
-        || PyModule_AddIntConstant(module, "MOST_THREADS", MAX_THREADS - 1) < 0)
+        || PyModule_AddIntConstant(module, "MOST_THREADS", MAX_THREADS - 1) < 0
+        || PyModule_Add(module, "LONG", PyFloat_FromDouble(LONG)) < 0 || PyModule_Add(module, "SHORT", PyFloat_FromDouble(SHORT)) < 0)
         return -1;
     return ADD_NUMBERS(module, "KINDS", kinds) < 0 || ADD_NUMBERS(module, "EFFECTS", effects) < 0
         || ADD_NUMBERS(module, "CAUSES", causes) < 0 || ADD_NUMBERS(module, "WAITS", waits) < 0

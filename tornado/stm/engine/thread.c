@@ -44,6 +44,7 @@ begins(Tx *tx)
     opened_reset(&t->opened);
     order_reset(&t->order);
     loop_reset(&t->loop, t->opened.stamp);
+    chain_begins(&t->chain);
 }
 
 /* Call the function as code with barriers would. */
@@ -107,6 +108,7 @@ static void
 rolled_back(Tx *tx)
 {
     born_never_was(tx);
+    chain_rolled_back(tx, &thread_of(tx)->chain);
     /* asyncio's current task is the thread's, and the attempt may have set it. */
     Py_CLEAR(((_PyThreadStateImpl *)tx->tstate)->asyncio_running_task);
 }
@@ -162,6 +164,7 @@ abandon(Tx *tx)
     Thread *t = thread_of(tx);
     t->births = (Births){0};
     t->mutexes = (Mutexes){0};
+    t->chain = (CallbackChain){0};
     t->anchor.wake = t->context = t->fresh = NULL;
 }
 

@@ -18,6 +18,7 @@ typedef struct Thread Thread;
 static inline Thread *thread_of(Tx *tx) { return (Thread *)tx; }
 
 #include "calls/anchor.h"
+#include "dispatch/chain.h"
 #include "../interpreter/locations.h"
 #include "../interpreter/names.h"
 #include "objects/born.h"
@@ -35,6 +36,7 @@ struct Thread {
     Births births;
     Mutexes mutexes;
     Asking anchor;
+    CallbackChain chain;
     Locations locations;
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */
     PyObject *fresh;                /* set of the ids of objects that the attempt has made, with them, or NULL (calls.c) */

@@ -340,6 +340,11 @@ class Outbox:
             pass  # the peer is gone: nobody is left to be told
         self.shutdown = None
 
+    def told_nobody(self, error):
+        """The transaction that was told of it has aborted: the next attempt is told again."""
+        with _outboxes_lock:
+            _outboxes.setdefault(self.fd, self).error = error
+
     def give_back(self, size):
         """The transaction that put this much aside has aborted."""
         with self.lock:
@@ -380,6 +385,7 @@ def _put_aside(sock, data):
         with box.lock:
             if box.error is not None:
                 error, box.error = box.error, None
+                core.on_abort(box.told_nobody, error)
                 raise error
             room = OUTBOX_LIMIT - box.size
             if room <= 0:

@@ -108,23 +108,25 @@ def _encrypt(sock, connection, chunk):
 def do_handshake(connection):
     """Twin of ``_SSLSocket.do_handshake``."""
     sock = _socket_of(connection)
-    if sock is None or not sockets.transactional(sock):
-        return _do_handshake(connection)
-    if sockets.waits_to_be_sent(sock):
-        raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "what was sent before the handshake is not sent yet")
-    core.own(connection)
-    if _calls_back(connection.context):
-        # An abort of the Python code that it calls would make the handshake fail.
-        core.irrevocable("a TLS handshake that calls back")
+    transactional = sock is not None and sockets.transactional(sock)
+    if transactional:
+        if sockets.waits_to_be_sent(sock):
+            raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "what was sent before the handshake is not sent yet")
+        core.own(connection)
+        if _calls_back(connection.context):
+            # An abort of the Python code that it calls would make the handshake fail.
+            core.irrevocable("a TLS handshake that calls back")
+    # The attempt that comes after the one that failed may be exclusive.
     kept = _failures.pop(id(connection), None)
     try:
         if kept is not None:
             raise kept[1]
-        return _alone(_do_handshake, connection)
+        return _alone(_do_handshake, connection) if transactional else _do_handshake(connection)
     except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
         raise
     except OSError as e:
-        core.on_abort(_failures.__setitem__, id(connection), (connection, e))
+        if transactional:
+            core.on_abort(_failures.__setitem__, id(connection), (connection, e))
         raise
 
 

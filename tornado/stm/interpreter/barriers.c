@@ -52,6 +52,36 @@ note_name(Tx *tx, PyObject *o, PyObject *name, unsigned of)
         *opened_name_at(tx, o, what) = opened_name_entry(tx, o, what);
 }
 
+/* ---- Behind the tests ----------------------------------------------------------------------------- */
+
+bool
+stm_attr_left(Tx *tx, PyObject *o, PyObject *name, unsigned of)
+{
+    uintptr_t what = (uintptr_t)name | of;
+    OpenedName *e = opened_name_at(tx, o, what), entry = opened_name_entry(tx, o, what);
+    if (LIKELY(is_noted(e, entry)))
+        return false;
+    /* What assigning to those two does is not done once for all. */
+    if (!captured(tx, o) || name == stm_dict_name || name == stm_class_name)
+        return true;
+    *e = entry;
+    return false;
+}
+
+bool
+stm_item_left(Tx *tx, PyObject *container, PyObject *key)
+{
+    return !(opened(tx, container, OPENED_ITEMS) || opened_item(tx, container, key, OF_READ_ITEM) || captured_container(tx, container));
+}
+
+bool
+stm_key_left(Tx *tx, PyObject *container, PyObject *key)
+{
+    /* What has been deleted must be logged once more when it is inserted. */
+    return !((opened_item(tx, container, key, OF_WRITTEN_ITEM) && !thread_of(tx)->order.deletes_keys)
+             || captured_container(tx, container));
+}
+
 /* ---- Attributes ----------------------------------------------------------------------------------- */
 
 static int
@@ -617,8 +647,8 @@ stm_handle(PyObject *caught)
 
 /* No handler sees an abort, nor what a doomed attempt raises: it has gone wrong because of what others did. Nor does a
  * generator go on that was made by an attempt which never was. */
-bool
-stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame)
+static bool
+unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame)
 {
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || STM_TRUSTED(frame))
@@ -635,6 +665,32 @@ stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame)
     }
     PyErr_SetRaisedException(exception);
     return false;
+}
+
+/* What the frame of an attempt that never was would keep alive for ever, or until the cyclic garbage is collected: handlers that an
+ * abort passes by do not drop the exception that they handle, and its traceback refers to the frame. */
+static void
+drop_locals(_PyInterpreterFrame *frame)
+{
+    int n = _PyFrame_GetCode(frame)->co_nlocalsplus;
+    for (int i = 0; i < n; i++) {
+        _PyStackRef local = frame->localsplus[i];
+        frame->localsplus[i] = PyStackRef_NULL;
+        PyStackRef_XCLOSE(local);
+    }
+}
+
+bool
+stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame)
+{
+    if (LIKELY(!unwinds(tstate, frame)))
+        return false;
+    if (frame->frame_obj != NULL && frame->owner == FRAME_OWNED_BY_THREAD) {
+        PyObject *raised = PyErr_GetRaisedException();
+        drop_locals(frame);
+        PyErr_SetRaisedException(raised);
+    }
+    return true;
 }
 
 int

@@ -16,6 +16,7 @@ MICRO_OPS = {
     "_STM_READ_ATTR": ("owner", "STM_ATTR_LEFT({owner}, NAME2, OF_READ_ATTR)", "stm_read_attr({owner}, NAME2)"),
     "_STM_READ_VALUE": ("owner", "STM_VALUE_LEFT({owner}, NAME2)", "stm_read_attr({owner}, NAME2)"),
     "_STM_WRITE_ATTR": ("value, owner", "STM_ATTR_LEFT({owner}, NAME, OF_WRITTEN_ATTR)", "stm_write_attr({owner}, NAME)"),
+    "_STM_WRITE_VALUE": ("value, owner", "STM_WRITTEN_VALUE_LEFT({owner}, NAME)", "stm_write_attr({owner}, NAME)"),
     "_STM_DELETE_ATTR": ("owner", "STM_ACTS()", "stm_delete_attr({owner}, NAME)"),
     "_STM_SUPER_ATTR": ("super, type, self", "STM_ACTS()", "stm_super_attr({self}, NAME4, oparg)"),
     "_STM_READ_ITEM": ("container, key", "STM_ITEM_LEFT({container}, {key})", "stm_read_item({container}, {key})"),
@@ -84,7 +85,8 @@ BARRIERS = {
         LOAD_ATTR_METHOD_LAZY_DICT""",
     "_STM_READ_VALUE": """LOAD_ATTR_INSTANCE_VALUE LOAD_ATTR_SLOT LOAD_ATTR_NONDESCRIPTOR_WITH_VALUES
         LOAD_ATTR_METHOD_WITH_VALUES""",
-    "_STM_WRITE_ATTR": "STORE_ATTR STORE_ATTR_INSTANCE_VALUE STORE_ATTR_SLOT STORE_ATTR_WITH_HINT",
+    "_STM_WRITE_ATTR": "STORE_ATTR STORE_ATTR_WITH_HINT",
+    "_STM_WRITE_VALUE": "STORE_ATTR_INSTANCE_VALUE STORE_ATTR_SLOT",
     "_STM_DELETE_ATTR": "DELETE_ATTR",
     "_STM_SUPER_ATTR": "LOAD_SUPER_ATTR LOAD_SUPER_ATTR_ATTR LOAD_SUPER_ATTR_METHOD INSTRUMENTED_LOAD_SUPER_ATTR",
     "_STM_READ_ITEM": "BINARY_OP_SUBSCR_DICT BINARY_OP_SUBSCR_LIST_INT BINARY_OP_SUBSCR_LIST_SLICE",

@@ -24,7 +24,10 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     /* A generator that C code resumes: nothing is made or returned by that which C code would look into unseen. */
     if (tx == NULL || frame->owner == FRAME_OWNED_BY_GENERATOR || stm_barriers_off)
         return loop_evaluate(tstate, frame, throwflag);
-    if (!throwflag && UNLIKELY(stm_enter(tx, frame) < 0)) {
+    PyObject **called = &thread_of(tx)->loop.called;
+    if (*called != NULL && *called == PyStackRef_AsPyObjectBorrow(frame->f_funcobj))
+        *called = NULL;
+    else if (!throwflag && UNLIKELY(stm_enter(tx, frame) < 0)) {
         _PyEval_FrameClearAndPop(tstate, frame);
         return NULL;
     }

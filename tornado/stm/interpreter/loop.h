@@ -18,53 +18,60 @@
 #include "internal/pycore_intrinsics.h"
 #include "opcode.h"
 
-int stm_read_attr(PyObject *obj, PyObject *name);
-int stm_write_attr(PyObject *obj, PyObject *name);
-int stm_delete_attr(PyObject *obj, PyObject *name);
-int stm_super_attr(PyObject *self, PyObject *name, int oparg);
-int stm_read_item(PyObject *container, PyObject *key);
-int stm_write_item(PyObject *container, PyObject *key, PyObject *value);
-int stm_delete_item(_PyStackRef *site);
-int stm_write_slice(PyObject *container, PyObject *value);
-int stm_contains(PyObject *item, PyObject *container);
-int stm_binary(PyObject *left, PyObject *right, int op);
-int stm_compare(PyObject *left, PyObject *right);
-int stm_read_whole(PyObject *obj);
-int stm_write_whole(PyObject *obj);
-int stm_read_deep(PyObject *obj);
-int stm_iterate(PyObject *obj);
-int stm_read_cell(PyObject *cell);
-int stm_write_cell(PyObject *cell);
-int stm_read_global(_PyInterpreterFrame *frame, PyObject *name);
-int stm_write_global(_PyInterpreterFrame *frame, PyObject *name);
-int stm_delete_global(_PyInterpreterFrame *frame, PyObject *name);
-int stm_read_name(_PyInterpreterFrame *frame, PyObject *name);
-int stm_write_name(_PyInterpreterFrame *frame, PyObject *name);
-int stm_delete_name(_PyInterpreterFrame *frame, PyObject *name);
-int stm_read_name_in(PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name);
-int stm_read_name_or_cell(PyObject *namespace, _PyInterpreterFrame *frame, int oparg);
-int stm_append(PyObject *list);
-int stm_extend_list(PyObject *list, PyObject *items);
-int stm_extend_set(PyObject *set, PyObject *items);
-int stm_extend_dict(PyObject *dict, PyObject *items);
-int stm_before_call(_PyStackRef *site, int n);
+/* What the loop seldom calls it calls from a place of its own, so that what it executes lies close together. */
+#ifdef _PY_INTERPRETER
+#define SLOW __attribute__((cold))
+#else
+#define SLOW
+#endif
+
+SLOW int stm_read_attr(PyObject *obj, PyObject *name);
+SLOW int stm_write_attr(PyObject *obj, PyObject *name);
+SLOW int stm_delete_attr(PyObject *obj, PyObject *name);
+SLOW int stm_super_attr(PyObject *self, PyObject *name, int oparg);
+SLOW int stm_read_item(PyObject *container, PyObject *key);
+SLOW int stm_write_item(PyObject *container, PyObject *key, PyObject *value);
+SLOW int stm_delete_item(_PyStackRef *site);
+SLOW int stm_write_slice(PyObject *container, PyObject *value);
+SLOW int stm_contains(PyObject *item, PyObject *container);
+SLOW int stm_binary(PyObject *left, PyObject *right, int op);
+SLOW int stm_compare(PyObject *left, PyObject *right);
+SLOW int stm_read_whole(PyObject *obj);
+SLOW int stm_write_whole(PyObject *obj);
+SLOW int stm_read_deep(PyObject *obj);
+SLOW int stm_iterate(PyObject *obj);
+SLOW int stm_read_cell(PyObject *cell);
+SLOW int stm_write_cell(PyObject *cell);
+SLOW int stm_read_global(_PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_write_global(_PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_delete_global(_PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_read_name(_PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_write_name(_PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_delete_name(_PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_read_name_in(PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name);
+SLOW int stm_read_name_or_cell(PyObject *namespace, _PyInterpreterFrame *frame, int oparg);
+SLOW int stm_append(PyObject *list);
+SLOW int stm_extend_list(PyObject *list, PyObject *items);
+SLOW int stm_extend_set(PyObject *set, PyObject *items);
+SLOW int stm_extend_dict(PyObject *dict, PyObject *items);
+SLOW int stm_before_call(_PyStackRef *site, int n);
 bool stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n);
-int stm_before_call_kw(_PyStackRef *site, int n);
-int stm_before_call_ex(_PyStackRef *site);
-int stm_before_exit(_PyStackRef *site);
-int stm_load_special(void);
-int stm_raise(_PyStackRef *raised, int n);
-int stm_reraise(PyObject *exception);
-int stm_split_group(PyObject *exception);
-int stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int positional);
-int stm_match_keys(PyObject *subject, PyObject *keys);
-int stm_import(_PyInterpreterFrame *frame, PyObject *name, PyObject *level);
-int stm_intrinsic_1(PyObject *operand, int function);
-int stm_intrinsic_2(PyObject *second, int function);
-int stm_setup_annotations(_PyInterpreterFrame *frame);
-int stm_handle(PyObject *caught);
-void stm_made_generator(Tx *tx, PyObject *generator);
-void stm_made_self(Tx *tx, PyObject *self);
+SLOW int stm_before_call_kw(_PyStackRef *site, int n);
+SLOW int stm_before_call_ex(_PyStackRef *site);
+SLOW int stm_before_exit(_PyStackRef *site);
+SLOW int stm_load_special(void);
+SLOW int stm_raise(_PyStackRef *raised, int n);
+SLOW int stm_reraise(PyObject *exception);
+SLOW int stm_split_group(PyObject *exception);
+SLOW int stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int positional);
+SLOW int stm_match_keys(PyObject *subject, PyObject *keys);
+SLOW int stm_import(_PyInterpreterFrame *frame, PyObject *name, PyObject *level);
+SLOW int stm_intrinsic_1(PyObject *operand, int function);
+SLOW int stm_intrinsic_2(PyObject *second, int function);
+SLOW int stm_setup_annotations(_PyInterpreterFrame *frame);
+SLOW int stm_handle(PyObject *caught);
+SLOW void stm_made_generator(Tx *tx, PyObject *generator);
+SLOW void stm_made_self(Tx *tx, PyObject *self);
 
 /* Where exceptions unwind: does this one leave the frame, whatever handlers that has? */
 bool stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame);
@@ -86,6 +93,11 @@ int open_iterable(Tx *tx, PyObject *obj);
 
 int loop_barriers_init(void);
 extern PyObject *stm_dict_name, *stm_class_name;     /* "__dict__", "__class__" */
+
+/* What the tests do not find at once: is anything left to do? */
+bool stm_attr_left(Tx *tx, PyObject *o, PyObject *name, unsigned of);
+bool stm_item_left(Tx *tx, PyObject *container, PyObject *key);
+bool stm_key_left(Tx *tx, PyObject *container, PyObject *key);
 
 /* ---- The tests -------------------------------------------------------------------------------------- */
 
@@ -161,17 +173,7 @@ TEST bool
 STM_ATTR_LEFT(PyObject *o, PyObject *name, unsigned of)
 {
     Tx *tx = stm_open;
-    if (tx == NULL)
-        return false;
-    uintptr_t what = (uintptr_t)name | of;
-    OpenedName *e = opened_name_at(tx, o, what), entry = opened_name_entry(tx, o, what);
-    if (UNLIKELY(!is_noted(e, entry))) {
-        /* What assigning to those two does is not done once for all. */
-        if (!captured(tx, o) || name == stm_dict_name || name == stm_class_name)
-            return true;
-        *e = entry;
-    }
-    return !STM_QUIET(tx);
+    return tx != NULL && (stm_attr_left(tx, o, name, of) || !STM_QUIET(tx));
 }
 
 /* For what the interpreter has found by the class and the layout that it then checks: an attribute of the instance, or
@@ -182,7 +184,17 @@ STM_VALUE_LEFT(PyObject *o, PyObject *name)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return read_by_bias(tx, o) ? !STM_QUIET(tx) : STM_ATTR_LEFT(o, name, OF_READ_ATTR);
+    return !((read_by_bias(tx, o) || quickly_captured(tx, o) || !stm_attr_left(tx, o, name, OF_READ_ATTR)) && STM_QUIET(tx));
+}
+
+/* The same for an assignment. */
+TEST bool
+STM_WRITTEN_VALUE_LEFT(PyObject *o, PyObject *name)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL)
+        return false;
+    return !((quickly_captured(tx, o) || !stm_attr_left(tx, o, name, OF_WRITTEN_ATTR)) && STM_QUIET(tx));
 }
 
 TEST bool
@@ -191,8 +203,8 @@ STM_ITEM_LEFT(PyObject *container, PyObject *key)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return !(LIKELY(captured_container(tx, container) || container_read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS)
-                    || opened_item(tx, container, key, OF_READ_ITEM)) && STM_QUIET(tx));
+    bool settled = is_builtin_container(container) && (read_by_bias(tx, container) || quickly_captured(tx, container));
+    return !((settled || !stm_item_left(tx, container, key)) && STM_QUIET(tx));
 }
 
 TEST bool
@@ -203,9 +215,8 @@ STM_KEY_LEFT(PyObject *container, PyObject *key)
         return false;
     if (PySlice_Check(key))
         return true;        /* the value is looked into, too */
-    /* What has been deleted must be logged once more when it is inserted. */
-    return !(LIKELY(captured_container(tx, container)
-                    || (opened_item(tx, container, key, OF_WRITTEN_ITEM) && !thread_of(tx)->order.deletes_keys)) && STM_QUIET(tx));
+    bool settled = is_builtin_container(container) && quickly_captured(tx, container);
+    return !((settled || !stm_key_left(tx, container, key)) && STM_QUIET(tx));
 }
 
 TEST bool

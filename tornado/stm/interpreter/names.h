@@ -35,6 +35,7 @@ typedef struct {
 /* What the evaluation loop keeps for a thread. */
 typedef struct {
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
+    PyObject *called;               /* function that C code calls next with what it was given, as a Guarded: borrowed, or NULL */
     bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
     PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
@@ -47,6 +48,7 @@ static inline void
 loop_reset(Loop *loop, uint32_t stamp)
 {
     loop->constructing = NULL;
+    loop->called = NULL;
     if (UNLIKELY(stamp == 1))
         memset(loop->names, 0, sizeof loop->names);
 }

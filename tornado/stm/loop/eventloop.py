@@ -94,7 +94,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
-        core.defer(self._scheduler.submit, handle)
+        core.call_soon(self._scheduler.submit, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -283,6 +283,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def stop(self):
         """Run what is ready at the commit of this transaction, then return from `run_forever`."""
+        core.end_chain(self._scheduler.submit)  # what has been scheduled before runs, what is scheduled from here on does not
         core.defer(self._scheduler.stop)
 
     def close(self):

@@ -4,7 +4,7 @@ Any thread with nothing to run polls; the kernel gives an event to one of those 
 event at a time).  It runs the first transaction itself and wakes others only for the rest, so a lightly loaded server
 hands nothing over, and when one thread is busy for long, the next event finds another.  While there is always something
 to run, each round of the queue ends with a look at what else has become ready; and there is such a look before each
-transaction that is expected to take long (see ``dispatch.py``).
+transaction that is expected to take long (see ``../engine/dispatch/ready.h``).
 
 All of it is trusted code, called between transactions or as deferred actions of one that commits.
 """
@@ -29,7 +29,6 @@ from ..core import trusted
 from ..input_output import sockets
 from ..patches.threads import CpuTime
 from . import signals
-from .dispatch import ReadyQueue, clock, site_of
 from .graceful import GRACE, STEP, is_listening
 
 READ_EVENTS = ~select.EPOLLOUT
@@ -65,7 +64,7 @@ class Early:
 
 
 class Order:
-    """What one transaction has scheduled, in the order in which it commits: `last` is the last that has become ready.
+    """What one transaction has scheduled, in the order in which it commits: `last` is the Entry of the last that has become ready.
 
     `parent` is that transaction, or None for what a thread schedules outside of transactions.  Under the scheduler's lock.
     `early` is None for what does not run on the scheduler's threads.
@@ -80,7 +79,7 @@ class Order:
 
 
 class Scheduling:
-    """What a thread is about: the `Order` of what it schedules, and the `Early` of what it runs."""
+    """What a thread is about: the `Order` of what it schedules; the `Early` of what it runs."""
 
     __slots__ = ("order", "early")
 
@@ -105,7 +104,8 @@ class Scheduler:
         self.threads = threads
         # Re-entrant: whatever is allocated under it may set off a finalizer that schedules something.
         self._lock = threading.RLock()
-        self._ready = ReadyQueue()
+        self._ready = core.ReadyQueue()
+        self.estimates = self._ready.estimates
         self._timers = []
         self._timer_order = 0
         self._cancelled_timers = 0
@@ -131,12 +131,10 @@ class Scheduler:
         """Make a ready callback a transaction.  Those that one transaction schedules commit in that order."""
         with self._lock:
             order = self._order()
-            before = order.last
-            transaction = core.Transaction(run_handle, (handle,), before)
-            self._push(transaction, site_of(handle), before)
-            # Not before: a finalizer may interrupt this thread anywhere and schedule something, and the queue must never
-            # have a transaction before its predecessor.
-            order.last = transaction
+            # Only then is it the last: a finalizer may interrupt this thread anywhere and schedule something, and the queue must
+            # never have a transaction before its predecessor.
+            order.last = self._ready.put(run_handle, (handle,), core.site_of(handle), order.last)
+            self._wake_for(1)
 
     def _order(self):
         """Under the lock: that of this very transaction (or thread, outside transactions)."""
@@ -144,11 +142,6 @@ class Scheduler:
         if mine.order is None or mine.order.parent is not current:
             mine.order = Order(current, mine.early if current is not None else None)
         return mine.order
-
-    def _push(self, transaction, site, before):
-        """Under the lock."""
-        self._ready.put(transaction, site, before)
-        self._wake_for(1)
 
     def _wake_for(self, count):
         """Under the lock: so many threads that poll must look at the queue."""
@@ -227,11 +220,10 @@ class Scheduler:
                 if order is not None and order.early is not None and not order.early.over:
                     order.early.timers.append(entry)
                 elif timer is None:
-                    self._ready.put(core.Transaction(look_whether_drained, (self, self._draining[1])))
+                    self._ready.put(look_whether_drained, (self, self._draining[1]))
                 elif not timer._cancelled:
                     # Those of one transaction in the order of their deadlines.
-                    before, order.last = order.last, core.Transaction(run_timer, (timer,), order.last)
-                    self._ready.put(order.last, site_of(timer), before)
+                    order.last = self._ready.put(run_timer, (timer,), core.site_of(timer), order.last)
 
     # -- File descriptors ----------------------------------------------------------------------------------------------
 
@@ -323,8 +315,8 @@ class Scheduler:
         if wanted:
             watch.busy = True
             handle = watch.reader if events & READ_EVENTS else watch.writer
-            site = site_of(handle) if handle is not None else None
-            self._ready.put(core.Transaction(handle_event, (self, watch, events)), site)
+            site = core.site_of(handle) if handle is not None else None
+            self._ready.put(handle_event, (self, watch, events), site)
         else:
             self._arm(watch)
 
@@ -373,7 +365,7 @@ class Scheduler:
             self._quiet = self._quiet + 1 if idle else 0
             timers = any(entry[0] < until and entry[2] is not None for entry in self._timers)
             if (self._quiet > 2 and not timers) or time.monotonic() >= until:
-                self._ready.put_first(core.Transaction(then, ()))
+                self._ready.put_first(then, ())
                 self._wake_for(1)
                 return
             self._timer_order += 1
@@ -445,35 +437,21 @@ class Scheduler:
             asyncio._set_running_loop(None)
 
     def _work(self, main):
-        lock = self._lock
         looked = False  # what has become ready, since the last transaction?
         while True:
             core.settle()
             core.serve()
-            timeout = entry = None
             if main:
                 # A signal handler of the program's must not run inside a transaction that may be rolled back; and what it
                 # raises must not keep this thread from running what it has taken, for others may wait for that.
                 blocked = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.handled)
             try:
-                with lock:
-                    if self._timers and self._timers[0][0] <= self.loop.time():
-                        self._due_timers()
-                    ready = self._ready
-                    if looked or not ready or (self._round > 0 and not ready.only_long()):
-                        entry = ready.take(self._stop_at)
-                        if entry is not None:
-                            self._running += 1
-                            self._round -= 1
-                        elif self._stop_at is not None:
-                            return
-                        else:
-                            self._polling += 1
-                            timeout = 0.0 if core.is_asked() else self._timeout()
-                    else:
-                        self._round = len(ready)
+                with self._lock:
+                    entry, timeout = self._next(looked)
                 if entry is not None:
                     self._run_one(entry)
+                elif timeout is STOPPED:
+                    return
             finally:
                 if main:
                     _signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -482,6 +460,27 @@ class Scheduler:
                 self._poll(timeout)
             elif self._collecting and gc.get_count()[0] > GARBAGE:
                 self._collect()
+
+    def _next(self, looked):
+        """Under the lock: what this thread does now, and its part is counted from here on.
+
+        Returns the entry to run and None; or None and what to poll with: as `_poll` takes it, or STOPPED.
+        """
+        if self._timers and self._timers[0][0] <= self.loop.time():
+            self._due_timers()
+        ready = self._ready
+        if not looked and ready and (self._round <= 0 or ready.only_long()):
+            self._round = len(ready)
+            return None, None
+        entry = ready.take(self._stop_at)
+        if entry is not None:
+            self._running += 1
+            self._round -= 1
+            return entry, None
+        if self._stop_at is not None:
+            return None, STOPPED
+        self._polling += 1
+        return None, 0.0 if core.is_asked() else self._timeout()
 
     def _timeout(self):
         """Under the lock: how long polling may take, in seconds; -1 for ever."""
@@ -522,7 +521,8 @@ class Scheduler:
                 action()
 
     def _run_one(self, entry):
-        early = self._scheduling.mine().early = Early()
+        mine = self._scheduling.mine()
+        early = mine.early = Early()
         began = clock()
         try:
             entry.transaction.run()
@@ -532,7 +532,7 @@ class Scheduler:
                 self._stop_at = 0
                 self._wake_for(self.threads)
         finally:
-            self._scheduling.mine().early = None
+            mine.early = None
             with self._lock:
                 self._running -= 1
                 self._ready.ran(entry, clock() - began)
@@ -569,6 +569,12 @@ class Scheduler:
                 poller.register(box.sock, select.POLLOUT)
             poller.poll(1000 * left)
 
+
+#: the clock of transactions: seconds of processor time of this thread
+clock = time.thread_time
+
+#: what a thread polls with when the loop has been stopped: it does not
+STOPPED = object()
 
 #: objects that have come, and not gone by themselves, since the last collection of cycles
 GARBAGE = 20000
@@ -618,17 +624,27 @@ def run(handle):
         loop._current_handle = None
 
 
+def run_chain(scheduler, handle):
+    """Call back, and then what is to follow in the same transaction (``../engine/dispatch/chain.h``)."""
+    core.begin_chain()
+    try:
+        while handle is not None:
+            if not handle._cancelled:
+                run(handle)
+            handle = core.follower(scheduler.estimates)
+    finally:
+        core.end_chain(scheduler.submit)
+
+
 def run_handle(handle):
     """A callback."""
-    if not handle._cancelled:
-        run(handle)
+    run_chain(handle._loop._scheduler, handle)
 
 
 def run_timer(timer):
     """A timer that is due."""
     timer._scheduled = False
-    if not timer._cancelled:
-        run(timer)
+    run_chain(timer._loop._scheduler, timer)
 
 
 def look_whether_drained(scheduler, busy):
@@ -640,11 +656,11 @@ def handle_event(scheduler, watch, events):
     """An event of a file descriptor: its reader, then its writer."""
     try:
         reader = watch.reader
-        if reader is not None and events & READ_EVENTS and not reader._cancelled:
-            run(reader)
+        if reader is not None and events & READ_EVENTS:
+            run_chain(scheduler, reader)
         writer = watch.writer
-        if writer is not None and events & WRITE_EVENTS and not writer._cancelled:
-            run(writer)
+        if writer is not None and events & WRITE_EVENTS:
+            run_chain(scheduler, writer)
     finally:
         # The last of its effects: the next event comes after whatever this one has scheduled, and after a stop.  And in the
         # end: what is deferred takes place at once where the transaction goes exclusive, and the kernel would report what

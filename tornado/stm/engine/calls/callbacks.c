@@ -59,11 +59,26 @@ open_for_use(PyObject *result, int use)
     return result;
 }
 
+/* The function begins at once, and the loop need not find out why it is called. */
+static PyObject *
+call_python(Tx *tx, PyFunctionObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    if (check_doomed(tx) < 0)
+        return NULL;
+    thread_of(tx)->loop.called = (PyObject *)function;
+    PyObject *result = function->vectorcall((PyObject *)function, args, n, kwnames);
+    thread_of(tx)->loop.called = NULL;
+    return result;
+}
+
 static PyObject *
 guarded_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Guarded *o = (Guarded *)self;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+    Tx *tx = stm_self;
+    if (LIKELY(PyFunction_Check(o->inner) && tx != NULL && tx->live && !stm_barriers_off))
+        return open_for_use(call_python(tx, (PyFunctionObject *)o->inner, args, n, kwnames), o->use);
     if (o->inner == Py_None && n == 1 && kwnames == NULL)
         return open_for_use(Py_NewRef(args[0]), o->use);
     return open_for_use(stm_call(o->inner, args, n, kwnames), o->use);

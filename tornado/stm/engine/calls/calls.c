@@ -12,6 +12,7 @@
 #include "../objects/deep.h"
 #include "../objects/dict.h"
 #include "../objects/exception.h"
+#include "../objects/function.h"
 #include "../objects/generator.h"
 #include "../objects/known.h"
 #include "../objects/lru_cache.h"
@@ -151,12 +152,12 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
 {
     const void *key = key_of(callable);
     if (effect == EFFECT_CREATES) {
-        twin = PyCFunction_New(&call_fresh_def, callable);
+        twin = shared_function(&call_fresh_def, callable);
         if (twin == NULL)
             return -1;
     }
     else if (twin == NULL && PyType_Check(callable) && makes_containers(callable)) {
-        twin = PyCFunction_New(&call_captured_def, callable);
+        twin = shared_function(&call_captured_def, callable);
         if (twin == NULL)
             return -1;
     }
@@ -838,7 +839,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     if (thread_of(tx)->loop.deleted != NULL) {
         static PyObject *giver;
         if (giver == NULL)
-            giver = PyCFunction_New(&give_deleted_def, NULL);
+            giver = shared_function(&give_deleted_def, NULL);
         if (giver == NULL)
             return -1;
         _PyStackRef old = *callable;

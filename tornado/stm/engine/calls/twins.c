@@ -10,6 +10,7 @@
 #include "../objects/access.h"
 #include "../objects/class.h"
 #include "../objects/deep.h"
+#include "../objects/function.h"
 #include "../objects/known.h"
 #include "../objects/lru_cache.h"
 #include "../objects/namespaces.h"
@@ -694,7 +695,7 @@ find_twin(PyMethodDef *table, PyObject *original, PyObject *self)
 {
     for (PyMethodDef *d = table; d->ml_name != NULL; d++) {
         if (strcmp(d->ml_name, name_of(original)) == 0)
-            return PyCFunction_New(d, self);
+            return shared_function(d, self);
     }
     return PyErr_Format(PyExc_ValueError, "no function in C stands in for %R", original);
 }

@@ -78,6 +78,13 @@ extern int stm_barriers_off;            /* a test hook: show what breaks without
 /* The descriptor of this thread, or NULL with RuntimeError or MemoryError set. */
 Tx *stm_thread_tx(void);
 
+/* That of this thread, while it is in a transaction whose barriers act; else NULL. */
+static inline Tx *
+live_tx(void)
+{
+    return stm_self != NULL && stm_self->live ? stm_self : NULL;
+}
+
 static inline int
 state_of(Tx *tx)
 {

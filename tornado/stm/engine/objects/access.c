@@ -116,25 +116,43 @@ call_inverse(Tx *tx, Undo *u)
 /* obj.key(old), or obj.key() */
 static const UndoKind undo_method = {.what = "the state", .undo = call_inverse};
 
-int
-push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
+static int
+push_by_name(Tx *tx, const UndoKind *kind, PyObject *obj, const char *method, PyObject *value)
 {
     PyObject *name = PyUnicode_InternFromString(method);
     if (name == NULL)
         return -1;
-    Undo *u = undo_push(tx, &undo_method, obj, name, value);
+    Undo *u = undo_push(tx, kind, obj, name, value);
     Py_DECREF(name);
     return u == NULL ? -1 : 0;
 }
 
 int
+push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
+{
+    return push_by_name(tx, &undo_method, obj, method, value);
+}
+
+/* The size tells whether what is undone has happened: an attempt may end at a barrier after the one that logged it, in front of
+ * the same call (an instruction falls back to its general form), and the call may raise. */
+static int
+call_resizing_inverse(Tx *tx, Undo *u)
+{
+    Py_ssize_t now = c_base(Py_TYPE(u->obj))->tp_as_sequence->sq_length(u->obj);
+    return now == u->n ? 0 : call_inverse(tx, u);
+}
+
+/* Where the size is not n. */
+static const UndoKind undo_resizing = {.what = "an end", .undo = call_resizing_inverse};
+
+int
 push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value, Py_ssize_t n)
 {
     Undo *last = tx->undo.n > 0 ? &tx->undo.entries[tx->undo.n - 1] : NULL;
-    if (last != NULL && last->kind == &undo_method && last->obj == obj && last->n == n
+    if (last != NULL && last->kind == &undo_resizing && last->obj == obj && last->n == n
         && PyUnicode_EqualToUTF8(last->key, method))
         return 0;
-    if (push_inverse(tx, obj, method, value) < 0)
+    if (push_by_name(tx, &undo_resizing, obj, method, value) < 0)
         return -1;
     tx->undo.entries[tx->undo.n - 1].n = n;
     return 0;
@@ -157,11 +175,17 @@ note_read(Tx *tx, PyObject *obj)
 }
 
 int
-lock_container_read(Tx *tx, PyObject *obj)
+lock_whole_read(Tx *tx, PyObject *obj, int (*lock)(Tx *tx, Cell c))
 {
     if (captured(tx, obj) || read_by_bias(tx, obj))
         return check_doomed(tx);
-    return lock_shared(tx, cell_of(obj, WHOLE)) < 0 ? -1 : note_read(tx, obj);
+    return lock(tx, cell_of(obj, WHOLE)) < 0 ? -1 : note_read(tx, obj);
+}
+
+int
+lock_container_read(Tx *tx, PyObject *obj)
+{
+    return lock_whole_read(tx, obj, lock_shared);
 }
 
 int

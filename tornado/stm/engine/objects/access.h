@@ -57,6 +57,8 @@ int open_no_key(Tx *tx, PyObject *obj, PyObject *key);
 
 /* For `read_whole` and `write_whole` of what is locked as a whole. */
 int lock_container_read(Tx *tx, PyObject *obj);
+/* The same with another way to lock: that of containers whose keys have locks of their own. */
+int lock_whole_read(Tx *tx, PyObject *obj, int (*lock)(Tx *tx, Cell c));
 int lock_container_write(Tx *tx, PyObject *obj);
 /* It has just been locked for reading. Returns 0. */
 int note_read(Tx *tx, PyObject *obj);

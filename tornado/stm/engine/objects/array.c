@@ -27,7 +27,6 @@ put_contents_back(Tx *Py_UNUSED(tx), Undo *u)
 static const UndoKind undo_array = {.what = "all", .undo = put_contents_back};
 
 const struct Kind array_kind = {
-    .name = "array",
     .c_state = C_STATE_WHOLE,
     .plain = true,
     .compared_inside = true,

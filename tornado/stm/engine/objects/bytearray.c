@@ -23,7 +23,6 @@ put_contents_back(Tx *Py_UNUSED(tx), Undo *u)
 static const UndoKind undo_bytearray = {.what = "all", .undo = put_contents_back};
 
 const struct Kind bytearray_kind = {
-    .name = "bytearray",
     .fixed_attributes = true,
     .plain = true,
     .compared_inside = true,

@@ -247,7 +247,6 @@ change_attr(Tx *tx, PyObject *cls, PyObject *Py_UNUSED(name), bool del, bool raw
 }
 
 const struct Kind class_kind = {
-    .name = "class",
     .fixed_attributes = true,
     .plain = true,
     .read_attr = read_attr,

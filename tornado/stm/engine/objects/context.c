@@ -102,7 +102,7 @@ open_context(Tx *tx, PyObject *ctx)
 }
 
 const struct Kind context_kind = {
-    .name = "Context",
+    .fixed_attributes = true,
     .c_state = C_STATE_WHOLE,
     .read_whole = lock_container_read,
 };

@@ -258,7 +258,6 @@ visit_deque(Tx *tx, PyObject *deque, Visit visit, void *arg)
 }
 
 const struct Kind deque_kind = {
-    .name = "deque",
     .fixed_attributes = true,
     .plain = true,
     .compared_inside = true,

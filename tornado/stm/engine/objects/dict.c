@@ -312,7 +312,6 @@ dict_may_be_biased(PyObject *dict)
 }
 
 const struct Kind dict_kind = {
-    .name = "dict",
     .fixed_attributes = true,
     .plain = true,
     .compared_inside = true,

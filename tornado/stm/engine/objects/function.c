@@ -20,6 +20,15 @@ functions_init(void)
     return dict_name == NULL ? -1 : 0;
 }
 
+PyObject *
+shared_function(PyMethodDef *def, PyObject *self)
+{
+    PyObject *function = PyCFunction_New(def, self);
+    if (function != NULL)
+        PyUnstable_Object_EnableDeferredRefcount(function);
+    return function;
+}
+
 /* Not the cell of a key, should the object be a dict. */
 static Cell
 attribute_cell(PyObject *obj, PyObject *name)
@@ -103,14 +112,12 @@ change_attr(Tx *tx, PyObject *obj, PyObject *name, bool Py_UNUSED(del), bool Py_
 }
 
 const struct Kind function_kind = {
-    .name = "function",
     .plain = true,
     .read_attr = read_attr,
     .change_attr = change_attr,
 };
 
 const struct Kind method_kind = {
-    .name = "method",
     .read_attr = read_attr,
     .change_attr = change_attr,
 };

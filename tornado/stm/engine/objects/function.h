@@ -6,4 +6,7 @@
 
 int functions_init(void);
 
+/* A function in C that all threads use, for long: its references are not counted, for which they would wait for each other. */
+PyObject *shared_function(PyMethodDef *def, PyObject *self);
+
 #endif

@@ -208,7 +208,6 @@ visit_generator(Tx *tx, PyObject *gen, Visit Py_UNUSED(visit), void *Py_UNUSED(a
 }
 
 const struct Kind generator_kind = {
-    .name = "generator",
     .c_state = C_STATE_WHOLE,
     .write_whole = open_iter,
     .iterate = iterate,
@@ -228,4 +227,4 @@ read_attr(Tx *tx, PyObject *frame, PyObject *Py_UNUSED(name))
     return g->gi_frame_state == FRAME_EXECUTING ? check_doomed(tx) : lock_shared(tx, cell_of(g, WHOLE));
 }
 
-const struct Kind frame_kind = {.name = "frame", .read_attr = read_attr};
+const struct Kind frame_kind = {.read_attr = read_attr};

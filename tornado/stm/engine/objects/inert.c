@@ -3,7 +3,6 @@
 #include "deep.h"
 
 const struct Kind inert_kind = {
-    .name = "inert",
     .fixed_attributes = true,
     .plain = true,
     .write_whole = open_nothing,
@@ -20,7 +19,6 @@ visit_items(Tx *tx, PyObject *tuple, Visit visit, void *arg)
 }
 
 const struct Kind tuple_kind = {
-    .name = "tuple",
     .fixed_attributes = true,
     .plain = true,
     .compared_inside = true,

@@ -276,19 +276,29 @@ instance_value(PyObject *obj, PyObject *name, bool class_has_it)
     return value;
 }
 
+/* Of an object whose kind has rules of its own for that, or which is no instance of a Python class. 1: as of other objects. */
+static int
+change_other_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool raw)
+{
+    Kind kind = kind_of(tx, obj);
+    if (kind->change_attr != NULL) {
+        int r = kind->change_attr(tx, obj, name, del, raw);
+        if (r <= 0)
+            return r;
+    }
+    if (kind == &instance_kind || is_python_class(Py_TYPE(obj)))
+        return 1;
+    return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
+}
+
 /* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int
 open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
 {
-    Kind kind = kind_of(tx, obj);
+    int other = change_other_attr(tx, obj, name, false, raw_write);
+    if (other <= 0)
+        return other;
     PyTypeObject *type = Py_TYPE(obj);
-    if (kind->change_attr != NULL) {
-        int r = kind->change_attr(tx, obj, name, false, raw_write);
-        if (r <= 0)
-            return r;
-    }
-    if (kind != &instance_kind && !is_python_class(type))
-        return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
     int hook = raw_write ? HOOK_NONE : assignment_hook(type, "__setattr__");
     if (hook == HOOK_PYTHON)
         return check_doomed(tx);    /* it has barriers of its own */
@@ -347,15 +357,10 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
 int
 open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
 {
-    Kind kind = kind_of(tx, obj);
+    int other = change_other_attr(tx, obj, name, true, raw);
+    if (other <= 0)
+        return other;
     PyTypeObject *type = Py_TYPE(obj);
-    if (kind->change_attr != NULL) {
-        int r = kind->change_attr(tx, obj, name, true, raw);
-        if (r <= 0)
-            return r;
-    }
-    if (kind != &instance_kind && !is_python_class(type))
-        return open_attr_write(tx, obj, name, raw);
     int hook = raw ? HOOK_NONE : assignment_hook(type, "__delattr__");
     if (hook == HOOK_PYTHON)
         return check_doomed(tx);
@@ -428,7 +433,6 @@ iterate(Tx *tx, PyObject *obj, int Py_UNUSED(depth))
 
 /* What the header of an instance says of its attributes is in namespaces.c. */
 const struct Kind instance_kind = {
-    .name = "instance",
     .write_whole = open_nothing,
     .read_key = open_no_key,
     .iterate = iterate,

@@ -90,10 +90,31 @@ note_opened(Tx *tx, PyObject *obj, uint32_t what)
     note(tx, obj, what, 0);
 }
 
+static inline uint64_t *
+captured_at(Tx *tx, PyObject *obj)
+{
+    uintptr_t a = (uintptr_t)obj;
+    return &thread_of(tx)->opened.captured[((a >> 4) ^ (a >> 16)) & (CAPTURED_SLOTS - 1)];
+}
+
+static inline uint64_t
+captured_entry(Tx *tx, PyObject *obj)
+{
+    return (uintptr_t)obj >> 4 | thread_of(tx)->opened.captured_stamp;
+}
+
+/* An instance of a Python class, or exactly a list, dict or set: made in this transaction? May say no though it was. */
+static inline bool
+quickly_captured(Tx *tx, PyObject *obj)
+{
+    return *captured_at(tx, obj) == captured_entry(tx, obj) && obj->ob_tid == thread_of(tx)->opened.tid;
+}
+
 static inline void
 note_captured(Tx *tx, PyObject *obj)
 {
     note(tx, obj, OPENED_CAPTURED, 1);
+    *captured_at(tx, obj) = captured_entry(tx, obj);
 }
 
 static inline void
@@ -112,6 +133,7 @@ forget_capture(Tx *tx, PyObject *obj)
 {
     for (uint32_t what = OPENED_CAPTURED; what < OPENED_END; what++)
         forget_opened(tx, obj, what);
+    *captured_at(tx, obj) = 0;
 }
 
 static inline bool
@@ -149,7 +171,7 @@ is_builtin_container(PyObject *o)
 static inline bool
 captured_container(Tx *tx, PyObject *o)
 {
-    return is_builtin_container(o) && captured(tx, o);
+    return is_builtin_container(o) && (LIKELY(quickly_captured(tx, o)) || captured(tx, o));
 }
 
 /* Something that no transaction can change, nor what is in it. */

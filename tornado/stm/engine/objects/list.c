@@ -150,7 +150,6 @@ list_may_be_biased(PyObject *list)
 }
 
 const struct Kind list_kind = {
-    .name = "list",
     .fixed_attributes = true,
     .plain = true,
     .compared_inside = true,

@@ -91,7 +91,6 @@ read_whole(Tx *tx, PyObject *local)
 }
 
 const struct Kind local_kind = {
-    .name = "local",
     .c_state = C_STATE_UNKNOWN,
     .read_attr = read_attr,
     .change_attr = change_attr,

@@ -15,6 +15,7 @@
 
 #include "../calls/callbacks.h"
 #include "access.h"
+#include "function.h"
 
 #include <stddef.h>
 
@@ -139,7 +140,7 @@ log_step(Tx *tx, Cache *c, long what, Link *link)
     if (tx == NULL || !tx->open)
         return 0;
     if (f == NULL)
-        f = PyCFunction_New(&take_back_def, NULL);
+        f = shared_function(&take_back_def, NULL);
     PyObject *l = link ? (PyObject *)link : Py_None;
     PyObject *prev = link && what != ADDED ? (PyObject *)link->prev : Py_None;
     PyObject *args = Py_BuildValue("OlOOnn", (PyObject *)c, what, l, prev, c->hits, c->misses);
@@ -186,7 +187,7 @@ note_use_function(void)
 {
     static PyObject *f;
     if (f == NULL)
-        f = PyCFunction_New(&note_use_def, NULL);
+        f = shared_function(&note_use_def, NULL);
     return f;
 }
 

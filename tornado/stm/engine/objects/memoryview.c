@@ -69,8 +69,8 @@ open_view(Tx *tx, PyObject *obj, bool own)
     return own ? lock_exclusive(tx, cell_of(obj, WHOLE), &first) : lock_shared(tx, cell_of(obj, WHOLE));
 }
 
-int
-open_view_read(Tx *tx, PyObject *obj)
+static int
+read_whole(Tx *tx, PyObject *obj)
 {
     if (open_view(tx, obj, false) < 0)
         return -1;
@@ -78,8 +78,8 @@ open_view_read(Tx *tx, PyObject *obj)
     return base == NULL || PyBytes_CheckExact(base) ? 0 : open_whole_read(tx, base);
 }
 
-int
-open_view_write(Tx *tx, PyObject *obj)
+static int
+write_whole(Tx *tx, PyObject *obj)
 {
     if (open_view(tx, obj, false) < 0)
         return -1;
@@ -353,11 +353,10 @@ views_init(void)
 }
 
 const struct Kind memoryview_kind = {
-    .name = "memoryview",
     .c_state = C_STATE_WHOLE,
     .compared_inside = true,
     .compared_by_memory = true,
     .made_captured = true,
-    .read_whole = open_view_read,
-    .write_whole = open_view_write,
+    .read_whole = read_whole,
+    .write_whole = write_whole,
 };

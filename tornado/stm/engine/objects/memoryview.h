@@ -4,8 +4,6 @@
 
 #include "../core/tx.h"
 
-int open_view_read(Tx *tx, PyObject *obj);
-int open_view_write(Tx *tx, PyObject *obj);
 int open_view_release(Tx *tx, PyObject *obj);
 int open_resize(Tx *tx, PyObject *obj);
 Py_ssize_t views_ignore(PyObject *obj);

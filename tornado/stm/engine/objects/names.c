@@ -153,7 +153,6 @@ change_attr(Tx *tx, PyObject *module, PyObject *name, bool del, bool Py_UNUSED(r
 }
 
 const struct Kind module_kind = {
-    .name = "module",
     .read_attr = read_attr,
     .change_attr = change_attr,
 };

@@ -23,8 +23,16 @@ typedef struct {
     uint64_t check;         /* the transaction's stamp << 32 | version of the type */
 } Opened;
 
+/* In front of that stands a smaller table of captured objects alone, which a barrier looks at in a few instructions. It does not
+ * know types: it is for who has seen that the object is an instance of a Python class, or exactly a list, dict or set. What of
+ * these this thread has allocated in this attempt, where something captured has died, is captured as well. */
+#define CAPTURED_SLOTS 4096
+#define CAPTURED_STAMP_SHIFT 44     /* above the bits of an address, but for the four that are zero */
+
 /* Of a thread. */
 typedef struct {
+    uint64_t captured_stamp;        /* the attempt's stamp, as it stands in entries of `captured` */
+    uint64_t captured[CAPTURED_SLOTS];  /* address >> 4 | stamp << CAPTURED_STAMP_SHIFT */
     uint32_t stamp;         /* of the entries of the present attempt: counts up at each beginning */
     bool forgot;            /* an entry of captured memory of this attempt had to make room */
     uintptr_t tid;          /* ob_tid of what this thread allocates */
@@ -41,6 +49,9 @@ opened_reset(OpenedTable *table)
         memset(table->entries, 0, sizeof table->entries);
         table->stamp = 1;
     }
+    table->captured_stamp = (uint64_t)table->stamp << CAPTURED_STAMP_SHIFT;
+    if (UNLIKELY(table->captured_stamp == 0))   /* stamps come again: old entries must not */
+        memset(table->captured, 0, sizeof table->captured);
 }
 
 enum {  /* what for */

@@ -70,7 +70,6 @@ note_changes(Tx *Py_UNUSED(tx), Undo *u)
 static const UndoKind undo_ordered_dict = {.what = "all", .undo = put_contents_back, .logged = note_changes};
 
 const struct Kind ordered_dict_kind = {
-    .name = "OrderedDict",
     .plain = true,
     .compared_inside = true,
     .mapping = true,

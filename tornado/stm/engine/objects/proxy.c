@@ -33,7 +33,6 @@ visit_proxied(Tx *tx, PyObject *proxy, Visit visit, void *arg)
 }
 
 const struct Kind proxy_kind = {
-    .name = "mappingproxy",
     .compared_inside = true,
     .read_whole = read_whole,
     .read_key = read_key,

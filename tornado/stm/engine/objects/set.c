@@ -283,9 +283,7 @@ static const UndoKind undo_growth = {.what = "the table", .undo = put_table_back
 static int
 read_whole(Tx *tx, PyObject *set)
 {
-    if (captured(tx, set) || read_by_bias(tx, set))
-        return check_doomed(tx);
-    return lock_shared_container(tx, cell_of(set, WHOLE)) < 0 ? -1 : note_read(tx, set);
+    return lock_whole_read(tx, set, lock_shared_container);
 }
 
 static int
@@ -378,7 +376,6 @@ set_may_be_biased(PyObject *set)
 }
 
 const struct Kind set_kind = {
-    .name = "set",
     .fixed_attributes = true,
     .plain = true,
     .compared_inside = true,

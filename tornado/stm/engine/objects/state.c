@@ -69,15 +69,14 @@ open_state(Tx *tx, PyObject *obj)
     return result;
 }
 
-const struct Kind copied_kind = {.name = "copied", .c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
+const struct Kind copied_kind = {.c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
 
-const struct Kind stated_kind = {.name = "stated", .c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
+const struct Kind stated_kind = {.c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
 
-const struct Kind opaque_kind = {.name = "opaque", .c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
+const struct Kind opaque_kind = {.c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
                                  .write_whole = open_state};
 
 const struct Kind unknown_kind = {
-    .name = "unknown",
     .c_state = C_STATE_UNKNOWN,
     .compared_inside = true,
     .compared_by_memory = true,

@@ -640,7 +640,6 @@ visit_iterator(Tx *tx, PyObject *obj, Visit visit, void *arg)
 }
 
 const struct Kind iterator_kind = {
-    .name = "iterator",
     .c_state = C_STATE_WHOLE,
     .compared_inside = true,
     .made_captured = true,
@@ -651,7 +650,6 @@ const struct Kind iterator_kind = {
 };
 
 const struct Kind struct_kind = {
-    .name = "structure",
     .c_state = C_STATE_WHOLE,
     .read_whole = open_state,
     .write_whole = open_state,

@@ -16,7 +16,6 @@ typedef int (*Visit)(Tx *tx, PyObject *inside, void *arg);
 
 struct Kind {
     /* What nothing but the type says: */
-    const char *name;
     bool fixed_attributes;      /* attributes in C are methods, or never change */
     enum { C_STATE_CONSTANT = 0, C_STATE_WHOLE, C_STATE_UNKNOWN } c_state;      /* what attributes in C tell of: what never changes,
                                                                                    the whole, or nobody knows what */

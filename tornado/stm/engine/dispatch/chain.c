@@ -1,0 +1,162 @@
+/* Callbacks that follow in the transaction that has scheduled them. */
+#include "chain.h"
+
+#include "../core/undo.h"
+#include "../deferred.h"
+#include "../thread.h"
+
+#include <time.h>
+
+#define FOLLOWERS 16    /* of one transaction at most */
+
+static CallbackChain *
+chain_of(Tx *tx)
+{
+    return &thread_of(tx)->chain;
+}
+
+/* Seconds of processor time of this thread. */
+static double
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- The life of an attempt ------------------------------------------------------------------- */
+
+void
+chain_begins(CallbackChain *chain)
+{
+    chain->open = false;
+    chain->next = 0;
+}
+
+void
+chain_rolled_back(Tx *tx, CallbackChain *chain)
+{
+    displace(tx, chain->handles);
+    displace(tx, chain->site);
+    displace(tx, chain->followers);
+    chain->handles = chain->site = chain->followers = NULL;
+}
+
+/* ---- Followers ---------------------------------------------------------------------------------- */
+
+/* What ran is over; now one of that site does, or none (NULL). */
+static int
+step(CallbackChain *chain, PyObject *site)
+{
+    double time = now();
+    if (chain->site != NULL) {
+        if (chain->followers == NULL && (chain->followers = PyList_New(0)) == NULL)
+            return -1;
+        PyObject *took = Py_BuildValue("(Od)", chain->site, time - chain->began);
+        int r = took != NULL ? PyList_Append(chain->followers, took) : -1;
+        Py_XDECREF(took);
+        if (r < 0)
+            return -1;
+    }
+    Py_XSETREF(chain->site, Py_XNewRef(site));
+    chain->began = time;
+    return 0;
+}
+
+PyObject *
+begin_chain(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    Tx *tx = live_tx();
+    if (tx != NULL)
+        chain_of(tx)->open = true;
+    Py_RETURN_NONE;
+}
+
+PyObject *
+call_soon(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+{
+    if (n != 2) {
+        PyErr_SetString(PyExc_TypeError, "call_soon() takes what submits a handle, and the handle");
+        return NULL;
+    }
+    Tx *tx = live_tx();
+    CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
+    if (chain == NULL || !chain->open) {
+        if (tx_defer(args, n) < 0)
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (chain->handles == NULL && (chain->handles = PyList_New(0)) == NULL)
+        return NULL;
+    if (PyList_Append(chain->handles, args[1]) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *
+follower(PyObject *module, PyObject *estimates)
+{
+    Tx *tx = live_tx();
+    CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
+    if (!Py_IS_TYPE(estimates, &Estimates_Type)) {
+        PyErr_SetString(PyExc_TypeError, "follower() takes Estimates");
+        return NULL;
+    }
+    if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
+        || tx->grade == GRADE_EXCLUSIVE || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
+        Py_RETURN_NONE;
+    PyObject *handle = PyList_GET_ITEM(chain->handles, chain->next);
+    int tells = tells_of_future(handle);
+    if (tells <= 0)
+        return tells < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *site = site_of(module, handle);
+    if (site == NULL)
+        return NULL;
+    bool follows = is_known_short((Estimates *)estimates, site);
+    int r = follows ? step(chain, site) : 0;
+    Py_DECREF(site);
+    if (!follows || r < 0)
+        return r < 0 ? NULL : Py_NewRef(Py_None);
+    /* What follows this one may rely on it being gone. */
+    PyList_SET_ITEM(chain->handles, chain->next++, Py_NewRef(Py_None));
+    return handle;
+}
+
+PyObject *
+end_chain(PyObject *Py_UNUSED(module), PyObject *submit)
+{
+    Tx *tx = live_tx();
+    if (tx == NULL || !chain_of(tx)->open)
+        Py_RETURN_NONE;
+    CallbackChain *chain = chain_of(tx);
+    chain->open = false;
+    PyObject *handles = chain->handles;
+    int r = step(chain, NULL);
+    chain->handles = NULL;
+    for (Py_ssize_t i = chain->next; r == 0 && handles != NULL && i < PyList_GET_SIZE(handles); i++)
+        r = tx_defer((PyObject *const[]){submit, PyList_GET_ITEM(handles, i)}, 2);
+    chain->next = 0;
+    Py_XDECREF(handles);
+    if (r < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+double
+chain_learn(Estimates *estimates)
+{
+    double sum = 0.0;
+    PyObject *followers = NULL;
+    if (stm_self != NULL) {
+        followers = chain_of(stm_self)->followers;
+        chain_of(stm_self)->followers = NULL;
+    }
+    for (Py_ssize_t i = 0; followers != NULL && i < PyList_GET_SIZE(followers); i++) {
+        PyObject *took = PyList_GET_ITEM(followers, i);
+        double seconds = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(took, 1));
+        learn(estimates, PyTuple_GET_ITEM(took, 0), seconds);
+        sum += seconds;
+    }
+    Py_XDECREF(followers);
+    return sum;
+}

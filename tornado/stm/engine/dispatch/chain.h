@@ -1,0 +1,37 @@
+/* What an attempt has scheduled, in order: callbacks that are not worth a transaction of their own follow in this one.
+ *
+ * What a future tells to those who wait for it is short, mostly: it hands on a result, or lets a coroutine go on to where it waits
+ * again.  It runs in the transaction that has scheduled it: a serial order like any other.  Not what begins a task or lets it go on
+ * after asyncio.sleep(0), which programs do to begin a transaction.
+ */
+#ifndef TORNADO_STM_CHAIN_H
+#define TORNADO_STM_CHAIN_H
+
+#include "sites.h"
+
+/* Of a thread.  Invariant: as new when an attempt begins, but for what the followers of the last committed one have taken; an aborted
+ * one's handles are gone. */
+typedef struct {
+    bool open;                  /* what is scheduled may follow */
+    PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
+    Py_ssize_t next;
+    PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
+    double began;               /* on this thread's clock, in seconds */
+    PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */
+} CallbackChain;
+
+/* At the moments of an attempt of those names (../thread.c). */
+void chain_begins(CallbackChain *chain);
+void chain_rolled_back(Tx *tx, CallbackChain *chain);
+
+/* Learn what the followers of this thread's last transaction have taken; returns the sum of their seconds. */
+double chain_learn(Estimates *estimates);
+
+/* Of Python, each within a transaction. begin_chain(); call_soon(submit, handle): submit(handle) at the commit, unless it
+ * follows; follower(estimates): the next handle to run, or None; end_chain(submit). */
+PyObject *begin_chain(PyObject *module, PyObject *unused);
+PyObject *call_soon(PyObject *module, PyObject *const *args, Py_ssize_t n);
+PyObject *follower(PyObject *module, PyObject *estimates);
+PyObject *end_chain(PyObject *module, PyObject *submit);
+
+#endif

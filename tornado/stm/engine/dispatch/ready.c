@@ -1,0 +1,352 @@
+/* The transactions that wait for a thread of the loop: two lines, each first come, first served. */
+#include "ready.h"
+
+#include "../core/transaction.h"
+#include "chain.h"
+#include "sites.h"
+
+typedef struct Entry Entry;
+
+typedef struct {
+    Entry *first, *last;
+    Py_ssize_t n;
+} Line;
+
+/* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
+ * must have been dispatched first, or NULL; also once it has been. */
+struct Entry {
+    PyObject_HEAD
+    PyObject *transaction;
+    PyObject *site;             /* Site or None */
+    Entry *before, *next;
+    Line *line;
+    double expected;            /* seconds */
+};
+
+/* All but `estimates` is for who has the scheduler's lock.
+ *
+ * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line; what waits in
+ * the long line may be dispatched unless it has to come after what waits in the prompt line, or further ahead in its own. */
+typedef struct {
+    PyObject_HEAD
+    Line prompt, long_ones;
+    double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
+    Estimates *estimates;
+} ReadyQueue;
+
+/* ---- Lines --------------------------------------------------------------------------------- */
+
+static void
+line_append(Line *line, Entry *entry)
+{
+    entry->line = line;
+    if (line->last != NULL)
+        line->last->next = entry;
+    else
+        line->first = entry;
+    line->last = entry;
+    line->n++;
+}
+
+static void
+line_prepend(Line *line, Entry *entry)
+{
+    entry->line = line;
+    entry->next = line->first;
+    line->first = entry;
+    if (line->last == NULL)
+        line->last = entry;
+    line->n++;
+}
+
+/* The first, which the caller owns from here on; not of an empty line. */
+static Entry *
+line_pop(Line *line)
+{
+    Entry *entry = line->first;
+    line->first = entry->next;
+    if (line->first == NULL)
+        line->last = NULL;
+    line->n--;
+    entry->next = NULL;
+    entry->line = NULL;
+    return entry;
+}
+
+static void
+line_clear(Line *line)
+{
+    while (line->first != NULL) {
+        Entry *entry = line_pop(line);
+        Py_CLEAR(entry->before);    /* here, where they do not drop each other in a long row */
+        Py_DECREF(entry);
+    }
+}
+
+/* ---- Entries -------------------------------------------------------------------------------- */
+
+/* Of a transaction of that function and arguments, which commits after that of `before` (or NULL).  A new reference. */
+static Entry *
+entry_new(PyObject *function, PyObject *args, PyObject *site, Entry *before, double expected)
+{
+    PyObject *predecessor = before != NULL ? before->transaction : Py_None;
+    PyObject *transaction = PyObject_CallFunctionObjArgs((PyObject *)&Transaction_Type, function, args, predecessor, NULL);
+    if (transaction == NULL)
+        return NULL;
+    Entry *entry = (Entry *)Entry_Type.tp_alloc(&Entry_Type, 0);
+    if (entry == NULL) {
+        Py_DECREF(transaction);
+        return NULL;
+    }
+    entry->transaction = transaction;
+    entry->site = Py_NewRef(site);
+    entry->before = (Entry *)Py_XNewRef(before);
+    entry->expected = expected;
+    return entry;
+}
+
+static int
+entry_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Entry *entry = (Entry *)self;
+    Py_VISIT(entry->transaction);
+    Py_VISIT(entry->site);
+    Py_VISIT(entry->before);
+    return 0;
+}
+
+static int
+entry_clear(PyObject *self)
+{
+    Entry *entry = (Entry *)self;
+    Py_CLEAR(entry->transaction);
+    Py_CLEAR(entry->site);
+    Py_CLEAR(entry->before);
+    return 0;
+}
+
+static void
+entry_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    entry_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMemberDef entry_members[] = {
+    {"transaction", Py_T_OBJECT_EX, offsetof(Entry, transaction), Py_READONLY, PyDoc_STR("the Transaction that waits")},
+    {"site", Py_T_OBJECT_EX, offsetof(Entry, site), Py_READONLY, PyDoc_STR("its Site, or None")},
+    {"expected", Py_T_DOUBLE, offsetof(Entry, expected), Py_READONLY, PyDoc_STR("seconds that it is expected to take")},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Entry",
+    .tp_doc = PyDoc_STR("A transaction that waits, or has waited, in a ReadyQueue."),
+    .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = entry_dealloc,
+    .tp_traverse = entry_traverse,
+    .tp_clear = entry_clear,
+    .tp_members = entry_members,
+};
+
+/* ---- The queue ------------------------------------------------------------------------------- */
+
+static ReadyQueue *
+as_queue(PyObject *self)
+{
+    return (ReadyQueue *)self;
+}
+
+static PyObject *
+queue_put(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    ReadyQueue *q = as_queue(self);
+    PyObject *site = n > 2 ? args[2] : Py_None, *before = n > 3 ? args[3] : Py_None;
+    if (n < 2 || n > 4 || (before != Py_None && !Py_IS_TYPE(before, &Entry_Type))) {
+        PyErr_SetString(PyExc_TypeError, "put() takes a function, a tuple of its arguments, a Site or None, and an Entry or None");
+        return NULL;
+    }
+    if (!is_site(site))
+        return NULL;
+    Entry *earlier = before != Py_None ? (Entry *)before : NULL;
+    Entry *entry = entry_new(args[0], args[1], site, earlier, expected_of(q->estimates, site));
+    if (entry == NULL)
+        return NULL;
+    bool later = entry->expected >= LONG || (earlier != NULL && earlier->line == &q->long_ones);
+    line_append(later ? &q->long_ones : &q->prompt, (Entry *)Py_NewRef(entry));
+    return (PyObject *)entry;
+}
+
+static PyObject *
+queue_put_first(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    if (n != 2) {
+        PyErr_SetString(PyExc_TypeError, "put_first() takes a function and a tuple of its arguments");
+        return NULL;
+    }
+    Entry *entry = entry_new(args[0], args[1], Py_None, NULL, 0.0);
+    if (entry == NULL)
+        return NULL;
+    line_prepend(&as_queue(self)->prompt, entry);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+queue_only_long(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(as_queue(self)->prompt.n == 0 && as_queue(self)->long_ones.n > 0);
+}
+
+static double
+at_least_long(double seconds)
+{
+    return seconds < LONG ? LONG : seconds;
+}
+
+static PyObject *
+queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    ReadyQueue *q = as_queue(self);
+    unsigned long long until = ULLONG_MAX;
+    if (n > 0 && args[0] != Py_None) {
+        until = PyLong_AsUnsignedLongLong(args[0]);
+        if (until == ULLONG_MAX && PyErr_Occurred())
+            return NULL;
+    }
+    bool owing = q->long_ones.n > 0 && q->owed >= at_least_long(q->long_ones.first->expected);
+    Line *lines[] = {owing ? &q->long_ones : &q->prompt, owing ? &q->prompt : &q->long_ones};
+    for (int i = 0; i < 2; i++) {
+        Entry *entry = lines[i]->first;
+        if (entry == NULL || ((Transaction *)entry->transaction)->age >= until
+            || (entry->before != NULL && entry->before->line != NULL))
+            continue;
+        line_pop(lines[i]);
+        Py_CLEAR(entry->before);
+        if (lines[i] == &q->long_ones) {
+            q->owed -= at_least_long(entry->expected);
+            if (q->owed < 0 || q->long_ones.n == 0)
+                q->owed = 0;
+        }
+        return (PyObject *)entry;
+    }
+    Py_RETURN_NONE;
+}
+
+/* This thread has run what waits no more: learn from it, and from what has followed it in the same transaction. */
+static PyObject *
+queue_ran(PyObject *self, PyObject *args)
+{
+    ReadyQueue *q = as_queue(self);
+    Entry *entry;
+    double seconds;
+    if (!PyArg_ParseTuple(args, "O!d", &Entry_Type, &entry, &seconds))
+        return NULL;
+    if (q->long_ones.n > 0 && entry->expected < LONG)
+        q->owed += seconds;
+    learn(q->estimates, entry->site, seconds - chain_learn(q->estimates));
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t
+queue_length(PyObject *self)
+{
+    return as_queue(self)->prompt.n + as_queue(self)->long_ones.n;
+}
+
+static PyObject *
+queue_make(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    Estimates *estimates = estimates_new();
+    ReadyQueue *q = estimates != NULL ? (ReadyQueue *)type->tp_alloc(type, 0) : NULL;
+    if (q != NULL)
+        q->estimates = (Estimates *)Py_NewRef(estimates);
+    Py_XDECREF(estimates);
+    return (PyObject *)q;
+}
+
+static int
+queue_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    for (int i = 0; i < 2; i++) {
+        Line *line = i ? &as_queue(self)->long_ones : &as_queue(self)->prompt;
+        for (Entry *entry = line->first; entry != NULL; entry = entry->next)
+            Py_VISIT(entry);
+    }
+    Py_VISIT(as_queue(self)->estimates);
+    return 0;
+}
+
+static int
+queue_clear(PyObject *self)
+{
+    line_clear(&as_queue(self)->prompt);
+    line_clear(&as_queue(self)->long_ones);
+    return 0;
+}
+
+static PyObject *
+queue_forget(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    queue_clear(self);
+    Py_RETURN_NONE;
+}
+
+static void
+queue_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    queue_clear(self);
+    Py_XDECREF(as_queue(self)->estimates);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef queue_methods[] = {
+    {"put", _PyCFunction_CAST(queue_put), METH_FASTCALL,
+     PyDoc_STR("put($self, function, args, site=None, before=None, /)\n--\n\nLet function(*args) wait, as one transaction.\n\n"
+               "`before` is the Entry of its predecessor, or None.  Returns its Entry.")},
+    {"put_first", _PyCFunction_CAST(queue_put_first), METH_FASTCALL,
+     PyDoc_STR("put_first($self, function, args, /)\n--\n\nLet function(*args) wait before all others, as one transaction.")},
+    {"only_long", queue_only_long, METH_NOARGS, PyDoc_STR("only_long($self, /)\n--\n\nDo none but long ones wait?")},
+    {"take", _PyCFunction_CAST(queue_take), METH_FASTCALL,
+     PyDoc_STR("take($self, until=None, /)\n--\n\nRemove the next and return its Entry, or None if none may be dispatched;"
+               " of those with an age below `until`.")},
+    {"ran", queue_ran, METH_VARARGS,
+     PyDoc_STR("ran($self, entry, seconds, /)\n--\n\nThis thread has run the transaction, which has taken so many seconds of processor"
+               " time.")},
+    {"clear", queue_forget, METH_NOARGS, PyDoc_STR("clear($self, /)\n--\n\nForget all that wait.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef queue_members[] = {
+    {"estimates", Py_T_OBJECT_EX, offsetof(ReadyQueue, estimates), Py_READONLY, PyDoc_STR("what its transactions have taken lately")},
+    {"owed", Py_T_DOUBLE, offsetof(ReadyQueue, owed), 0,
+     PyDoc_STR("seconds that the threads have given to prompt ones while long ones waited")},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PySequenceMethods queue_as_sequence = {.sq_length = queue_length};
+
+PyTypeObject ReadyQueue_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.ReadyQueue",
+    .tp_doc = PyDoc_STR("ReadyQueue()\n--\n\nThe transactions that wait for a thread.  All but `estimates` is for who has the scheduler's"
+                        " lock."),
+    .tp_basicsize = sizeof(ReadyQueue),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = queue_make,
+    .tp_dealloc = queue_dealloc,
+    .tp_traverse = queue_traverse,
+    .tp_clear = queue_clear,
+    .tp_methods = queue_methods,
+    .tp_members = queue_members,
+    .tp_as_sequence = &queue_as_sequence,
+};
+
+int
+ready_init(PyObject *module)
+{
+    return PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &ReadyQueue_Type) < 0 ? -1 : 0;
+}

@@ -1,0 +1,399 @@
+/* Sites, and what their transactions have taken lately.
+ *
+ * A table has a fixed size.  Each key has a few places in it, of which the one that has not been used for longest is
+ * reused.  Who asks has no lock and may see a key with the times of another one, or miss one: that makes for a wrong guess,
+ * and the guess decides on the order only.
+ */
+#include "sites.h"
+
+#include "../calls/callbacks.h"
+#include "../thread.h"
+
+/* A kind is expected to be long if at least this share of its runs, the latest counting most, was; it is known to be short if at
+ * most that share was not.  And how much of these shares the latest run makes up. */
+#define LONG_KIND 0.8f
+#define NOT_SHORT_KIND 0.1f
+#define WEIGHT 0.1f
+
+#define PLACES 4096     /* of a table */
+#define WAYS 4          /* of a key */
+
+#define LONGEST_PLAIN 64
+
+static _Atomic double short_below = SHORT;
+static PyTypeObject *partial_type, *_Atomic task_type, *_Atomic future_type;
+static PyObject *callback_name, *coroutine_name, *args_name;
+
+/* ---- Hashes ------------------------------------------------------------------------------- */
+
+static uint64_t
+mixed(uint64_t hash, uint64_t more)
+{
+    hash = (hash ^ more) * 0x9E3779B97F4A7C15ull;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t
+mixed_address(uint64_t hash, const void *of)
+{
+    return mixed(hash, (uint64_t)(uintptr_t)of >> 4);
+}
+
+/* What tells two calls of a function from each other: a plain value that is not too long, of anything else the type. */
+static uint64_t
+mixed_argument(uint64_t hash, PyObject *value)
+{
+    bool plain = PyLong_CheckExact(value) || PyBool_Check(value) || value == Py_None
+                 || (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_PLAIN)
+                 || (PyBytes_CheckExact(value) && PyBytes_GET_SIZE(value) <= LONGEST_PLAIN);
+    hash = mixed_address(hash, Py_TYPE(value));
+    return plain ? mixed(hash, (uint64_t)PyObject_Hash(value)) : hash;
+}
+
+/* ---- Sites --------------------------------------------------------------------------------- */
+
+static PyObject *
+site_made(uint64_t kind, uint64_t which)
+{
+    Site *site = PyObject_New(Site, &Site_Type);
+    if (site != NULL) {
+        site->kind = kind;
+        site->which = mixed(which, kind);
+    }
+    return (PyObject *)site;
+}
+
+/* Of the step of a task: which coroutine, with which plain arguments (those after a star one by one).  Which of its steps one that
+ * has begun does next, nobody knows; a connection's will do what its last did, so `owner` tells it from others.  A new
+ * reference; None while the coroutine runs, or if it is of another type. */
+static PyObject *
+site_of_step(PyObject *coroutine, PyObject *owner)
+{
+    PyGenObject *g = (PyGenObject *)coroutine;
+    if ((!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine)) || g->gi_frame_state >= FRAME_EXECUTING)
+        Py_RETURN_NONE;
+    PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
+    bool begun = g->gi_frame_state != FRAME_CREATED;
+    uint64_t kind = mixed(mixed_address(1, code), begun), which = begun ? mixed_address(0, owner) : 0;
+    int named = code->co_argcount + code->co_kwonlyargcount;
+    for (int i = 0; i < named + !!(code->co_flags & CO_VARARGS); i++) {
+        _PyStackRef slot = g->gi_iframe.localsplus[i];
+        PyObject *value = PyStackRef_IsNullOrInt(slot) ? Py_None : PyStackRef_AsPyObjectBorrow(slot);
+        if (PyCell_Check(value))
+            value = (PyObject *)Py_TYPE(value);
+        bool star = i == named && PyTuple_CheckExact(value);
+        for (Py_ssize_t k = 0; k < (star ? PyTuple_GET_SIZE(value) : 1); k++) {
+            uint64_t *of = i == 0 && !star ? &kind : &which;
+            *of = mixed_argument(*of, star ? PyTuple_GET_ITEM(value, k) : value);
+        }
+    }
+    return site_made(kind, which);
+}
+
+/* Which callback it runs, of what; wrapped in partials or not. */
+static PyObject *
+site_of_callback(PyObject *callback)
+{
+    while (Py_IS_TYPE(callback, partial_type))
+        callback = ((Partial *)callback)->function;
+    if (PyFunction_Check(callback))
+        return site_made(mixed_address(2, PyFunction_GET_CODE(callback)), 0);
+    if (PyCFunction_CheckExact(callback))
+        return site_made(mixed_address(3, ((PyCFunctionObject *)callback)->m_ml), 0);
+    if (!PyMethod_Check(callback))
+        Py_RETURN_NONE;
+    PyObject *owner = PyMethod_GET_SELF(callback), *function = PyMethod_GET_FUNCTION(callback);
+    if (PyObject_TypeCheck(owner, task_type)) {
+        PyObject *coroutine = PyObject_GetAttr(owner, coroutine_name);
+        PyObject *site = coroutine != NULL ? site_of_step(coroutine, owner) : NULL;
+        Py_XDECREF(coroutine);
+        if (site != Py_None)
+            return site;
+    }
+    const void *code = PyFunction_Check(function) ? PyFunction_GET_CODE(function) : (PyObject *)Py_TYPE(function);
+    return site_made(mixed_address(mixed_address(4, code), Py_TYPE(owner)), mixed_address(0, owner));
+}
+
+/* A class of asyncio's; false with an exception.  Not when the engine is loaded: transactions need no asyncio. */
+static bool
+know_class(PyTypeObject *_Atomic *type, const char *module, const char *name)
+{
+    if (UNLIKELY(atomic_load(type) == NULL))
+        atomic_store(type, (PyTypeObject *)PyImport_ImportModuleAttrString(module, name));
+    return atomic_load(type) != NULL;
+}
+
+PyObject *
+site_of(PyObject *Py_UNUSED(module), PyObject *handle)
+{
+    if (!know_class(&task_type, "asyncio.tasks", "_PyTask"))
+        return NULL;
+    PyObject *callback = PyObject_GetAttr(handle, callback_name);
+    PyObject *site = callback != NULL ? site_of_callback(callback) : NULL;
+    Py_XDECREF(callback);
+    return site;
+}
+
+int
+tells_of_future(PyObject *handle)
+{
+    if (!know_class(&future_type, "asyncio.futures", "_PyFuture"))
+        return -1;
+    PyObject *args = PyObject_GetAttr(handle, args_name);
+    if (args == NULL)
+        return -1;
+    bool yes = PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) == 1
+        && PyObject_TypeCheck(PyTuple_GET_ITEM(args, 0), atomic_load(&future_type));
+    Py_DECREF(args);
+    return yes;
+}
+
+static PyObject *
+site_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *kind, *which;
+    if (!PyArg_ParseTuple(args, "OO", &kind, &which))
+        return NULL;
+    Py_hash_t a = PyObject_Hash(kind), b = PyObject_Hash(which);
+    return (a == -1 || b == -1) && PyErr_Occurred() ? NULL : site_made((uint64_t)a, (uint64_t)b);
+}
+
+static PyObject *
+site_compare(PyObject *a, PyObject *b, int op)
+{
+    if (!Py_IS_TYPE(b, &Site_Type) || (op != Py_EQ && op != Py_NE))
+        Py_RETURN_NOTIMPLEMENTED;
+    return PyBool_FromLong((((Site *)a)->which == ((Site *)b)->which) == (op == Py_EQ));
+}
+
+static Py_hash_t
+site_hash(PyObject *site)
+{
+    return (Py_hash_t)(((Site *)site)->which >> 1);
+}
+
+static PyMemberDef site_members[] = {
+    {"kind", Py_T_ULONGLONG, offsetof(Site, kind), Py_READONLY, PyDoc_STR("what it shares with others of its kind")},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject Site_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Site",
+    .tp_doc = PyDoc_STR("Site(kind, which)\n--\n\nOf transactions that do the same, as far as that can be told; both are any hashable"
+                        " values.  Equal to one that was made of equal values."),
+    .tp_basicsize = sizeof(Site),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = site_new,
+    .tp_richcompare = site_compare,
+    .tp_hash = site_hash,
+    .tp_members = site_members,
+};
+
+/* ---- Tables -------------------------------------------------------------------------------- */
+
+typedef struct { float a, b; } Pair;
+
+/* Invariant: the key is 0 while the pair is not its own. */
+typedef struct {
+    _Atomic uint64_t key;
+    _Atomic uint64_t pair;
+    uint32_t used;      /* when it was used last; for who learns only */
+} Place;
+
+typedef struct {
+    uint32_t now;
+    Place places[PLACES];
+} Table;
+
+static Place *
+places_of(Table *table, uint64_t key)
+{
+    return &table->places[key % (PLACES / WAYS) * WAYS];
+}
+
+static bool
+recall(Table *table, uint64_t key, Pair *found)
+{
+    Place *places = places_of(table, key);
+    for (int i = 0; i < WAYS; i++) {
+        if (atomic_load_explicit(&places[i].key, memory_order_acquire) == key) {
+            uint64_t pair = atomic_load_explicit(&places[i].pair, memory_order_relaxed);
+            memcpy(found, &pair, sizeof pair);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+note(Table *table, uint64_t key, Pair pair)
+{
+    Place *places = places_of(table, key), *at = places;
+    for (int i = 0; i < WAYS; i++) {
+        if (atomic_load_explicit(&places[i].key, memory_order_relaxed) == key) {
+            at = &places[i];
+            break;
+        }
+        if (places[i].used < at->used)
+            at = &places[i];
+    }
+    uint64_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    if (atomic_load_explicit(&at->key, memory_order_relaxed) != key)
+        atomic_store_explicit(&at->key, 0, memory_order_relaxed);
+    atomic_store_explicit(&at->pair, bits, memory_order_release);
+    atomic_store_explicit(&at->key, key, memory_order_release);
+    at->used = ++table->now;
+}
+
+/* ---- Estimates ------------------------------------------------------------------------------- */
+
+struct Estimates {
+    PyObject_HEAD
+    Table sites;        /* the shorter of the last two runs, the last run; in seconds */
+    Table kinds;        /* the share of long runs, that of those that were not short */
+};
+
+_Static_assert(sizeof(Pair) == sizeof(uint64_t), "a pair is read and written in one go");
+
+static uint64_t
+key_of(uint64_t hash)
+{
+    return hash != 0 ? hash : 1;
+}
+
+double
+expected_of(Estimates *estimates, PyObject *site)
+{
+    if (site == Py_None)
+        return 0.0;
+    Pair known;
+    if (recall(&estimates->sites, key_of(((Site *)site)->which), &known))
+        return known.a;
+    return recall(&estimates->kinds, key_of(((Site *)site)->kind), &known) && known.a >= LONG_KIND ? LONG : 0.0;
+}
+
+bool
+is_known_short(Estimates *estimates, PyObject *site)
+{
+    Pair kind, known;
+    if (site == Py_None || !recall(&estimates->kinds, key_of(((Site *)site)->kind), &kind) || kind.b > NOT_SHORT_KIND)
+        return false;
+    return !recall(&estimates->sites, key_of(((Site *)site)->which), &known) || known.b < (float)atomic_load(&short_below);
+}
+
+/* One more run: was it so? */
+static float
+share_after(float share, bool so)
+{
+    return share + WEIGHT * ((so ? 1.0f : 0.0f) - share);
+}
+
+void
+learn(Estimates *estimates, PyObject *site, double seconds)
+{
+    if (site == Py_None)
+        return;
+    uint64_t key = key_of(((Site *)site)->which);
+    float took = (float)seconds;
+    Pair known;
+    bool again = recall(&estimates->sites, key, &known);
+    note(&estimates->sites, key, (Pair){again && known.b < took ? known.b : took, took});
+    key = key_of(((Site *)site)->kind);
+    if (recall(&estimates->kinds, key, &known))
+        known = (Pair){share_after(known.a, seconds >= LONG), share_after(known.b, seconds >= atomic_load(&short_below))};
+    else
+        known = (Pair){0.0f, 0.0f};     /* the first run of a kind is not like those that follow */
+    note(&estimates->kinds, key, known);
+}
+
+Estimates *
+estimates_new(void)
+{
+    return (Estimates *)Estimates_Type.tp_alloc(&Estimates_Type, 0);
+}
+
+static PyObject *
+make_estimates(PyTypeObject *Py_UNUSED(type), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    return (PyObject *)estimates_new();
+}
+
+bool
+is_site(PyObject *o)
+{
+    if (o == Py_None || Py_IS_TYPE(o, &Site_Type))
+        return true;
+    PyErr_SetString(PyExc_TypeError, "a site is a Site or None");
+    return false;
+}
+
+static PyObject *
+estimates_expected(PyObject *self, PyObject *site)
+{
+    return is_site(site) ? PyFloat_FromDouble(expected_of((Estimates *)self, site)) : NULL;
+}
+
+static PyObject *
+estimates_is_short(PyObject *self, PyObject *site)
+{
+    return is_site(site) ? PyBool_FromLong(is_known_short((Estimates *)self, site)) : NULL;
+}
+
+static PyObject *
+estimates_learn(PyObject *self, PyObject *args)
+{
+    PyObject *site;
+    double seconds;
+    if (!PyArg_ParseTuple(args, "Od", &site, &seconds) || !is_site(site))
+        return NULL;
+    learn((Estimates *)self, site, seconds);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef estimates_methods[] = {
+    {"expected", estimates_expected, METH_O,
+     PyDoc_STR("expected($self, site, /)\n--\n\nSeconds that a transaction of this site is expected to take.")},
+    {"is_short", estimates_is_short, METH_O,
+     PyDoc_STR("is_short($self, site, /)\n--\n\nIs it known that a transaction of this site takes less than `SHORT`?")},
+    {"learn", estimates_learn, METH_VARARGS,
+     PyDoc_STR("learn($self, site, seconds, /)\n--\n\nA transaction of this site has taken so long.")},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject Estimates_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Estimates",
+    .tp_doc = PyDoc_STR("Estimates()\n--\n\nWhat transactions have taken lately, by site and by kind of site."),
+    .tp_basicsize = sizeof(Estimates),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = make_estimates,
+    .tp_methods = estimates_methods,
+};
+
+PyObject *
+set_short(PyObject *Py_UNUSED(module), PyObject *seconds)
+{
+    double below = PyFloat_AsDouble(seconds);
+    if (below == -1.0 && PyErr_Occurred())
+        return NULL;
+    atomic_store(&short_below, below);
+    Py_RETURN_NONE;
+}
+
+int
+sites_init(PyObject *module)
+{
+    partial_type = (PyTypeObject *)PyImport_ImportModuleAttrString("functools", "partial");
+    callback_name = PyUnicode_InternFromString("_callback");
+    coroutine_name = PyUnicode_InternFromString("_coro");
+    args_name = PyUnicode_InternFromString("_args");
+    if (partial_type == NULL || callback_name == NULL || coroutine_name == NULL || args_name == NULL)
+        return -1;
+    if (partial_type->tp_basicsize != sizeof(Partial)) {
+        PyErr_SetString(PyExc_ImportError, "functools.partial has another layout than this engine knows");
+        return -1;
+    }
+    return PyModule_AddType(module, &Site_Type) < 0 || PyModule_AddType(module, &Estimates_Type) < 0 ? -1 : 0;
+}

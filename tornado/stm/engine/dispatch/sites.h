@@ -1,0 +1,47 @@
+/* What a transaction is expected to take is told by its *site*: which callback it runs, of what, and for the step of a task which
+ * coroutine, with which plain arguments.  The last two runs of a site decide together (one alone may have been the first, or
+ * unlucky); an unknown site is expected to do what its kind does: the same function on the same class.  Compare
+ * "multilevel feedback queue" (Corbato, Daggett & Daley, "An experimental time-sharing system", 1962), which learns of a
+ * process what this learns of a site.
+ */
+#ifndef TORNADO_STM_SITES_H
+#define TORNADO_STM_SITES_H
+
+#include "../core/base.h"
+
+/* Seconds of processor time: from which on a transaction is long; below which a callback that waits for nothing but a future is
+ * worth no transaction of its own. */
+#define LONG 0.005
+#define SHORT 0.0005
+
+/* A site, by hashes of what tells it from others: two with the same hashes are taken for one, which only makes for wrong guesses.
+ * Immutable. */
+typedef struct {
+    PyObject_HEAD
+    uint64_t kind, which;       /* `which` covers the kind, too */
+} Site;
+
+extern PyTypeObject Site_Type, Estimates_Type;
+
+int sites_init(PyObject *module);       /* -1 with an exception */
+
+/* site_of(handle): the Site of a callback, or None for one of no known kind. */
+PyObject *site_of(PyObject *module, PyObject *handle);
+
+/* Does an asyncio handle tell somebody of a future, and nothing else? -1 with an exception. */
+int tells_of_future(PyObject *handle);
+
+/* set_short(seconds): a test hook, in the place of SHORT. */
+PyObject *set_short(PyObject *module, PyObject *seconds);
+
+bool is_site(PyObject *o);      /* a Site or None? Else TypeError is set */
+
+typedef struct Estimates Estimates;
+
+/* `site` is a Site or None.  Learning is for one thread at a time; others may ask meanwhile. */
+Estimates *estimates_new(void);
+double expected_of(Estimates *estimates, PyObject *site);       /* seconds */
+bool is_known_short(Estimates *estimates, PyObject *site);
+void learn(Estimates *estimates, PyObject *site, double seconds);
+
+#endif
