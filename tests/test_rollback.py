@@ -1,5 +1,6 @@
 """An aborted attempt leaves no trace: whatever it has changed is put back, with its order and its identities."""
 
+import _thread
 import array
 import asyncio
 import collections
@@ -1598,6 +1599,32 @@ def test_finalizers_of_aborted_objects_have_no_effect():
     check(make, [])
     gc.collect()
     assert dead == []
+
+
+def test_a_finalizer_that_begins_in_trusted_code_outside_of_transactions_runs_soon():
+    dead = []
+
+    class Mortal:
+        def __del__(self):
+            dead.append(1)
+
+    @trusted
+    def dropped_meanwhile(things):
+        # The interpreter lets this thread, which made it, finalize it: right here.
+        thread = _thread.start_joinable_thread(things.clear)
+        while not thread.is_done() or things:
+            pass
+        for _ in range(1000):
+            pass
+        return len(dead)
+
+    run(list)  # of a thread that runs no transactions the engine knows nothing
+    for _ in range(3):
+        assert dropped_meanwhile([Mortal()]) == 0
+        for _ in range(10):
+            pass
+        assert dead == [1]
+        dead.clear()
 
 
 def test_finalizers_of_dropped_objects_run_after_the_commit():

@@ -699,7 +699,15 @@ stm_handle_pending(PyThreadState *tstate)
     if (_Py_HandlePending(tstate) < 0)
         return -1;
     Tx *tx = stm_self;
-    return tx != NULL && tx->open && !in_trusted_code(tx) ? check_doomed(tx) : 0;
+    if (tx == NULL)
+        return 0;
+    if (UNLIKELY(thread_of(tx)->births.dying != NULL) && state_of(tx) == TX_IDLE) {
+        if (in_trusted_code(tx))
+            born_ask(tx);       /* not here */
+        else
+            let_die(tx);
+    }
+    return tx->open && !in_trusted_code(tx) ? check_doomed(tx) : 0;
 }
 
 /* ---- What is made ------------------------------------------------------------------------------------------------ */

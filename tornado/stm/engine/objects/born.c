@@ -20,7 +20,8 @@
  * runs.  That may be an attempt which has nothing to do with the object, whose abort would
  * undo what the finalizer did; or code of this project, with a lock in its hand and no
  * transaction around it.  So a finalizer that begins in a wrong place is put off, and runs
- * where what an ended transaction held is dropped.  The right places are that one, an
+ * where what an ended transaction held is dropped, or outside transactions as soon as code of
+ * the program runs again.  The right places are that one, an
  * exclusive transaction, the attempt that made the object, and code of the program outside
  * transactions.
  *
@@ -37,6 +38,7 @@
 #include "../../interpreter/tracebacks.h"
 #include "known.h"
 
+#include "internal/pycore_ceval.h"
 #include "internal/pycore_gc.h"
 #include "internal/pycore_weakref.h"
 
@@ -190,7 +192,17 @@ put_off(Tx *tx, PyObject *obj)
 {
     if (births_of(tx)->dying == NULL && (births_of(tx)->dying = PyList_New(0)) == NULL)
         return -1;
+    born_ask(tx);
     return PyList_Append(births_of(tx)->dying, obj);
+}
+
+/* Outside transactions, where none may come any more: have the eval breaker say when code of the program runs again
+ * (stm_handle_pending).  Any bit will do; this one makes the thread merge reference counts, which is done soon. */
+void
+born_ask(Tx *tx)
+{
+    if (state_of(tx) == TX_IDLE)
+        _Py_set_eval_breaker_bit(PyThreadState_Get(), _PY_EVAL_EXPLICIT_MERGE_BIT);
 }
 
 /* May the finalizer of an object begin, called from there? */

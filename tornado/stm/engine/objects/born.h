@@ -37,6 +37,7 @@ bool frame_never_was(_PyInterpreterFrame *f);
 int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller);
 void note_callback(PyObject *callable);
 void let_die(Tx *tx);
+void born_ask(Tx *tx);
 extern const UndoKind undo_birth;      /* obj was never born: its finalizer must not run */
 
 #endif
