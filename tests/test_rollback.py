@@ -1601,8 +1601,9 @@ def test_finalizers_of_aborted_objects_have_no_effect():
     assert dead == []
 
 
-def test_a_finalizer_that_begins_in_trusted_code_outside_of_transactions_runs_soon():
-    dead = []
+@pytest.mark.parametrize("become_known", [lambda: run(list), lambda: core.bias([])], ids=["by a transaction", "without one"])
+def test_a_finalizer_that_begins_in_trusted_code_outside_of_transactions_runs_soon(become_known):
+    dead, failures = [], []
 
     class Mortal:
         def __del__(self):
@@ -1618,13 +1619,18 @@ def test_a_finalizer_that_begins_in_trusted_code_outside_of_transactions_runs_so
             pass
         return len(dead)
 
-    run(list)  # of a thread that runs no transactions the engine knows nothing
-    for _ in range(3):
-        assert dropped_meanwhile([Mortal()]) == 0
-        for _ in range(10):
-            pass
-        assert dead == [1]
-        dead.clear()
+    def work():
+        become_known()  # to the engine
+        for _ in range(3):
+            before = dropped_meanwhile([Mortal()])
+            for _ in range(10):
+                pass
+            if (before, dead) != (0, [1]):
+                failures.append((before, dead))
+            dead.clear()
+
+    _thread.start_joinable_thread(work).join(100)
+    assert failures == []
 
 
 def test_finalizers_of_dropped_objects_run_after_the_commit():
