@@ -85,7 +85,7 @@ def test_what_a_follower_takes_is_its_own(all_short):
         for _ in range(4):
             await tell(told)
         loop = asyncio.get_running_loop()
-        return loop._scheduler.estimates.expected(core.site_of(asyncio.Handle(told, (), loop)))
+        return loop._dispatcher.ready.estimates.expected(core.site_of(asyncio.Handle(told, (), loop)))
 
     assert tornado.stm.run(main(), threads=2) >= 0.005
 

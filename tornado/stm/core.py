@@ -18,7 +18,7 @@ try:
     from . import _engine
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS,
-        Abort, Estimates, PerThread, Queue, ReadyQueue, Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal,
+        Abort, Dispatcher, Estimates, PerThread, Queue, ReadyQueue, Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal,
         begin_chain, bias, call_soon, change, current, defer, end_chain, exchange_locals, exclusive, follower, forward_signal,
         fresh, guarded, hide_frames, holds, in_transaction, inject_aborts, inject_delays, irrevocable, is_asked, is_biased, is_exclusive, is_fresh, is_hidden,
         is_unwinding, leave_mutexes, log_close, log_open, on_abort, open_all, open_items, own, quiet_unawaited, receive,

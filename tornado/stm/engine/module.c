@@ -9,6 +9,7 @@
 #include "core/transaction.h"
 #include "deferred.h"
 #include "dispatch/chain.h"
+#include "dispatch/dispatcher.h"
 #include "dispatch/ready.h"
 #include "dispatch/sites.h"
 #include "guard.h"
@@ -658,9 +659,9 @@ static PyMethodDef methods[] = {
     {"site_of", site_of, METH_O, DOC("site_of(handle): the Site of an asyncio handle's callback, or None for one of no known kind")},
     {"begin_chain", begin_chain, METH_NOARGS, DOC("begin_chain(): from here on, what this attempt gives to call_soon() may follow in it")},
     {"call_soon", _PyCFunction_CAST(call_soon), METH_FASTCALL,
-     DOC("call_soon(submit, handle): let the callback run, in this transaction or by submit(handle) when this one commits")},
-    {"follower", follower, METH_O, DOC("follower(estimates): the next handle that is to run in this transaction, or None")},
-    {"end_chain", end_chain, METH_O, DOC("end_chain(submit): submit(handle) what has not followed, when this transaction commits")},
+     DOC("call_soon(dispatcher, handle): let the callback run, in this transaction or by dispatcher.submit(handle) when this one commits")},
+    {"follower", follower, METH_O, DOC("follower(dispatcher): the next handle that is to run in this transaction, or None")},
+    {"end_chain", end_chain, METH_O, DOC("end_chain(dispatcher): submit what has not followed, when this transaction commits")},
     {"set_short", set_short, METH_O, DOC("set_short(seconds): a test hook, what takes less is short; SHORT at first")},
     {"exchange_locals", exchange_locals, METH_O,
      DOC("exchange_locals(key): what this thread's threading.local attributes are found by from here on; returns what it was")},
@@ -793,7 +794,7 @@ engine_exec(PyObject *module)
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
-        || ready_init(module) < 0 || per_thread_init(module) < 0
+        || ready_init(module) < 0 || dispatcher_init(module) < 0 || chain_init() < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");

@@ -42,7 +42,7 @@ _sendfile = os.sendfile
 
 #: file descriptor -> deque of what aborted attempts have received: bytes, exceptions, accepted connections.  An entry
 #: is only touched by the transaction that owns the socket.
-_inboxes = {}
+inboxes = {}
 
 #: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for
 _errors = {}
@@ -66,11 +66,6 @@ _accepted = {}
 #: transaction may be about to put something into it: both happen under the lock.
 _outboxes = {}
 _outboxes_lock = threading.Lock()
-
-
-def has_input(fd):
-    """Is there something to receive that the kernel does not know of?"""
-    return bool(_inboxes) and bool(_inboxes.get(fd))
 
 
 def _would_block():
@@ -97,7 +92,7 @@ def transactional(sock):
 def _put_back(fd, item):
     if type(item) is tuple and type(item[0]) is int:
         item = _accepted.pop(item[0], item)
-    _inboxes.setdefault(fd, deque()).appendleft(item)
+    inboxes.setdefault(fd, deque()).appendleft(item)
 
 
 def _take(sock, receive, *args):
@@ -105,16 +100,16 @@ def _take(sock, receive, *args):
     fd = _fileno(sock)
     if transactional(sock):
         core.own(sock)
-    inbox = _inboxes.get(fd) if _inboxes else None
+    inbox = inboxes.get(fd) if inboxes else None
     if inbox:
         item = core.receive(_put_back, fd, inbox.popleft)
         if not inbox:
-            _inboxes.pop(fd, None)
+            inboxes.pop(fd, None)
         return item
     return core.receive(_put_back, fd, receive, *args)
 
 
-trusted(_put_back), trusted(_take), trusted(has_input), trusted(_would_block)
+trusted(_put_back), trusted(_take), trusted(_would_block)
 
 
 @trusted
@@ -145,15 +140,15 @@ def receive(sock, size, read, *readers):
 @trusted
 def received(sock):
     """How many bytes an aborted attempt has left to be received."""
-    return sum(map(len, _inboxes.get(_fileno(sock), ())))
+    return sum(map(len, inboxes.get(_fileno(sock), ())))
 
 
 @trusted
 def _drop_first(fd):
-    inbox = _inboxes[fd]
+    inbox = inboxes[fd]
     inbox.popleft()
     if not inbox:
-        del _inboxes[fd]
+        del inboxes[fd]
 
 
 @trusted
@@ -279,7 +274,7 @@ class Outbox:
     def __init__(self, sock, fd):
         self.sock = sock
         self.fd = fd
-        self.scheduler = getattr(asyncio._get_running_loop(), "_scheduler", None)
+        self.dispatcher = getattr(asyncio._get_running_loop(), "_dispatcher", None)
         self.lock = threading.Lock()
         self.chunks = deque()
         self.size = 0
@@ -359,7 +354,7 @@ for _name, _member in list(vars(Outbox).items()):
 
 @trusted
 def _flush_later(outbox):
-    if outbox.scheduler is None or not outbox.scheduler.flush_later(outbox):
+    if outbox.dispatcher is None or not outbox.dispatcher.flush_later(outbox):
         while not outbox.flush():
             select.select([], [outbox.sock], [])
 
@@ -484,7 +479,7 @@ def real_close(self, _ss=None):
 @trusted
 def _close_now(sock):
     fd = _fileno(sock)
-    _inboxes.pop(fd, None)
+    inboxes.pop(fd, None)
     _errors.pop(fd, None)
     accepted.discard(fd)
     with _outboxes_lock:

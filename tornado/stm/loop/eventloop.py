@@ -85,6 +85,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         signals.learn_handlers()
         table.apply("loop")  # it finds `libraries` and `signals`
         self._scheduler = Scheduler(self, threads)
+        self._dispatcher = self._scheduler.dispatcher
         self._watches = {}
         super().__init__(selector)
 
@@ -94,7 +95,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
-        core.call_soon(self._scheduler.submit, handle)
+        core.call_soon(self._dispatcher, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -103,7 +104,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
         handle = _ThreadSafeHandle(callback, args, self, context)
-        core.defer(self._scheduler.submit, handle)
+        core.defer(self._dispatcher.submit, handle)
         return handle
 
     def call_at(self, when, callback, *args, context=None):
@@ -115,12 +116,12 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             self._check_callback(callback, "call_at")
         timer = events.TimerHandle(when, callback, args, self, context)
         timer._scheduled = True
-        core.defer(self._scheduler.arm, timer)
+        core.defer(self._dispatcher.arm, timer)
         return timer
 
     def _timer_handle_cancelled(self, handle):
         if handle._scheduled:
-            core.defer(self._scheduler.timer_cancelled)
+            core.defer(self._dispatcher.timer_cancelled)
 
     def _check_thread(self):
         # Transactions are on the loop's thread, whichever that is.
@@ -150,9 +151,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, None)
         watch = self._watch(fd)
         replaced = watch.reader
-        core.on_abort(self._scheduler.watch_again, watch)
+        core.on_abort(self._dispatcher.watch_again, watch)
         watch.reader = handle
-        core.defer(self._scheduler.watch, watch)
+        core.defer(self._dispatcher.watch, watch)
         if replaced is not None:
             replaced.cancel()
         return handle
@@ -164,9 +165,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = watch.reader
         if handle is None:
             return False
-        core.on_abort(self._scheduler.watch_again, watch)
+        core.on_abort(self._dispatcher.watch_again, watch)
         watch.reader = None
-        core.defer(self._scheduler.watch, watch)
+        core.defer(self._dispatcher.watch, watch)
         handle.cancel()
         return True
 
@@ -175,9 +176,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = events.Handle(callback, args, self, None)
         watch = self._watch(fd)
         replaced = watch.writer
-        core.on_abort(self._scheduler.watch_again, watch)
+        core.on_abort(self._dispatcher.watch_again, watch)
         watch.writer = handle
-        core.defer(self._scheduler.watch, watch)
+        core.defer(self._dispatcher.watch, watch)
         if replaced is not None:
             replaced.cancel()
         return handle
@@ -189,9 +190,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         handle = watch.writer
         if handle is None:
             return False
-        core.on_abort(self._scheduler.watch_again, watch)
+        core.on_abort(self._dispatcher.watch_again, watch)
         watch.writer = None
-        core.defer(self._scheduler.watch, watch)
+        core.defer(self._dispatcher.watch, watch)
         handle.cancel()
         return True
 
@@ -203,10 +204,10 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._ssock.setblocking(False)
         self._csock.setblocking(False)
         self._internal_fds += 1
-        self._scheduler.add_special(self._ssock.fileno(), self._read_from_self)
+        self._dispatcher.add_special(self._ssock.fileno(), self._read_from_self)
 
     def _close_self_pipe(self):
-        self._scheduler.remove_special(self._ssock.fileno())
+        self._dispatcher.remove_special(self._ssock.fileno())
         self._ssock.close()
         self._csock.close()
         self._ssock = self._csock = None
@@ -214,7 +215,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     @trusted
     def _add_callback_signalsafe(self, handle):
-        self._scheduler.submit(handle)
+        self._dispatcher.submit(handle)
 
     # Only the main thread may change handlers.
 
@@ -265,7 +266,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     @trusted
     def _submit_to_executor(self, executor, func, args, future):
-        self._scheduler.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
+        self._dispatcher.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
 
     # -- Run and stop --------------------------------------------------------------------------------------------------
 
@@ -283,8 +284,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def stop(self):
         """Run what is ready at the commit of this transaction, then return from `run_forever`."""
-        core.end_chain(self._scheduler.submit)  # what has been scheduled before runs, what is scheduled from here on does not
-        core.defer(self._scheduler.stop)
+        core.end_chain(self._dispatcher)  # what has been scheduled before runs, what is scheduled from here on does not
+        core.defer(self._dispatcher.stop)
 
     def close(self):
         """Release the descriptors of the loop.  Raises RuntimeError while it runs."""
@@ -311,7 +312,7 @@ class Work:
         try:
             self.submitted = executor.submit(self.func, *self.args)
         except BaseException as e:
-            self.loop._scheduler.submit(events.Handle(_fail, (self.future, e), self.loop, None))
+            self.loop._dispatcher.submit(events.Handle(_fail, (self.future, e), self.loop, None))
             return
         self.submitted.add_done_callback(self.done)
 

@@ -1,9 +1,11 @@
 """Signals wait for the end of a transaction, and what a program starts does not inherit that.
 
 The interpreter runs signal handlers written in Python on the main thread, between any two instructions.  That must not be
-in a transaction, which may be rolled back.  So the main thread blocks the signals that have such a handler while it runs a
-transaction, and the other threads that run transactions block all the time whatever a program may handle.  Signals that no
-Python code handles go their way at once: they end the program, or make `faulthandler` print where its threads are.
+in a transaction, which may be rolled back, nor where a lock or an event would be lost if the handler raises.  So the main thread
+blocks the signals that have such a handler while it works for a loop, but for one point between transactions and while it waits
+for events (``../engine/dispatch/poller.h``); and the other threads that run transactions block all the time whatever a program may
+handle.  Signals that no Python code handles go their way at once: they end the program, or make `faulthandler` print where its
+threads are.
 
 A child process inherits the mask of the thread that starts it, and so does the program that takes the place of this one.
 They begin with the mask that this program has outside of transactions.
@@ -11,12 +13,14 @@ They begin with the mask that this program has outside of transactions.
 
 import _posixsubprocess  # and what it has is changed, as in posix and subprocess
 import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
+import _thread
 import asyncio
 import functools
 import os
 import posix
 import signal
 import subprocess
+import threading
 
 from .. import core
 from ..core import once, trusted
@@ -32,13 +36,37 @@ handled = frozenset()
 
 _programs_mask = frozenset()
 
+#: does the main thread work for a loop?
+_held = False
+
 
 @trusted
 def learn_mask():
-    """The main thread, outside of transactions, begins to run them: returns the mask that the program has."""
+    """The main thread, outside of transactions, begins to work for a loop: returns the mask that the program has."""
     global _programs_mask
     _programs_mask = frozenset(_signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     return _programs_mask
+
+
+@trusted
+def hold():
+    """From here on, until `let_go`, the handlers of signals run where the dispatcher lets them in."""
+    global _held
+    _held = True
+    _set_mask()
+
+
+@trusted
+def let_go():
+    """The main thread has the mask that the program has.  Raises what a handler raises."""
+    global _held
+    _held = False
+    _set_mask()
+
+
+@trusted
+def _set_mask():
+    _signal.pthread_sigmask(signal.SIG_SETMASK, _programs_mask | handled if _held else _programs_mask)
 
 
 @trusted
@@ -68,17 +96,25 @@ def noting(set_handler):
     """``_signal.signal``, called on the main thread of the loop; which signals Python code handles is noted."""
 
     @trusted
+    def change(signum, handler):
+        held = _held and _thread.get_ident() == threading.main_thread().ident
+        if held and signum in MASKABLE:
+            _signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
+        try:
+            previous = set_handler(signum, handler)
+            _note(signum)
+            return previous
+        finally:
+            if held:
+                _set_mask()
+
+    @trusted
     @functools.wraps(set_handler)
     def set_and_note(signum, handler):
         core.exclusive("a change of signal handlers")
         loop = asyncio._get_running_loop()
-        if hasattr(loop, "on_main"):
-            # All of a loop is on the main thread, if the loop is: also what another thread runs of it.
-            previous = loop.on_main(set_handler, signum, handler)
-        else:
-            previous = set_handler(signum, handler)
-        _note(signum)
-        return previous
+        # All of a loop is on the main thread, if the loop is: also what another thread runs of it.
+        return loop.on_main(change, signum, handler) if hasattr(loop, "on_main") else change(signum, handler)
 
     return set_and_note
 

@@ -4,10 +4,13 @@
 #include "../core/undo.h"
 #include "../deferred.h"
 #include "../thread.h"
+#include "dispatcher.h"
 
 #include <time.h>
 
 #define FOLLOWERS 16    /* of one transaction at most */
+
+static PyObject *submit;    /* the method of dispatchers */
 
 static CallbackChain *
 chain_of(Tx *tx)
@@ -63,6 +66,21 @@ step(CallbackChain *chain, PyObject *site)
     return 0;
 }
 
+static bool
+is_dispatcher(PyObject *o)
+{
+    if (Py_IS_TYPE(o, &Dispatcher_Type))
+        return true;
+    PyErr_Format(PyExc_TypeError, "a Dispatcher is needed, not %R", o);
+    return false;
+}
+
+static int
+submit_later(PyObject *dispatcher, PyObject *handle)
+{
+    return tx_defer((PyObject *const[]){submit, dispatcher, handle}, 3);
+}
+
 PyObject *
 begin_chain(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
@@ -75,14 +93,15 @@ begin_chain(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 PyObject *
 call_soon(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
 {
-    if (n != 2) {
-        PyErr_SetString(PyExc_TypeError, "call_soon() takes what submits a handle, and the handle");
+    if (n != 2 || !is_dispatcher(args[0])) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "call_soon() takes a Dispatcher and a handle");
         return NULL;
     }
     Tx *tx = live_tx();
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     if (chain == NULL || !chain->open) {
-        if (tx_defer(args, n) < 0)
+        if (submit_later(args[0], args[1]) < 0)
             return NULL;
         Py_RETURN_NONE;
     }
@@ -94,14 +113,12 @@ call_soon(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
 }
 
 PyObject *
-follower(PyObject *module, PyObject *estimates)
+follower(PyObject *module, PyObject *dispatcher)
 {
     Tx *tx = live_tx();
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
-    if (!Py_IS_TYPE(estimates, &Estimates_Type)) {
-        PyErr_SetString(PyExc_TypeError, "follower() takes Estimates");
+    if (!is_dispatcher(dispatcher))
         return NULL;
-    }
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
         || tx->grade == GRADE_EXCLUSIVE || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         Py_RETURN_NONE;
@@ -112,7 +129,7 @@ follower(PyObject *module, PyObject *estimates)
     PyObject *site = site_of(module, handle);
     if (site == NULL)
         return NULL;
-    bool follows = is_known_short((Estimates *)estimates, site);
+    bool follows = is_known_short(((Dispatcher *)dispatcher)->ready->estimates, site);
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)
@@ -123,8 +140,10 @@ follower(PyObject *module, PyObject *estimates)
 }
 
 PyObject *
-end_chain(PyObject *Py_UNUSED(module), PyObject *submit)
+end_chain(PyObject *Py_UNUSED(module), PyObject *dispatcher)
 {
+    if (!is_dispatcher(dispatcher))
+        return NULL;
     Tx *tx = live_tx();
     if (tx == NULL || !chain_of(tx)->open)
         Py_RETURN_NONE;
@@ -134,7 +153,7 @@ end_chain(PyObject *Py_UNUSED(module), PyObject *submit)
     int r = step(chain, NULL);
     chain->handles = NULL;
     for (Py_ssize_t i = chain->next; r == 0 && handles != NULL && i < PyList_GET_SIZE(handles); i++)
-        r = tx_defer((PyObject *const[]){submit, PyList_GET_ITEM(handles, i)}, 2);
+        r = submit_later(dispatcher, PyList_GET_ITEM(handles, i));
     chain->next = 0;
     Py_XDECREF(handles);
     if (r < 0)
@@ -159,4 +178,11 @@ chain_learn(Estimates *estimates)
     }
     Py_XDECREF(followers);
     return sum;
+}
+
+int
+chain_init(void)
+{
+    submit = PyObject_GetAttrString((PyObject *)&Dispatcher_Type, "submit");
+    return submit != NULL ? 0 : -1;
 }

@@ -27,11 +27,13 @@ void chain_rolled_back(Tx *tx, CallbackChain *chain);
 /* Learn what the followers of this thread's last transaction have taken; returns the sum of their seconds. */
 double chain_learn(Estimates *estimates);
 
-/* Of Python, each within a transaction. begin_chain(); call_soon(submit, handle): submit(handle) at the commit, unless it
- * follows; follower(estimates): the next handle to run, or None; end_chain(submit). */
+/* Of Python, each within a transaction. begin_chain(); call_soon(dispatcher, handle): dispatcher.submit(handle) at the commit, unless
+ * it follows; follower(dispatcher): the next handle to run, or None; end_chain(dispatcher). */
 PyObject *begin_chain(PyObject *module, PyObject *unused);
 PyObject *call_soon(PyObject *module, PyObject *const *args, Py_ssize_t n);
-PyObject *follower(PyObject *module, PyObject *estimates);
-PyObject *end_chain(PyObject *module, PyObject *submit);
+PyObject *follower(PyObject *module, PyObject *dispatcher);
+PyObject *end_chain(PyObject *module, PyObject *dispatcher);
+
+int chain_init(void);       /* -1 with an exception */
 
 #endif

@@ -3,36 +3,6 @@
 
 #include "../core/transaction.h"
 #include "chain.h"
-#include "sites.h"
-
-typedef struct Entry Entry;
-
-typedef struct {
-    Entry *first, *last;
-    Py_ssize_t n;
-} Line;
-
-/* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
- * must have been dispatched first, or NULL; also once it has been. */
-struct Entry {
-    PyObject_HEAD
-    PyObject *transaction;
-    PyObject *site;             /* Site or None */
-    Entry *before, *next;
-    Line *line;
-    double expected;            /* seconds */
-};
-
-/* All but `estimates` is for who has the scheduler's lock.
- *
- * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line; what waits in
- * the long line may be dispatched unless it has to come after what waits in the prompt line, or further ahead in its own. */
-typedef struct {
-    PyObject_HEAD
-    Line prompt, long_ones;
-    double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
-    Estimates *estimates;
-} ReadyQueue;
 
 /* ---- Lines --------------------------------------------------------------------------------- */
 
@@ -160,10 +130,20 @@ as_queue(PyObject *self)
     return (ReadyQueue *)self;
 }
 
+Entry *
+ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before)
+{
+    Entry *entry = entry_new(function, args, site, before, expected_of(q->estimates, site));
+    if (entry == NULL)
+        return NULL;
+    bool later = entry->expected >= LONG || (before != NULL && before->line == &q->long_ones);
+    line_append(later ? &q->long_ones : &q->prompt, (Entry *)Py_NewRef(entry));
+    return entry;
+}
+
 static PyObject *
 queue_put(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
-    ReadyQueue *q = as_queue(self);
     PyObject *site = n > 2 ? args[2] : Py_None, *before = n > 3 ? args[3] : Py_None;
     if (n < 2 || n > 4 || (before != Py_None && !Py_IS_TYPE(before, &Entry_Type))) {
         PyErr_SetString(PyExc_TypeError, "put() takes a function, a tuple of its arguments, a Site or None, and an Entry or None");
@@ -171,13 +151,17 @@ queue_put(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     if (!is_site(site))
         return NULL;
-    Entry *earlier = before != Py_None ? (Entry *)before : NULL;
-    Entry *entry = entry_new(args[0], args[1], site, earlier, expected_of(q->estimates, site));
+    return (PyObject *)ready_put(as_queue(self), args[0], args[1], site, before != Py_None ? (Entry *)before : NULL);
+}
+
+int
+ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args)
+{
+    Entry *entry = entry_new(function, args, Py_None, NULL, 0.0);
     if (entry == NULL)
-        return NULL;
-    bool later = entry->expected >= LONG || (earlier != NULL && earlier->line == &q->long_ones);
-    line_append(later ? &q->long_ones : &q->prompt, (Entry *)Py_NewRef(entry));
-    return (PyObject *)entry;
+        return -1;
+    line_prepend(&q->prompt, entry);
+    return 0;
 }
 
 static PyObject *
@@ -187,17 +171,15 @@ queue_put_first(PyObject *self, PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "put_first() takes a function and a tuple of its arguments");
         return NULL;
     }
-    Entry *entry = entry_new(args[0], args[1], Py_None, NULL, 0.0);
-    if (entry == NULL)
+    if (ready_put_first(as_queue(self), args[0], args[1]) < 0)
         return NULL;
-    line_prepend(&as_queue(self)->prompt, entry);
     Py_RETURN_NONE;
 }
 
 static PyObject *
 queue_only_long(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    return PyBool_FromLong(as_queue(self)->prompt.n == 0 && as_queue(self)->long_ones.n > 0);
+    return PyBool_FromLong(ready_only_long(as_queue(self)));
 }
 
 static double
@@ -206,16 +188,9 @@ at_least_long(double seconds)
     return seconds < LONG ? LONG : seconds;
 }
 
-static PyObject *
-queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
+Entry *
+ready_take(ReadyQueue *q, uint64_t until)
 {
-    ReadyQueue *q = as_queue(self);
-    unsigned long long until = ULLONG_MAX;
-    if (n > 0 && args[0] != Py_None) {
-        until = PyLong_AsUnsignedLongLong(args[0]);
-        if (until == ULLONG_MAX && PyErr_Occurred())
-            return NULL;
-    }
     bool owing = q->long_ones.n > 0 && q->owed >= at_least_long(q->long_ones.first->expected);
     Line *lines[] = {owing ? &q->long_ones : &q->prompt, owing ? &q->prompt : &q->long_ones};
     for (int i = 0; i < 2; i++) {
@@ -230,30 +205,47 @@ queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
             if (q->owed < 0 || q->long_ones.n == 0)
                 q->owed = 0;
         }
-        return (PyObject *)entry;
+        return entry;
     }
-    Py_RETURN_NONE;
+    return NULL;
 }
 
-/* This thread has run what waits no more: learn from it, and from what has followed it in the same transaction. */
+static PyObject *
+queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    unsigned long long until = ULLONG_MAX;
+    if (n > 0 && args[0] != Py_None) {
+        until = PyLong_AsUnsignedLongLong(args[0]);
+        if (until == ULLONG_MAX && PyErr_Occurred())
+            return NULL;
+    }
+    Entry *entry = ready_take(as_queue(self), until);
+    return entry != NULL ? (PyObject *)entry : Py_NewRef(Py_None);
+}
+
+void
+ready_ran(ReadyQueue *q, Entry *entry, double seconds)
+{
+    if (q->long_ones.n > 0 && entry->expected < LONG)
+        q->owed += seconds;
+    learn(q->estimates, entry->site, seconds - chain_learn(q->estimates));
+}
+
 static PyObject *
 queue_ran(PyObject *self, PyObject *args)
 {
-    ReadyQueue *q = as_queue(self);
     Entry *entry;
     double seconds;
     if (!PyArg_ParseTuple(args, "O!d", &Entry_Type, &entry, &seconds))
         return NULL;
-    if (q->long_ones.n > 0 && entry->expected < LONG)
-        q->owed += seconds;
-    learn(q->estimates, entry->site, seconds - chain_learn(q->estimates));
+    ready_ran(as_queue(self), entry, seconds);
     Py_RETURN_NONE;
 }
 
 static Py_ssize_t
 queue_length(PyObject *self)
 {
-    return as_queue(self)->prompt.n + as_queue(self)->long_ones.n;
+    return ready_length(as_queue(self));
 }
 
 static PyObject *
@@ -265,6 +257,12 @@ queue_make(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw
         q->estimates = (Estimates *)Py_NewRef(estimates);
     Py_XDECREF(estimates);
     return (PyObject *)q;
+}
+
+ReadyQueue *
+ready_new(void)
+{
+    return (ReadyQueue *)queue_make(&ReadyQueue_Type, NULL, NULL);
 }
 
 static int
@@ -279,18 +277,24 @@ queue_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+void
+ready_clear(ReadyQueue *q)
+{
+    line_clear(&q->prompt);
+    line_clear(&q->long_ones);
+}
+
 static int
 queue_clear(PyObject *self)
 {
-    line_clear(&as_queue(self)->prompt);
-    line_clear(&as_queue(self)->long_ones);
+    ready_clear(as_queue(self));
     return 0;
 }
 
 static PyObject *
 queue_forget(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    queue_clear(self);
+    ready_clear(as_queue(self));
     Py_RETURN_NONE;
 }
 
@@ -332,7 +336,7 @@ static PySequenceMethods queue_as_sequence = {.sq_length = queue_length};
 PyTypeObject ReadyQueue_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tornado.stm._engine.ReadyQueue",
-    .tp_doc = PyDoc_STR("ReadyQueue()\n--\n\nThe transactions that wait for a thread.  All but `estimates` is for who has the scheduler's"
+    .tp_doc = PyDoc_STR("ReadyQueue()\n--\n\nThe transactions that wait for a thread.  All but `estimates` is for who has the dispatcher's"
                         " lock."),
     .tp_basicsize = sizeof(ReadyQueue),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,

@@ -15,10 +15,61 @@
 #ifndef TORNADO_STM_READY_H
 #define TORNADO_STM_READY_H
 
-#include "../core/base.h"
+#include "sites.h"
+
+typedef struct Entry Entry;
+
+typedef struct {
+    Entry *first, *last;
+    Py_ssize_t n;
+} Line;
+
+/* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
+ * must have been dispatched first, or NULL; also once it has been. */
+struct Entry {
+    PyObject_HEAD
+    PyObject *transaction;
+    PyObject *site;             /* Site or None */
+    Entry *before, *next;
+    Line *line;
+    double expected;            /* seconds */
+};
+
+/* All but `estimates` is for who has the dispatcher's lock.
+ *
+ * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line; what waits in
+ * the long line may be dispatched unless it has to come after what waits in the prompt line, or further ahead in its own. */
+typedef struct {
+    PyObject_HEAD
+    Line prompt, long_ones;
+    double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
+    Estimates *estimates;
+} ReadyQueue;
 
 extern PyTypeObject Entry_Type, ReadyQueue_Type;
 
 int ready_init(PyObject *module);       /* -1 with an exception */
+
+ReadyQueue *ready_new(void);
+
+/* Let function(*args) wait, as one transaction that commits after that of `before` (or NULL); `site` is a Site or None. A new
+ * reference. No code of Python runs in these, but for what may die in ready_clear(). */
+Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
+int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
+Entry *ready_take(ReadyQueue *q, uint64_t until);   /* the next with an age below that, which the caller owns; or NULL */
+void ready_ran(ReadyQueue *q, Entry *entry, double seconds);    /* this thread has run it: learn from that, and from its followers */
+void ready_clear(ReadyQueue *q);
+
+static inline Py_ssize_t
+ready_length(ReadyQueue *q)
+{
+    return q->prompt.n + q->long_ones.n;
+}
+
+static inline bool
+ready_only_long(ReadyQueue *q)
+{
+    return q->prompt.n == 0 && q->long_ones.n > 0;
+}
 
 #endif

@@ -1,0 +1,953 @@
+/* The worker's round. */
+#include "dispatcher.h"
+
+#include "../calls/calls.h"
+#include "../core/transaction.h"
+#include "../objects/types.h"
+#include "../per_thread.h"
+#include "../thread.h"
+
+#include <math.h>
+#include <time.h>
+
+/* Objects that have come, and not gone by themselves, since the last collection of cycles. */
+#define GARBAGE 20000
+
+/* Timers that only wait to be forgotten are, once there are so many and they are the most. */
+#define CANCELLED 100
+
+struct DispatchNames dispatch_names;
+
+static Dispatcher *
+as_dispatcher(PyObject *self)
+{
+    return (Dispatcher *)self;
+}
+
+void
+dispatcher_lock(Dispatcher *d)
+{
+    _PyRecursiveMutex_Lock(&d->lock);
+}
+
+void
+dispatcher_unlock(Dispatcher *d)
+{
+    PyObject *dropped = NULL;
+    if (d->lock.level == 0) {
+        dropped = d->dropped;
+        d->dropped = NULL;
+    }
+    _PyRecursiveMutex_Unlock(&d->lock);
+    Py_XDECREF(dropped);
+}
+
+/* Under the lock: what may be the last reference, and no finalizer may run yet.  Takes it. */
+static void
+drop_later(Dispatcher *d, PyObject *o)
+{
+    if (d->dropped == NULL)
+        d->dropped = PyList_New(0);
+    if (d->dropped == NULL || PyList_Append(d->dropped, o) < 0)
+        PyErr_Clear();
+    Py_DECREF(o);
+}
+
+/* ---- What a thread schedules -------------------------------------------------------------------- */
+
+static int
+order_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT((PyObject *)((Order *)self)->last);
+    return 0;
+}
+
+static int
+order_clear(PyObject *self)
+{
+    Py_CLEAR(((Order *)self)->last);
+    return 0;
+}
+
+static void
+order_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    order_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyTypeObject Order_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Order",
+    .tp_basicsize = sizeof(Order),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = order_dealloc,
+    .tp_traverse = order_traverse,
+    .tp_clear = order_clear,
+};
+
+static int
+scheduling_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT((PyObject *)((Scheduling *)self)->order);
+    return timers_traverse(&((Scheduling *)self)->early, visit, arg);
+}
+
+static int
+scheduling_clear(PyObject *self)
+{
+    Py_CLEAR(((Scheduling *)self)->order);
+    timers_clear(&((Scheduling *)self)->early);
+    return 0;
+}
+
+static void
+scheduling_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    scheduling_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyTypeObject Scheduling_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Scheduling",
+    .tp_basicsize = sizeof(Scheduling),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = scheduling_dealloc,
+    .tp_traverse = scheduling_traverse,
+    .tp_clear = scheduling_clear,
+};
+
+/* Under the lock: that of this thread, borrowed; NULL with an exception. */
+static Scheduling *
+mine(Dispatcher *d)
+{
+    PyObject *thread = PyLong_FromUnsignedLong(identified_thread()), *found = NULL;
+    if (thread != NULL && PyDict_GetItemRef(d->threads, thread, &found) == 0) {
+        found = Scheduling_Type.tp_alloc(&Scheduling_Type, 0);
+        if (found != NULL && PyDict_SetItem(d->threads, thread, found) < 0)
+            Py_CLEAR(found);
+    }
+    Py_XDECREF(thread);
+    Py_XDECREF(found);
+    return (Scheduling *)found;
+}
+
+/* Under the lock: the order of what this very transaction (or thread, outside transactions) schedules, borrowed. */
+static Order *
+my_order(Dispatcher *d)
+{
+    Scheduling *s = mine(d);
+    if (s == NULL)
+        return NULL;
+    uint64_t parent = stm_self != NULL && stm_self->txn != NULL ? stm_self->txn->age : 0;
+    if (s->order == NULL || s->order->parent != parent) {
+        Order *order = (Order *)Order_Type.tp_alloc(&Order_Type, 0);
+        if (order == NULL)
+            return NULL;
+        order->parent = parent;
+        order->by = s;
+        order->run = parent != 0 ? s->run : 0;
+        Py_XSETREF(s->order, order);
+    }
+    return s->order;
+}
+
+void
+dispatcher_added(Dispatcher *d)
+{
+    Scheduling *s = mine(d);
+    if (s == NULL)
+        PyErr_Clear();
+    if (s == NULL || s->run == 0)
+        poller_wake(&d->poller, 1);
+}
+
+/* Under the lock: function(argument) becomes ready, behind what the order has before. */
+static int
+becomes_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *site, Order *order)
+{
+    PyObject *args = PyTuple_Pack(1, argument);
+    Entry *entry = args != NULL ? ready_put(d->ready, function, args, site, order->last) : NULL;
+    Py_XDECREF(args);
+    if (entry == NULL)
+        return -1;
+    Py_XSETREF(order->last, entry);
+    return 0;
+}
+
+static PyObject *
+submit(PyObject *self, PyObject *handle)
+{
+    Dispatcher *d = as_dispatcher(self);
+    PyObject *site = site_of(NULL, handle);
+    if (site == NULL)
+        return NULL;
+    dispatcher_lock(d);
+    Order *order = my_order(d);
+    int r = order != NULL ? becomes_ready(d, d->run_handle, handle, site, order) : -1;
+    if (r == 0 && order->by->run == 0)
+        poller_wake(&d->poller, 1);
+    dispatcher_unlock(d);
+    Py_DECREF(site);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+put_first(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    Dispatcher *d = as_dispatcher(self);
+    if (n != 2) {
+        PyErr_SetString(PyExc_TypeError, "put_first() takes a function and a tuple of its arguments");
+        return NULL;
+    }
+    dispatcher_lock(d);
+    int r = ready_put_first(d->ready, args[0], args[1]);
+    poller_wake(&d->poller, 1);
+    dispatcher_unlock(d);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- Timers ---------------------------------------------------------------------------------------- */
+
+/* What the loop's clock shows, in seconds; NAN with an exception. */
+static double
+now(Dispatcher *d)
+{
+    if (UNLIKELY(d->other_clock)) {
+        PyObject *time = PyObject_CallMethodNoArgs(d->loop, dispatch_names.time);
+        double seconds = time != NULL ? PyFloat_AsDouble(time) : NAN;
+        Py_XDECREF(time);
+        return PyErr_Occurred() ? NAN : seconds;
+    }
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Takes the reference to the order, which may be NULL. */
+static int
+set_timer(Dispatcher *d, double when, PyObject *timer, Order *order)
+{
+    Timer set = {when, ++d->timers_set, Py_NewRef(timer), order};
+    if (timers_push(&d->timers, set) < 0)
+        return -1;
+    if (when < d->poller.until)
+        poller_wake(&d->poller, 1);
+    return 0;
+}
+
+static double
+float_attribute(PyObject *o, PyObject *name)
+{
+    PyObject *value = PyObject_GetAttr(o, name);
+    double number = value != NULL ? PyFloat_AsDouble(value) : -1.0;
+    Py_XDECREF(value);
+    return number;
+}
+
+static PyObject *
+arm(PyObject *self, PyObject *timer)
+{
+    Dispatcher *d = as_dispatcher(self);
+    double when = float_attribute(timer, dispatch_names.when);
+    if (when == -1.0 && PyErr_Occurred())
+        return NULL;
+    dispatcher_lock(d);
+    Order *order = my_order(d);
+    int r = order != NULL ? set_timer(d, when, timer, (Order *)Py_NewRef(order)) : -1;
+    dispatcher_unlock(d);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+call_at(PyObject *self, PyObject *args)
+{
+    Dispatcher *d = as_dispatcher(self);
+    double when;
+    PyObject *function, *arguments;
+    if (!PyArg_ParseTuple(args, "dOO!", &when, &function, &PyTuple_Type, &arguments))
+        return NULL;
+    PyObject *call = PyTuple_Pack(2, function, arguments);
+    if (call == NULL)
+        return NULL;
+    dispatcher_lock(d);
+    int r = set_timer(d, when, call, NULL);
+    dispatcher_unlock(d);
+    Py_DECREF(call);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static int
+is_cancelled(PyObject *timer)
+{
+    if (PyTuple_CheckExact(timer))
+        return 0;
+    PyObject *cancelled = PyObject_GetAttr(timer, dispatch_names.cancelled);
+    int r = cancelled != NULL ? PyObject_IsTrue(cancelled) : -1;
+    Py_XDECREF(cancelled);
+    return r;
+}
+
+static void
+drop_timer_later(Dispatcher *d, Timer timer)
+{
+    drop_later(d, timer.timer);
+    Py_XDECREF(timer.order);
+}
+
+static PyObject *
+timer_cancelled(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    dispatcher_lock(d);
+    if (++d->timers_cancelled > CANCELLED && 2 * d->timers_cancelled > d->timers.n) {
+        Py_ssize_t kept = 0, n = d->timers.n;
+        for (Py_ssize_t i = 0; i < n; i++) {
+            int cancelled = is_cancelled(d->timers.heap[i].timer);
+            if (cancelled < 0)
+                PyErr_Clear();
+            if (cancelled > 0)
+                drop_timer_later(d, d->timers.heap[i]);
+            else
+                d->timers.heap[kept++] = d->timers.heap[i];
+        }
+        d->timers.n = kept;
+        timers_sort(&d->timers);
+        d->timers_cancelled = 0;
+    }
+    dispatcher_unlock(d);
+    Py_RETURN_NONE;
+}
+
+/* Under the lock: a timer is due. Takes its references. */
+static int
+falls_due(Dispatcher *d, Timer timer)
+{
+    Order *order = timer.order;
+    if (order != NULL && order->run != 0 && order->by->run == order->run)
+        return timers_push(&order->by->early, timer);
+    int r;
+    if (PyTuple_CheckExact(timer.timer)) {
+        Entry *entry = ready_put(d->ready, PyTuple_GET_ITEM(timer.timer, 0), PyTuple_GET_ITEM(timer.timer, 1), Py_None, NULL);
+        r = entry != NULL ? 0 : -1;
+        Py_XDECREF(entry);
+    }
+    else if ((r = is_cancelled(timer.timer)) == 0) {
+        /* Those of one transaction in the order of their deadlines. */
+        PyObject *site = site_of(NULL, timer.timer);
+        r = site != NULL ? becomes_ready(d, d->run_timer, timer.timer, site, order) : -1;
+        Py_XDECREF(site);
+    }
+    drop_timer_later(d, timer);
+    return r < 0 ? -1 : 0;
+}
+
+/* Under the lock: timers whose time has come become ready. */
+static int
+due_timers(Dispatcher *d)
+{
+    if (d->timers.n == 0)
+        return 0;
+    double time = now(d);
+    if (isnan(time))
+        return -1;
+    int r = 0;
+    while (r == 0 && d->timers.n > 0 && d->timers.heap[0].when < time + d->resolution)
+        r = falls_due(d, timers_pop(&d->timers));
+    return r;
+}
+
+/* ---- File descriptors -------------------------------------------------------------------------------- */
+
+/* The number of the descriptor that the watch or outbox is for; -1 with an exception. */
+static int
+number_of(PyObject *o)
+{
+    PyObject *fd = PyObject_GetAttr(o, dispatch_names.fd);
+    int number = fd != NULL ? PyLong_AsInt(fd) : -1;
+    Py_XDECREF(fd);
+    return number;
+}
+
+/* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
+ * heard (at the commit). */
+enum { SET, ABORTED, HEARD };
+
+static PyObject *
+look_at_watch(Dispatcher *d, PyObject *watch, int when)
+{
+    int fd = number_of(watch), r = 0;
+    if (fd < 0)
+        return NULL;
+    dispatcher_lock(d);
+    Descriptor *descriptor = d->poller.epoll >= 0 ? poller_descriptor(&d->poller, fd) : NULL;
+    if (descriptor != NULL) {
+        if (when == SET && descriptor->watch != watch) {
+            if (descriptor->watch != NULL)
+                drop_later(d, descriptor->watch);
+            descriptor->watch = Py_NewRef(watch);
+        }
+        if (when == HEARD)
+            descriptor->busy = false;
+        /* A watch that an aborted attempt has made never was: the kernel must not be asked for it. */
+        if (descriptor->watch == watch && !descriptor->busy)
+            r = poller_arm(d, fd);
+    }
+    else if (d->poller.epoll >= 0)
+        r = -1;
+    dispatcher_unlock(d);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+watch(PyObject *self, PyObject *watch)
+{
+    return look_at_watch(as_dispatcher(self), watch, SET);
+}
+
+static PyObject *
+watch_again(PyObject *self, PyObject *watch)
+{
+    return look_at_watch(as_dispatcher(self), watch, ABORTED);
+}
+
+static PyObject *
+rearm(PyObject *self, PyObject *watch)
+{
+    return look_at_watch(as_dispatcher(self), watch, HEARD);
+}
+
+static PyObject *
+flush_later(PyObject *self, PyObject *outbox)
+{
+    Dispatcher *d = as_dispatcher(self);
+    int fd = number_of(outbox), r = 0;
+    if (fd < 0)
+        return NULL;
+    dispatcher_lock(d);
+    bool open = d->poller.epoll >= 0;
+    Descriptor *descriptor = open ? poller_descriptor(&d->poller, fd) : NULL;
+    if (descriptor != NULL) {
+        if (descriptor->outbox != NULL)
+            drop_later(d, descriptor->outbox);
+        descriptor->outbox = Py_NewRef(outbox);
+        if (!descriptor->busy)
+            r = poller_arm(d, fd);
+    }
+    else if (open)
+        r = -1;
+    dispatcher_unlock(d);
+    return r < 0 ? NULL : PyBool_FromLong(open);
+}
+
+static PyObject *
+add_special(PyObject *self, PyObject *args)
+{
+    int fd;
+    PyObject *action;
+    if (!PyArg_ParseTuple(args, "iO", &fd, &action))
+        return NULL;
+    dispatcher_lock(as_dispatcher(self));
+    int r = poller_set_special(&as_dispatcher(self)->poller, fd, action);
+    dispatcher_unlock(as_dispatcher(self));
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+remove_special(PyObject *self, PyObject *number)
+{
+    int fd = PyLong_AsInt(number);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    dispatcher_lock(as_dispatcher(self));
+    int r = poller_set_special(&as_dispatcher(self)->poller, fd, NULL);
+    dispatcher_unlock(as_dispatcher(self));
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+outboxes(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    PyObject *all = PyList_New(0);
+    dispatcher_lock(d);
+    for (int fd = 0; all != NULL && fd < d->poller.n; fd++) {
+        PyObject *outbox = d->poller.descriptors[fd].outbox;
+        if (outbox != NULL && PyList_Append(all, outbox) < 0)
+            Py_CLEAR(all);
+    }
+    dispatcher_unlock(d);
+    return all;
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------- */
+
+/* From here on what the callable says of a descriptor decides whether anything is read from it. */
+static PyObject *
+leave_unread(PyObject *self, PyObject *callable)
+{
+    Dispatcher *d = as_dispatcher(self);
+    int r = 0;
+    dispatcher_lock(d);
+    Py_XSETREF(d->leaves_unread, Py_NewRef(callable));
+    for (int fd = 0; r == 0 && fd < d->poller.n; fd++) {
+        if (d->poller.descriptors[fd].watch != NULL && !d->poller.descriptors[fd].busy)
+            r = poller_arm(d, fd);
+    }
+    dispatcher_unlock(d);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* Is nothing left to do but what the caller does, nothing to send, and no timer due before that time? */
+static PyObject *
+is_idle(PyObject *self, PyObject *until)
+{
+    Dispatcher *d = as_dispatcher(self);
+    double end = PyFloat_AsDouble(until);
+    if (end == -1.0 && PyErr_Occurred())
+        return NULL;
+    dispatcher_lock(d);
+    bool idle = ready_length(d->ready) == 0 && d->running <= 1;
+    for (int fd = 0; idle && fd < d->poller.n; fd++)
+        idle = !d->poller.descriptors[fd].busy && d->poller.descriptors[fd].outbox == NULL;
+    for (Py_ssize_t i = 0; idle && i < d->timers.n; i++)
+        idle = d->timers.heap[i].when >= end || PyTuple_CheckExact(d->timers.heap[i].timer);
+    dispatcher_unlock(d);
+    return PyBool_FromLong(idle);
+}
+
+/* Under the lock: run what is older than this, then stop. */
+static void
+stop_at(Dispatcher *d, uint64_t age)
+{
+    d->stop_at = age;
+    poller_wake(&d->poller, INT_MAX);
+}
+
+static PyObject *
+stop(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    dispatcher_lock(d);
+    stop_at(d, atomic_fetch_add(&stm_next_age, 1));
+    dispatcher_unlock(d);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+wake_all(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    dispatcher_lock(d);
+    poller_wake(&d->poller, INT_MAX);
+    dispatcher_unlock(d);
+    Py_RETURN_NONE;
+}
+
+/* ---- The worker's round --------------------------------------------------------------------------------------- */
+
+/* Seconds of processor time of this thread. */
+static double
+thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The loop ends by what has been raised. */
+static void
+fail(Dispatcher *d)
+{
+    PyObject *exception = PyErr_GetRaisedException();
+    dispatcher_lock(d);
+    if (d->failure == NULL) {
+        d->failure = exception;
+        exception = NULL;
+    }
+    stop_at(d, 0);
+    dispatcher_unlock(d);
+    Py_XDECREF(exception);
+}
+
+static void
+run_one(Dispatcher *d, Scheduling *s, Entry *entry)
+{
+    double began = thread_seconds();
+    PyObject *result = transaction_run(entry->transaction, NULL);
+    if (result == NULL)
+        fail(d);
+    Py_XDECREF(result);
+    double took = thread_seconds() - began;
+    dispatcher_lock(d);
+    d->running--;
+    ready_ran(d->ready, entry, took);
+    s->run = 0;
+    while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
+        ;
+    if (PyErr_Occurred())
+        PyErr_WriteUnraisable((PyObject *)d);
+    dispatcher_unlock(d);
+    Py_DECREF(entry);
+}
+
+/* What a thread does next. */
+typedef struct {
+    enum { FAIL, STOP, RUN, LOOK, WAIT } what;
+    Entry *entry;           /* to run */
+    double seconds;         /* to wait for events; -1: for ever */
+} Step;
+
+/* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
+ * transaction? */
+static Step
+next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked)
+{
+    if (due_timers(d) < 0)
+        return (Step){.what = FAIL};
+    Py_ssize_t waiting = ready_length(d->ready);
+    if (!looked && waiting > 0 && (d->round <= 0 || ready_only_long(d->ready))) {
+        d->round = waiting;
+        return (Step){.what = LOOK};
+    }
+    Entry *entry = ready_take(d->ready, d->stop_at);
+    if (entry != NULL) {
+        d->running++;
+        d->round--;
+        s->run = ++d->runs;
+        poller_wake(&d->poller, ready_length(d->ready));
+        return (Step){.what = RUN, .entry = entry};
+    }
+    if (d->stop_at != UINT64_MAX)
+        return (Step){.what = STOP};
+    Step step = {.what = WAIT, .seconds = -1};
+    if (is_asked(tx))
+        step.seconds = 0;
+    else if (d->timers.n > 0) {
+        double time = now(d), first = d->timers.heap[0].when;
+        if (isnan(time))
+            return (Step){.what = FAIL};
+        step.seconds = first > time ? first - time : 0;
+        d->poller.until = first;
+    }
+    else
+        d->poller.until = INFINITY;
+    d->poller.waiting++;
+    return step;
+}
+
+/* Run transactions until the loop stops: 0; or -1 with what the handler of a signal has raised, or with an error.  `open`: on the
+ * main thread, which blocks the signals that the program handles, the mask that the program has; else NULL. */
+static int
+work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
+{
+    bool looked = false;
+    for (;;) {
+        if (thread_of(tx)->births.dying != NULL)
+            finalize_dying(tx);
+        if (serve() < 0 || (open != NULL && let_signals_in(open) < 0))
+            return -1;
+        dispatcher_lock(d);
+        Step step = next_step(d, tx, s, looked);
+        dispatcher_unlock(d);
+        looked = step.what != RUN;
+        switch (step.what) {
+        case FAIL:
+            return -1;
+        case STOP:
+            return 0;
+        case RUN:
+            run_one(d, s, step.entry);
+            break;
+        case LOOK:
+        case WAIT:
+            if (poller_poll(d, step.what == WAIT, step.seconds, open) < 0)
+                return -1;
+            continue;
+        }
+        if (d->collect != NULL && tx->tstate->interp->gc.young.count > GARBAGE) {
+            PyObject *r = PyObject_CallNoArgs(d->collect);
+            if (r == NULL)
+                return -1;
+            Py_DECREF(r);
+        }
+    }
+}
+
+/* None, or an iterable of signals. */
+static int
+as_mask(PyObject *signals, sigset_t *mask)
+{
+    sigemptyset(mask);
+    PyObject *each = PyObject_GetIter(signals), *number;
+    while (each != NULL && (number = PyIter_Next(each)) != NULL) {
+        int signum = PyLong_AsInt(number);
+        Py_DECREF(number);
+        if (signum == -1 && PyErr_Occurred())
+            break;
+        sigaddset(mask, signum);
+    }
+    Py_XDECREF(each);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *
+work(PyObject *self, PyObject *signals)
+{
+    Dispatcher *d = as_dispatcher(self);
+    sigset_t open;
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL || (signals != Py_None && as_mask(signals, &open) < 0))
+        return NULL;
+    dispatcher_lock(d);
+    Scheduling *s = mine(d);
+    dispatcher_unlock(d);
+    if (s == NULL || work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_let_signals_in(PyObject *Py_UNUSED(type), PyObject *signals)
+{
+    sigset_t open;
+    if (as_mask(signals, &open) < 0 || let_signals_in(&open) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Look at what has become ready. */
+static PyObject *
+look(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    return poller_poll(as_dispatcher(self), false, 0, NULL) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+begin(PyObject *self, PyObject *args)
+{
+    Dispatcher *d = as_dispatcher(self);
+    PyObject *collect;
+    int other_clock;
+    double resolution;
+    if (!PyArg_ParseTuple(args, "pdO", &other_clock, &resolution, &collect))
+        return NULL;
+    dispatcher_lock(d);
+    d->other_clock = other_clock;
+    d->resolution = resolution;
+    Py_XSETREF(d->collect, collect != Py_None ? Py_NewRef(collect) : NULL);
+    dispatcher_unlock(d);
+    Py_RETURN_NONE;
+}
+
+/* All threads are to end as soon as they can. */
+static PyObject *
+end(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    dispatcher_lock(d);
+    stop_at(d, d->stop_at == UINT64_MAX ? 0 : d->stop_at);
+    dispatcher_unlock(d);
+    Py_RETURN_NONE;
+}
+
+/* They have: returns what a callback has raised to end the loop, or None. */
+static PyObject *
+ended(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    dispatcher_lock(d);
+    d->stop_at = UINT64_MAX;
+    PyObject *failure = d->failure;
+    d->failure = NULL;
+    dispatcher_unlock(d);
+    return failure != NULL ? failure : Py_NewRef(Py_None);
+}
+
+/* ---- The type ---------------------------------------------------------------------------------------------------- */
+
+static int
+traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Dispatcher *d = as_dispatcher(self);
+    Py_VISIT(d->loop);
+    Py_VISIT(d->run_handle);
+    Py_VISIT(d->run_timer);
+    Py_VISIT(d->handle_event);
+    Py_VISIT(d->inboxes);
+    Py_VISIT(d->leaves_unread);
+    Py_VISIT(d->collect);
+    Py_VISIT(d->threads);
+    Py_VISIT(d->dropped);
+    Py_VISIT(d->failure);
+    Py_VISIT(d->ready);
+    int r = timers_traverse(&d->timers, visit, arg);
+    return r != 0 ? r : poller_traverse(&d->poller, visit, arg);
+}
+
+/* What waits is forgotten, and the kernel is asked for nothing. */
+static void
+forget(Dispatcher *d)
+{
+    if (d->ready != NULL)
+        ready_clear(d->ready);
+    timers_clear(&d->timers);
+    poller_close(&d->poller);
+    if (d->threads != NULL)
+        PyDict_Clear(d->threads);
+}
+
+static int
+clear(PyObject *self)
+{
+    Dispatcher *d = as_dispatcher(self);
+    forget(d);
+    Py_CLEAR(d->loop);
+    Py_CLEAR(d->run_handle);
+    Py_CLEAR(d->run_timer);
+    Py_CLEAR(d->handle_event);
+    Py_CLEAR(d->inboxes);
+    Py_CLEAR(d->leaves_unread);
+    Py_CLEAR(d->collect);
+    Py_CLEAR(d->dropped);
+    Py_CLEAR(d->failure);
+    return 0;
+}
+
+static void
+dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    Py_CLEAR(as_dispatcher(self)->threads);
+    Py_CLEAR(as_dispatcher(self)->ready);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *
+make(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *loop, *run_handle, *run_timer, *handle_event, *inboxes;
+    if (!PyArg_ParseTuple(args, "OOOOO!", &loop, &run_handle, &run_timer, &handle_event, &PyDict_Type, &inboxes))
+        return NULL;
+    Dispatcher *d = (Dispatcher *)type->tp_alloc(type, 0);
+    if (d == NULL)
+        return NULL;
+    d->loop = Py_NewRef(loop);
+    d->run_handle = Py_NewRef(run_handle);
+    d->run_timer = Py_NewRef(run_timer);
+    d->handle_event = Py_NewRef(handle_event);
+    d->inboxes = Py_NewRef(inboxes);
+    d->stop_at = UINT64_MAX;
+    d->poller.epoll = d->poller.wake = -1;
+    d->threads = PyDict_New();
+    d->ready = ready_new();
+    if (d->threads == NULL || d->ready == NULL || poller_open(&d->poller) < 0)
+        Py_CLEAR(d);
+    return (PyObject *)d;
+}
+
+static PyObject *
+close_all(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    forget(as_dispatcher(self));
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t
+length(PyObject *self)
+{
+    return ready_length(as_dispatcher(self)->ready);
+}
+
+static PyMethodDef methods[] = {
+    {"submit", submit, METH_O,
+     PyDoc_STR("submit($self, handle, /)\n--\n\nMake a ready callback a transaction.  Those that one transaction schedules commit in that"
+               " order.")},
+    {"put_first", _PyCFunction_CAST(put_first), METH_FASTCALL,
+     PyDoc_STR("put_first($self, function, args, /)\n--\n\nLet function(*args) run before all that waits, as one transaction.")},
+    {"arm", arm, METH_O,
+     PyDoc_STR("arm($self, timer, /)\n--\n\nAt commit: start a timer.  However soon, it comes after the callbacks that its transaction has"
+               " scheduled.")},
+    {"timer_cancelled", timer_cancelled, METH_NOARGS,
+     PyDoc_STR("timer_cancelled($self, /)\n--\n\nAt commit: one more timer is only waiting to be forgotten.")},
+    {"call_at", call_at, METH_VARARGS,
+     PyDoc_STR("call_at($self, when, function, args, /)\n--\n\nfunction(*args) as one transaction at that time.  No program waits for it.")},
+    {"watch", watch, METH_O, PyDoc_STR("watch($self, watch, /)\n--\n\nAt commit: its reader or writer has changed.")},
+    {"watch_again", watch_again, METH_O,
+     PyDoc_STR("watch_again($self, watch, /)\n--\n\nOn abort: an event may have been told by a reader or writer that the attempt had"
+               " written.")},
+    {"rearm", rearm, METH_O, PyDoc_STR("rearm($self, watch, /)\n--\n\nAt commit of the transaction that handled its event.")},
+    {"flush_later", flush_later, METH_O,
+     PyDoc_STR("flush_later($self, outbox, /)\n--\n\nSend the rest of the outbox when the kernel takes more; False if the loop is closed.")},
+    {"add_special", add_special, METH_VARARGS,
+     PyDoc_STR("add_special($self, fd, action, /)\n--\n\nCall this outside transactions whenever the descriptor is readable (the wake-up pipe"
+               " of signals).")},
+    {"remove_special", remove_special, METH_O, PyDoc_STR("remove_special($self, fd, /)\n--\n\nUndo `add_special`.")},
+    {"outboxes", outboxes, METH_NOARGS, PyDoc_STR("outboxes($self, /)\n--\n\nThose with something left to send.")},
+    {"leave_unread", leave_unread, METH_O,
+     PyDoc_STR("leave_unread($self, which, /)\n--\n\nThe program is ending: read no more from descriptors of which which(fd) is true.")},
+    {"is_idle", is_idle, METH_O,
+     PyDoc_STR("is_idle($self, until, /)\n--\n\nIs nothing left to do but what the caller does, nothing to send, and no timer of the"
+               " program's due before that time?")},
+    {"stop", stop, METH_NOARGS, PyDoc_STR("stop($self, /)\n--\n\nAt commit: run what is ready now, then return from `work`.")},
+    {"wake_all", wake_all, METH_NOARGS, PyDoc_STR("wake_all($self, /)\n--\n\nAll threads that poll look around.")},
+    {"begin", begin, METH_VARARGS,
+     PyDoc_STR("begin($self, other_clock, resolution, collect, /)\n--\n\nThreads are about to work.\n\nother_clock: is the loop's time()"
+               " not asyncio's?  resolution: of that clock, in seconds.  collect: called when there may be garbage, or None.")},
+    {"work", work, METH_O,
+     PyDoc_STR("work($self, open, /)\n--\n\nRun transactions on this thread until `stop`.\n\n`open` is the program's signal mask on the main"
+               " thread, which has the signals blocked that the program handles, and None elsewhere.  Raises what the handler of a signal"
+               " raises, and OSError.")},
+    {"end", end, METH_NOARGS, PyDoc_STR("end($self, /)\n--\n\nAll threads are to return from `work` as soon as they can.")},
+    {"ended", ended, METH_NOARGS,
+     PyDoc_STR("ended($self, /)\n--\n\nThey have.  Returns what a callback has raised to end the loop, or None.")},
+    {"look", look, METH_NOARGS, PyDoc_STR("look($self, /)\n--\n\nAsk the kernel what has become ready.")},
+    {"let_signals_in", engine_let_signals_in, METH_O | METH_STATIC,
+     PyDoc_STR("let_signals_in(open, /)\n--\n\nOn the main thread: the handlers of signals that are not in this mask, and have come, run.")},
+    {"close", close_all, METH_NOARGS, PyDoc_STR("close($self, /)\n--\n\nForget all that waits; no thread works any more.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"ready", Py_T_OBJECT_EX, offsetof(Dispatcher, ready), Py_READONLY, PyDoc_STR("its ReadyQueue")},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PySequenceMethods as_sequence = {.sq_length = length};
+
+PyTypeObject Dispatcher_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Dispatcher",
+    .tp_doc = PyDoc_STR("Dispatcher(loop, run_handle, run_timer, handle_event, inboxes, /)\n--\n\n"
+                        "The ready queue, the timers, the descriptors of one event loop, and a worker's round.\n\n"
+                        "Transactions run ``run_handle(handle)``, ``run_timer(timer)`` and ``handle_event(dispatcher, watch, events)``;"
+                        " inboxes: descriptor -> what has been received and not been taken.  Raises OSError."),
+    .tp_basicsize = sizeof(Dispatcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = make,
+    .tp_dealloc = dealloc,
+    .tp_traverse = traverse,
+    .tp_clear = clear,
+    .tp_methods = methods,
+    .tp_members = members,
+    .tp_as_sequence = &as_sequence,
+};
+
+int
+dispatcher_init(PyObject *module)
+{
+    static const struct { PyObject **name; const char *is; } all[] = {
+        {&dispatch_names.reader, "reader"}, {&dispatch_names.writer, "writer"}, {&dispatch_names.flush, "flush"}, {&dispatch_names.fd, "fd"}, {&dispatch_names.when, "_when"},
+        {&dispatch_names.cancelled, "_cancelled"}, {&dispatch_names.time, "time"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if ((*all[i].name = PyUnicode_InternFromString(all[i].is)) == NULL)
+            return -1;
+    }
+    return PyType_Ready(&Order_Type) < 0 || PyType_Ready(&Scheduling_Type) < 0 || PyModule_AddType(module, &Dispatcher_Type) < 0
+        || types_register(&Dispatcher_Type, KIND_INERT) < 0 ? -1 : 0;
+}

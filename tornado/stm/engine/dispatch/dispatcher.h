@@ -1,0 +1,78 @@
+/* Which transaction runs next, on which thread, and who polls meanwhile.
+ *
+ * Any thread with nothing to run polls; the kernel gives an event to one of those that do.  A thread runs the first transaction
+ * that has become ready itself, and wakes others only for the rest: so a lightly loaded server hands nothing over, and when one
+ * thread is busy for long, the next event finds another.  While there is always something to run, each round of the queue ends
+ * with a look at what else has become ready; and there is such a look before each transaction that is expected to take long.
+ *
+ * Between two transactions no code of Python runs, but for what another thread has asked this one for, finalizers that have been
+ * put off, and handlers of signals: those come in at one point, where nothing is lost by what they raise.
+ */
+#ifndef TORNADO_STM_DISPATCHER_H
+#define TORNADO_STM_DISPATCHER_H
+
+#include "poller.h"
+#include "ready.h"
+#include "timers.h"
+
+#include "internal/pycore_lock.h"
+
+/* What a thread has to do with a dispatcher. */
+typedef struct {
+    PyObject_HEAD
+    Order *order;           /* of what it schedules, or NULL */
+    uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
+    Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
+} Scheduling;
+
+/* What one transaction has scheduled, in the order in which it commits. */
+struct Order {
+    PyObject_HEAD
+    uint64_t parent;        /* its age; 0: what a thread schedules outside of transactions */
+    Entry *last;            /* of the last that has become ready, or NULL */
+    Scheduling *by;         /* borrowed: that of a thread lives as long as the dispatcher */
+    uint64_t run;           /* whose transaction that is, as in Scheduling; 0: of none of the dispatcher's */
+};
+
+/* All but `lock` is for who has it.  It is re-entrant: outboxes are emptied under it, by code of Python, where a finalizer may
+ * schedule something. */
+struct Dispatcher {
+    PyObject_HEAD
+    _PyRecursiveMutex lock;
+    PyObject *loop;
+    PyObject *run_handle, *run_timer, *handle_event;    /* what the transactions run */
+    PyObject *inboxes;          /* dict: descriptor -> what has been received and not been taken */
+    PyObject *leaves_unread;    /* called with a descriptor while the program ends, else NULL */
+    PyObject *collect;          /* called when there may be garbage, or NULL */
+    PyObject *threads;          /* dict: thread identifier -> Scheduling */
+    PyObject *dropped;          /* list of what is to die without the lock, or NULL */
+    PyObject *failure;          /* what a callback has raised to end the loop, or NULL */
+    ReadyQueue *ready;
+    Timers timers;
+    uint64_t timers_set;
+    Py_ssize_t timers_cancelled;    /* so many of them are only waiting to be forgotten */
+    Poller poller;
+    Py_ssize_t round;           /* transactions to run before the next look at what has become ready */
+    int running;
+    uint64_t runs;              /* so many have begun */
+    uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */
+    bool other_clock;           /* the loop has a clock of its own, time() */
+    double resolution;          /* of the clock, in seconds */
+};
+
+extern PyTypeObject Dispatcher_Type;
+
+int dispatcher_init(PyObject *module);      /* -1 with an exception */
+
+void dispatcher_lock(Dispatcher *d);
+void dispatcher_unlock(Dispatcher *d);
+
+/* Something has become ready: is this not one of its threads, which will look at the queue, another one must. With the lock. */
+void dispatcher_added(Dispatcher *d);
+
+/* Names of attributes. */
+extern struct DispatchNames {
+    PyObject *reader, *writer, *flush, *fd, *when, *cancelled, *time;
+} dispatch_names;
+
+#endif

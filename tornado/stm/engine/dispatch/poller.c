@@ -1,0 +1,327 @@
+/* The descriptors of a loop: epoll(7), one shot at a time. */
+#include "poller.h"
+
+#include "dispatcher.h"
+
+#include <math.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define EVENTS_AT_ONCE 256
+#define READ_EVENTS (~(uint32_t)EPOLLOUT)
+#define WRITE_EVENTS (~(uint32_t)EPOLLIN)
+
+int
+poller_open(Poller *poller)
+{
+    poller->until = INFINITY;
+    poller->epoll = epoll_create1(EPOLL_CLOEXEC);
+    poller->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = poller->wake};
+    if (poller->epoll < 0 || poller->wake < 0 || epoll_ctl(poller->epoll, EPOLL_CTL_ADD, poller->wake, &event) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        poller_close(poller);
+        return -1;
+    }
+    return 0;
+}
+
+void
+poller_close(Poller *poller)
+{
+    if (poller->epoll >= 0)
+        close(poller->epoll);
+    if (poller->wake >= 0)
+        close(poller->wake);
+    poller->epoll = poller->wake = -1;
+    for (int fd = 0; fd < poller->n; fd++) {
+        Py_XDECREF(poller->descriptors[fd].watch);
+        Py_XDECREF(poller->descriptors[fd].outbox);
+        Py_XDECREF(poller->descriptors[fd].special);
+    }
+    PyMem_RawFree(poller->descriptors);
+    poller->descriptors = NULL;
+    poller->n = 0;
+}
+
+int
+poller_traverse(Poller *poller, visitproc visit, void *arg)
+{
+    for (int fd = 0; fd < poller->n; fd++) {
+        Py_VISIT(poller->descriptors[fd].watch);
+        Py_VISIT(poller->descriptors[fd].outbox);
+        Py_VISIT(poller->descriptors[fd].special);
+    }
+    return 0;
+}
+
+/* ---- Waking ------------------------------------------------------------------------------------ */
+
+void
+poller_wake(Poller *poller, Py_ssize_t count)
+{
+    if (count > poller->waiting - poller->woken)
+        count = poller->waiting - poller->woken;
+    if (count > 0 && eventfd_write(poller->wake, (eventfd_t)count) == 0)
+        poller->woken += (int)count;
+}
+
+/* This thread waits in the kernel no more.  It takes a wake-up along if it has seen one: in one step, so that there are never fewer
+ * of them than threads that have been woken and still wait. */
+static void
+leave(Poller *poller, bool woken)
+{
+    poller->waiting--;
+    eventfd_t one;
+    if (woken && eventfd_read(poller->wake, &one) == 0)
+        poller->woken--;
+    if (poller->waiting == 0)
+        poller->until = INFINITY;
+}
+
+/* ---- Descriptors ---------------------------------------------------------------------------------- */
+
+Descriptor *
+poller_descriptor(Poller *poller, int fd)
+{
+    if (fd >= poller->n) {
+        int n = fd < 32 ? 64 : 2 * fd;
+        Descriptor *all = PyMem_RawRealloc(poller->descriptors, n * sizeof(Descriptor));
+        if (all == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        memset(all + poller->n, 0, (n - poller->n) * sizeof(Descriptor));
+        poller->descriptors = all;
+        poller->n = n;
+    }
+    return &poller->descriptors[fd];
+}
+
+int
+poller_set_special(Poller *poller, int fd, PyObject *action)
+{
+    Descriptor *descriptor = poller_descriptor(poller, fd);
+    if (descriptor == NULL)
+        return -1;
+    Py_XSETREF(descriptor->special, Py_XNewRef(action));
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    if (epoll_ctl(poller->epoll, action != NULL ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event) == 0)
+        return 0;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
+}
+
+/* Of the watch, which may be NULL: its reader, or its writer; a new reference, NULL if there is none. */
+static PyObject *
+wanted(Poller *poller, int fd, PyObject *name)
+{
+    PyObject *watch = poller->descriptors[fd].watch;
+    PyObject *handle = watch != NULL ? PyObject_GetAttr(watch, name) : NULL;
+    if (watch != NULL && handle == NULL)
+        PyErr_Clear();
+    if (handle == Py_None)
+        Py_CLEAR(handle);
+    return handle;
+}
+
+/* Is there something to receive that the kernel does not know of? */
+static int
+has_input(Dispatcher *d, int fd)
+{
+    if (LIKELY(PyDict_GET_SIZE(d->inboxes) == 0))
+        return 0;
+    PyObject *number = PyLong_FromLong(fd), *inbox = NULL;
+    int r = number != NULL ? PyDict_GetItemRef(d->inboxes, number, &inbox) : -1;
+    Py_XDECREF(number);
+    if (r > 0) {
+        r = PyObject_IsTrue(inbox);
+        Py_DECREF(inbox);
+    }
+    return r;
+}
+
+/* The program is ending: is it one of those from which nothing is read any more? */
+static int
+is_left_unread(Dispatcher *d, int fd)
+{
+    if (LIKELY(d->leaves_unread == NULL))
+        return 0;
+    PyObject *left = PyObject_CallFunction(d->leaves_unread, "i", fd);
+    int r = left != NULL ? PyObject_IsTrue(left) : -1;
+    Py_XDECREF(left);
+    return r;
+}
+
+/* The outbox sends what the kernel takes. */
+static int
+flush(Poller *poller, int fd)
+{
+    PyObject *outbox = Py_NewRef(poller->descriptors[fd].outbox);
+    PyObject *all = PyObject_CallMethodNoArgs(outbox, dispatch_names.flush);
+    int r = all != NULL ? PyObject_IsTrue(all) : -1;
+    if (r > 0 && poller->descriptors[fd].outbox == outbox)
+        Py_CLEAR(poller->descriptors[fd].outbox);
+    Py_XDECREF(all);
+    Py_DECREF(outbox);
+    return r < 0 ? -1 : 0;
+}
+
+/* The kernel has reported events; it reports no others until the descriptor is armed again. */
+static int
+has_events(Dispatcher *d, int fd, uint32_t events)
+{
+    Poller *poller = &d->poller;
+    if (poller->descriptors[fd].outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
+        return -1;
+    PyObject *reader = events & READ_EVENTS ? wanted(poller, fd, dispatch_names.reader) : NULL;
+    PyObject *writer = events & WRITE_EVENTS && poller->descriptors[fd].outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
+    int r;
+    if (reader != NULL || writer != NULL) {
+        poller->descriptors[fd].busy = true;
+        PyObject *site = site_of(NULL, reader != NULL ? reader : writer);
+        PyObject *args = site != NULL ? Py_BuildValue("(OOI)", d, poller->descriptors[fd].watch, events) : NULL;
+        Entry *entry = args != NULL ? ready_put(d->ready, d->handle_event, args, site, NULL) : NULL;
+        Py_XDECREF(site);
+        Py_XDECREF(args);
+        r = entry != NULL ? 0 : -1;
+        Py_XDECREF(entry);
+    }
+    else
+        r = poller_arm(d, fd);
+    Py_XDECREF(reader);
+    Py_XDECREF(writer);
+    return r;
+}
+
+/* What needs no kernel: it becomes ready. */
+static int
+is_there(Dispatcher *d, int fd, uint32_t events)
+{
+    if (has_events(d, fd, events) < 0)
+        return -1;
+    dispatcher_added(d);
+    return 0;
+}
+
+int
+poller_arm(Dispatcher *d, int fd)
+{
+    Poller *poller = &d->poller;
+    PyObject *reader = wanted(poller, fd, dispatch_names.reader), *writer = wanted(poller, fd, dispatch_names.writer);
+    bool reads = reader != NULL, writes = writer != NULL;
+    Py_XDECREF(reader);
+    Py_XDECREF(writer);
+    if (reads) {
+        int left = is_left_unread(d, fd), more = left == 0 ? has_input(d, fd) : 0;
+        if (left < 0 || more < 0)
+            return -1;
+        if (more)
+            return is_there(d, fd, EPOLLIN);
+        reads = !left;
+    }
+    writes |= poller->descriptors[fd].outbox != NULL;
+    bool known = poller->descriptors[fd].known;
+    struct epoll_event event = {.events = EPOLLONESHOT, .data.fd = fd};
+    event.events |= (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0);
+    if (!reads && !writes) {
+        if (known)
+            epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &event);    /* it fails if that is closed */
+        poller->descriptors[fd].known = false;
+        return 0;
+    }
+    poller->descriptors[fd].known = true;
+    if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    /* It has been closed since, and this one is another that has its number. */
+    if (known && (errno == ENOENT || errno == EBADF) && epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
+        return 0;
+    if (!known && errno == EEXIST && epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
+        return 0;
+    poller->descriptors[fd].known = false;
+    if (errno == EPERM)     /* a regular file: always ready */
+        return is_there(d, fd, event.events & (EPOLLIN | EPOLLOUT));
+    if (errno == EBADF)
+        return 0;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
+}
+
+/* ---- Signals ------------------------------------------------------------------------------------------- */
+
+int
+let_signals_in(const sigset_t *open)
+{
+    sigset_t pending, held;
+    sigpending(&pending);
+    for (int signum = 1; signum < NSIG; signum++) {
+        if (sigismember(&pending, signum) == 1 && !sigismember(open, signum)) {
+            pthread_sigmask(SIG_SETMASK, open, &held);
+            pthread_sigmask(SIG_SETMASK, &held, NULL);
+            break;
+        }
+    }
+    return PyErr_CheckSignals();
+}
+
+/* ---- Polling ----------------------------------------------------------------------------------------- */
+
+static int
+milliseconds(double seconds)
+{
+    return seconds < 0 ? -1 : seconds < 1e6 ? (int)ceil(seconds * 1e3) : 1000000000;
+}
+
+int
+poller_poll(Dispatcher *d, bool waits, double seconds, const sigset_t *open)
+{
+    Poller *poller = &d->poller;
+    struct epoll_event events[EVENTS_AT_ONCE];
+    PyObject *special[EVENTS_AT_ONCE], *exception = NULL;
+    int n, error, n_special = 0, ms = waits ? milliseconds(seconds) : 0;
+    if (ms == 0)
+        n = epoll_wait(poller->epoll, events, EVENTS_AT_ONCE, 0);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        n = open != NULL ? epoll_pwait(poller->epoll, events, EVENTS_AT_ONCE, ms, open)
+                         : epoll_wait(poller->epoll, events, EVENTS_AT_ONCE, ms);
+        Py_END_ALLOW_THREADS
+    }
+    error = errno;
+    dispatcher_lock(d);
+    bool woken = false;
+    for (int i = 0; i < n; i++)
+        woken |= events[i].data.fd == poller->wake;
+    if (waits)
+        leave(poller, woken);
+    /* All of them, whatever becomes of one: the kernel does not report them again. */
+    for (int i = 0; i < n; i++) {
+        int fd = events[i].data.fd;
+        Descriptor *descriptor = fd < poller->n ? &poller->descriptors[fd] : NULL;
+        if (fd == poller->wake || descriptor == NULL)
+            continue;
+        if (descriptor->special != NULL)
+            special[n_special++] = Py_NewRef(descriptor->special);
+        else if (!descriptor->busy && has_events(d, fd, events[i].events) < 0)
+            Py_XSETREF(exception, PyErr_GetRaisedException());
+    }
+    dispatcher_unlock(d);
+    if (n < 0 && error != EINTR) {
+        errno = error;
+        PyErr_SetFromErrno(PyExc_OSError);
+        exception = PyErr_GetRaisedException();
+    }
+    for (int i = 0; i < n_special; i++) {
+        PyObject *r = PyObject_CallNoArgs(special[i]);
+        if (r == NULL)
+            Py_XSETREF(exception, PyErr_GetRaisedException());
+        Py_XDECREF(r);
+        Py_DECREF(special[i]);
+    }
+    if (exception != NULL) {
+        PyErr_SetRaisedException(exception);
+        return -1;
+    }
+    return open != NULL ? PyErr_CheckSignals() : 0;
+}
