@@ -76,6 +76,7 @@ def test_what_is_not_short_begins_a_transaction(none_short):
 
 
 def test_what_a_follower_takes_is_its_own(all_short):
+    @trusted  # whose thread_time() is that of this thread, not of all threads of the loop
     def told(future):
         until = time.thread_time() + 0.02
         while time.thread_time() < until:

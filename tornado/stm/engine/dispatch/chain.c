@@ -6,8 +6,6 @@
 #include "../thread.h"
 #include "dispatcher.h"
 
-#include <time.h>
-
 #define FOLLOWERS 16    /* of one transaction at most */
 
 static PyObject *submit;    /* the method of dispatchers */
@@ -16,15 +14,6 @@ static CallbackChain *
 chain_of(Tx *tx)
 {
     return &thread_of(tx)->chain;
-}
-
-/* Seconds of processor time of this thread. */
-static double
-now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* ---- The life of an attempt ------------------------------------------------------------------- */
@@ -51,7 +40,7 @@ chain_rolled_back(Tx *tx, CallbackChain *chain)
 static int
 step(CallbackChain *chain, PyObject *site)
 {
-    double time = now();
+    double time = clock_read(&chain->clock);
     if (chain->site != NULL) {
         if (chain->followers == NULL && (chain->followers = PyList_New(0)) == NULL)
             return -1;

@@ -7,6 +7,7 @@
 #ifndef TORNADO_STM_CHAIN_H
 #define TORNADO_STM_CHAIN_H
 
+#include "clock.h"
 #include "sites.h"
 
 /* Of a thread.  Invariant: as new when an attempt begins, but for what the followers of the last committed one have taken; an aborted
@@ -16,8 +17,9 @@ typedef struct {
     PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
     Py_ssize_t next;
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
-    double began;               /* on this thread's clock, in seconds */
+    double began;               /* by `clock` */
     PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */
+    ThreadClock clock;
 } CallbackChain;
 
 /* At the moments of an attempt of those names (../thread.c). */

@@ -8,10 +8,12 @@
 #include "../thread.h"
 
 #include <math.h>
-#include <time.h>
 
 /* Objects that have come, and not gone by themselves, since the last collection of cycles. */
 #define GARBAGE 20000
+
+/* Seconds from one time that signals are let in to the next, while there is always something to run. */
+#define SIGNAL_PERIOD 0.001
 
 /* Timers that only wait to be forgotten are, once there are so many and they are the most. */
 #define CANCELLED 100
@@ -107,6 +109,7 @@ scheduling_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     scheduling_clear(self);
+    PyMem_RawFree(((Scheduling *)self)->heard);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -222,9 +225,7 @@ now(Dispatcher *d)
         Py_XDECREF(time);
         return PyErr_Occurred() ? NAN : seconds;
     }
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return seconds_of(CLOCK_MONOTONIC);
 }
 
 /* Takes the reference to the order, which may be NULL. */
@@ -372,6 +373,30 @@ number_of(PyObject *o)
     return number;
 }
 
+/* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
+ * By then there may be more to read, which this thread then goes on with; armed here, the kernel would wake another one for it. */
+static bool
+arms_later(Dispatcher *d, int fd)
+{
+    Scheduling *s = mine(d);
+    if (s == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    if (s->run != 0 && s->n_heard == s->room) {
+        int room = s->room ? 2 * s->room : 16;
+        int *heard = PyMem_RawRealloc(s->heard, room * sizeof(int));
+        if (heard != NULL) {
+            s->heard = heard;
+            s->room = room;
+        }
+    }
+    if (s->run == 0 || s->n_heard == s->room)
+        return false;
+    s->heard[s->n_heard++] = fd;
+    return true;
+}
+
 /* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
  * heard (at the commit). */
 enum { SET, ABORTED, HEARD };
@@ -390,6 +415,8 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
                 drop_later(d, descriptor->watch);
             descriptor->watch = Py_NewRef(watch);
         }
+        if (when == HEARD && arms_later(d, fd))
+            goto out;
         if (when == HEARD)
             descriptor->busy = false;
         /* A watch that an aborted attempt has made never was: the kernel must not be asked for it. */
@@ -398,6 +425,7 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
     }
     else if (d->poller.epoll >= 0)
         r = -1;
+out:
     dispatcher_unlock(d);
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }
@@ -549,15 +577,6 @@ wake_all(PyObject *self, PyObject *Py_UNUSED(unused))
 
 /* ---- The worker's round --------------------------------------------------------------------------------------- */
 
-/* Seconds of processor time of this thread. */
-static double
-thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* The loop ends by what has been raised. */
 static void
 fail(Dispatcher *d)
@@ -574,14 +593,15 @@ fail(Dispatcher *d)
 }
 
 static void
-run_one(Dispatcher *d, Scheduling *s, Entry *entry)
+run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
 {
-    double began = thread_seconds();
+    ThreadClock *clock = &thread_of(tx)->chain.clock;
+    double began = clock_read(clock);
     PyObject *result = transaction_run(entry->transaction, NULL);
     if (result == NULL)
         fail(d);
     Py_XDECREF(result);
-    double took = thread_seconds() - began;
+    double took = clock_read(clock) - began;
     dispatcher_lock(d);
     d->running--;
     ready_ran(d->ready, entry, took);
@@ -592,6 +612,23 @@ run_one(Dispatcher *d, Scheduling *s, Entry *entry)
         PyErr_WriteUnraisable((PyObject *)d);
     dispatcher_unlock(d);
     Py_DECREF(entry);
+}
+
+/* Under the lock: see arms_later(). */
+static int
+arm_heard(Dispatcher *d, Scheduling *s)
+{
+    int r = 0;
+    /* If nothing is ready and others wait in the kernel, it must not wake one of them for what is there already. */
+    bool looks = s->n_heard > 0 && d->poller.waiting > 0 && ready_length(d->ready) == 0;
+    while (s->n_heard > 0) {
+        int fd = s->heard[--s->n_heard];
+        if (fd < d->poller.n) {
+            d->poller.descriptors[fd].busy = false;
+            r |= looks ? poller_arm_or_go_on(d, fd) : poller_arm(d, fd);
+        }
+    }
+    return r;
 }
 
 /* What a thread does next. */
@@ -606,7 +643,7 @@ typedef struct {
 static Step
 next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked)
 {
-    if (due_timers(d) < 0)
+    if (arm_heard(d, s) < 0 || due_timers(d) < 0)
         return (Step){.what = FAIL};
     Py_ssize_t waiting = ready_length(d->ready);
     if (!looked && waiting > 0 && (d->round <= 0 || ready_only_long(d->ready))) {
@@ -645,11 +682,17 @@ static int
 work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
 {
     bool looked = false;
+    double let_in = 0;      /* when signals last were */
     for (;;) {
         if (thread_of(tx)->births.dying != NULL)
             finalize_dying(tx);
-        if (serve() < 0 || (open != NULL && let_signals_in(open) < 0))
+        if (serve() < 0)
             return -1;
+        if (open != NULL && seconds_of(CLOCK_MONOTONIC) - let_in >= SIGNAL_PERIOD) {
+            if (let_signals_in(open) < 0)
+                return -1;
+            let_in = seconds_of(CLOCK_MONOTONIC);
+        }
         dispatcher_lock(d);
         Step step = next_step(d, tx, s, looked);
         dispatcher_unlock(d);
@@ -660,7 +703,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
         case STOP:
             return 0;
         case RUN:
-            run_one(d, s, step.entry);
+            run_one(d, tx, s, step.entry);
             break;
         case LOOK:
         case WAIT:

@@ -23,6 +23,8 @@ typedef struct {
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
+    int *heard;             /* descriptors whose events its last transactions have handled: they are armed before the next step */
+    int n_heard, room;
 } Scheduling;
 
 /* What one transaction has scheduled, in the order in which it commits. */

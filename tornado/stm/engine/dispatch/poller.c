@@ -4,6 +4,7 @@
 #include "dispatcher.h"
 
 #include <math.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -246,6 +247,16 @@ poller_arm(Dispatcher *d, int fd)
         return 0;
     PyErr_SetFromErrno(PyExc_OSError);
     return -1;
+}
+
+int
+poller_arm_or_go_on(Dispatcher *d, int fd)
+{
+    PyObject *reader = d->leaves_unread == NULL ? wanted(&d->poller, fd, dispatch_names.reader) : NULL;
+    struct pollfd now = {.fd = fd, .events = POLLIN};
+    bool more = reader != NULL && poll(&now, 1, 0) == 1 && now.revents & POLLIN;
+    Py_XDECREF(reader);
+    return more ? has_events(d, fd, EPOLLIN) : poller_arm(d, fd);
 }
 
 /* ---- Signals ------------------------------------------------------------------------------------------- */

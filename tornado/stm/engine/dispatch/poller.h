@@ -40,6 +40,7 @@ void poller_wake(Poller *poller, Py_ssize_t count);
 /* These return NULL or -1 with an exception. */
 Descriptor *poller_descriptor(Poller *poller, int fd);
 int poller_arm(Dispatcher *d, int fd);                                  /* ask the kernel for the next event */
+int poller_arm_or_go_on(Dispatcher *d, int fd);                         /* the same; what can be read already is ready at once */
 int poller_set_special(Poller *poller, int fd, PyObject *action);       /* NULL: none any more */
 
 /* Ask the kernel for events, and wait for them (`waits`) so many seconds, -1: for ever.  The main thread's signals that are not in
