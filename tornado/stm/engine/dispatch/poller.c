@@ -253,9 +253,13 @@ int
 poller_arm_or_go_on(Dispatcher *d, int fd)
 {
     PyObject *reader = d->leaves_unread == NULL ? wanted(&d->poller, fd, dispatch_names.reader) : NULL;
+    PyObject *writer = wanted(&d->poller, fd, dispatch_names.writer);
     struct pollfd now = {.fd = fd, .events = POLLIN};
-    bool more = reader != NULL && poll(&now, 1, 0) == 1 && now.revents & POLLIN;
+    /* Who waits to write does not wait for a moment without anything to read. */
+    bool only_reads = reader != NULL && writer == NULL && d->poller.descriptors[fd].outbox == NULL;
+    bool more = only_reads && poll(&now, 1, 0) == 1 && now.revents & POLLIN;
     Py_XDECREF(reader);
+    Py_XDECREF(writer);
     return more ? has_events(d, fd, EPOLLIN) : poller_arm(d, fd);
 }
 
