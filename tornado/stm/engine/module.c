@@ -320,14 +320,6 @@ thread_ident(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
-engine_is_asked(PyObject *self, PyObject *unused)
-{
-    (void)self;
-    (void)unused;
-    return PyBool_FromLong(stm_self != NULL && is_asked(stm_self));
-}
-
-static PyObject *
 is_exclusive(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -676,7 +668,6 @@ static PyMethodDef methods[] = {
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},
     {"serve", engine_serve, METH_NOARGS, DOC("between transactions: do what another thread has asked this one for, if anything")},
     {"thread_ident", thread_ident, METH_NOARGS, DOC("the identifier of this thread, or of that whose transaction it has at the moment")},
-    {"is_asked", engine_is_asked, METH_NOARGS, DOC("is there anything for serve() to do?")},
     {"set_anchor", anchor_set, METH_VARARGS,
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
     {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
