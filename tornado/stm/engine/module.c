@@ -18,6 +18,7 @@
 #include "objects/deep.h"
 #include "objects/dict.h"
 #include "objects/function.h"
+#include "objects/instance.h"
 #include "objects/known.h"
 #include "objects/local.h"
 #include "objects/memoryview.h"
@@ -783,7 +784,7 @@ engine_exec(PyObject *module)
 {
     stm_upcalls = &stm_engine_upcalls;
     bias_init();
-    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || namespaces_init() < 0 || calls_init() < 0
+    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
         || ready_init(module) < 0 || dispatcher_init(module) < 0 || chain_init() < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)

@@ -5,14 +5,13 @@
 #include "objects/deep.h"
 #include "objects/dict.h"
 #include "objects/exception.h"
+#include "objects/instance.h"
 #include "objects/memoryview.h"
 #include "objects/names.h"
 #include "objects/namespaces.h"
 #include "tracebacks.h"
 
 #include "internal/pycore_ceval.h"
-
-PyObject *stm_dict_name, *stm_class_name;
 
 /* Methods that C code calls, and what it looks at in what they return. */
 enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH };
@@ -37,11 +36,9 @@ loop_barriers_init(void)
         if ((looked_into_names[i] = PyUnicode_InternFromString(looked_into[i].name)) == NULL)
             return -1;
     }
-    stm_dict_name = PyUnicode_InternFromString("__dict__");
-    stm_class_name = PyUnicode_InternFromString("__class__");
     del_name = PyUnicode_InternFromString("__del__");
     init_name = PyUnicode_InternFromString("__init__");
-    return stm_dict_name == NULL || stm_class_name == NULL || del_name == NULL || init_name == NULL ? -1 : 0;
+    return del_name == NULL || init_name == NULL ? -1 : 0;
 }
 
 static void
@@ -85,9 +82,8 @@ stm_key_left(Tx *tx, PyObject *container, PyObject *key)
 /* ---- Attributes ----------------------------------------------------------------------------------- */
 
 static int
-open_attr(PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *tx, PyObject *obj, PyObject *name))
+open_attr(Tx *tx, PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *tx, PyObject *obj, PyObject *name))
 {
-    BARRIER_OF(tx);
     if (check_doomed(tx) < 0)
         return -1;
     Kind kind = kind_of(tx, obj);
@@ -114,8 +110,24 @@ open_own_attr_write(Tx *tx, PyObject *obj, PyObject *name)
     return open_attr_write(tx, obj, name, false);
 }
 
-int stm_read_attr(PyObject *obj, PyObject *name) { return open_attr(obj, name, OF_READ_ATTR, open_attr_read); }
-int stm_write_attr(PyObject *obj, PyObject *name) { return open_attr(obj, name, OF_WRITTEN_ATTR, open_own_attr_write); }
+int
+stm_read_attr(PyObject *obj, PyObject *name)
+{
+    BARRIER_OF(tx);
+    if (!is_value_read(tx, obj, name) || name == stm_class_name)
+        return open_attr(tx, obj, name, OF_READ_ATTR, open_attr_read);
+    if (open_value_read(tx, obj, name) < 0)
+        return -1;
+    note_name(tx, obj, name, OF_READ_ATTR);
+    return 0;
+}
+
+int
+stm_write_attr(PyObject *obj, PyObject *name)
+{
+    BARRIER_OF(tx);
+    return open_attr(tx, obj, name, OF_WRITTEN_ATTR, open_own_attr_write);
+}
 
 int
 stm_delete_attr(PyObject *obj, PyObject *name)

@@ -92,7 +92,6 @@ PyObject *stm_call_tool(PyObject *tool, PyObject *const *args, size_t nargsf);
 int open_iterable(Tx *tx, PyObject *obj);
 
 int loop_barriers_init(void);
-extern PyObject *stm_dict_name, *stm_class_name;     /* "__dict__", "__class__" */
 
 /* What the tests do not find at once: is anything left to do? */
 bool stm_attr_left(Tx *tx, PyObject *o, PyObject *name, unsigned of);

@@ -152,6 +152,18 @@ owner_of(Cell c)
     return 0;
 }
 
+/* Has anybody an ownership record in the bucket of the cell?  Mostly nobody has. */
+static inline bool
+is_any_owned(Cell c)
+{
+    OrecBucket *b = bucket_of(c);
+    uint64_t any = 0;
+#pragma GCC unroll 7
+    for (int i = 0; i < OREC_WAYS; i++)
+        any |= atomic_load_explicit(&b->word[i], memory_order_acquire);
+    return any != 0;
+}
+
 /* The thread that a reader of the cell has to wait for, or 0. A mark holds only 32
  * bits of a cell, and marked() trusts it for every cell that shares them: so the
  * reader must wait for owners of those cells too. */
@@ -173,38 +185,43 @@ owner_before_reader(Cell c, int self)
 
 typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
 
-/* Add the mode to this thread's mark of the cell; remember what stood there.
+/* Add the mode to this thread's mark of the cell; remember what stood there.  False: it was marked so before.
  * Released: it may take the place of a mark of an earlier transaction, and a writer
  * that looks for that one then learns only from this one that it is over. */
-static Placed
-mark_cell(Tx *tx, Cell c, uint32_t mode, const char *location)
+static inline bool
+mark_cell(Tx *tx, Cell c, uint32_t mode, const char *location, Placed *placed)
 {
-    _Atomic uint32_t *b = tx->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
+    _Atomic uint32_t *b = tx->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS, *empty = NULL;
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
-    uint32_t want = epoch << 18 | mark_tag(c) << 2;
-    int empty = -1;
+    uint32_t want = epoch << 18 | mark_tag(c) << 2, m;
+#pragma GCC unroll 4
     for (int i = 0; i < MARK_WAYS; i++) {
-        uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
+        m = atomic_load_explicit(&b[i], memory_order_relaxed);
         if ((m & ~MODE_MASK) == want) {
+            /* A mark with the intention to read has no bit of its own: that there is one says it. */
+            if ((m & mode) == mode)
+                return false;
             remember_mark(tx, &b[i], location);
             atomic_store_explicit(&b[i], m | mode, memory_order_release);
-            return (Placed){&b[i], m};
+            *placed = (Placed){&b[i], m};
+            return true;
         }
         if (m >> 18 != epoch)
-            empty = i;
+            empty = &b[i];
     }
-    if (empty >= 0) {
-        Placed p = {&b[empty], 0};
-        remember_mark(tx, &b[empty], location);
-        atomic_store_explicit(&b[empty], want | mode, memory_order_release);
-        return p;
+    if (LIKELY(empty != NULL)) {
+        remember_mark(tx, empty, location);
+        atomic_store_explicit(empty, want | mode, memory_order_release);
+        *placed = (Placed){empty, 0};
+        return true;
     }
     /* Full: way 0 stands for every cell of the bucket from now on. */
-    uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
+    m = atomic_load_explicit(&b[0], memory_order_relaxed);
     remember_mark(tx, &b[0], location);
     atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
                           memory_order_release);
-    return (Placed){&b[0], m};
+    *placed = (Placed){&b[0], m};
+    return true;
 }
 
 static void
@@ -310,19 +327,17 @@ in_the_way(Tx *tx, const Conflict *x)
 
 /* Take the cell in a reader's mode; conflicting marks are those of `against`. */
 static int
-lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
+lock_by_mark_or_wait(Tx *tx, Cell c, uint32_t mode, uint32_t against)
 {
-    if (check_doomed(tx) < 0)
-        return -1;
-    if (marked(tx, c, mode))
-        return 0;
     const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
     for (;;) {
         Conflict x = {.cell = c, .mode = mode, .against = against};
         if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
-            && find_reservation(tx, &x))
+            && !marked(tx, c, mode) && find_reservation(tx, &x))
             goto wait;
-        Placed p = mark_cell(tx, c, mode, location);
+        Placed p;
+        if (!mark_cell(tx, c, mode, location, &p))
+            return 0;
         atomic_thread_fence(memory_order_seq_cst);
         int other = owner_before_reader(c, tx->slot);
         if (other != 0 && other != tx->slot) {
@@ -346,6 +361,24 @@ lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
         if (contend(tx, &x, LOG_WRITE_READ) < 0)
             return -1;
     }
+}
+
+/* The same, for what nobody else has mostly. */
+static inline int
+lock_by_mark(Tx *tx, Cell c, uint32_t mode, uint32_t against)
+{
+    if (check_doomed(tx) < 0)
+        return -1;
+    if (UNLIKELY(stm_log_on || against != 0 || atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0))
+        return lock_by_mark_or_wait(tx, c, mode, against);
+    Placed p;
+    if (!mark_cell(tx, c, mode, NULL, &p))
+        return 0;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (LIKELY(!is_any_owned(c)))
+        return 0;
+    mark_withdraw(p);
+    return lock_by_mark_or_wait(tx, c, mode, against);
 }
 
 /* Read a cell that is no container of keys. */

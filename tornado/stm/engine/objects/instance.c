@@ -16,6 +16,16 @@
 
 #include "internal/pycore_dict.h"
 
+PyObject *stm_dict_name, *stm_class_name;
+
+int
+instances_init(void)
+{
+    stm_dict_name = PyUnicode_InternFromString("__dict__");
+    stm_class_name = PyUnicode_InternFromString("__class__");
+    return stm_dict_name == NULL || stm_class_name == NULL ? -1 : 0;
+}
+
 /* ---- Undo ----------------------------------------------------------------------------- */
 
 static int
@@ -207,10 +217,7 @@ assignment_hook(PyTypeObject *type, const char *method)
 static void
 prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
 {
-    static PyObject *dict_name;
-    if (dict_name == NULL)
-        dict_name = PyUnicode_InternFromString("__dict__");
-    if (LIKELY(name != dict_name && !PyUnicode_Equal(name, dict_name)))
+    if (LIKELY(name != stm_dict_name && !PyUnicode_Equal(name, stm_dict_name)))
         return;
     PyObject *dict = dict_of_instance(obj);
     if (dict != NULL)
@@ -232,9 +239,33 @@ open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
     return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute of", obj);
 }
 
+bool
+is_value_read(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyDictValues *v = inline_values(obj);
+    return kind_of(tx, obj) == &instance_kind && v != NULL && v->valid && PyUnicode_CHECK_INTERNED(name) && name != stm_dict_name
+        && !PyExceptionInstance_Check(obj);
+}
+
+int
+open_value_read(Tx *tx, PyObject *obj, PyObject *name)
+{
+    if (read_by_bias(tx, obj))
+        return check_doomed(tx);
+    PyDictValues *v = inline_values(obj);
+    if (lock_shared(tx, attr_cell(v, name)) < 0)
+        return -1;
+    if (UNLIKELY(!v->valid))
+        return lock_attr_shared(tx, obj, name);     /* until then somebody had it, who has moved them into a dict */
+    bias_seen(tx, obj);
+    return 0;
+}
+
 int
 open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
 {
+    if (LIKELY(is_value_read(tx, obj, name)))
+        return open_value_read(tx, obj, name);
     Kind kind = kind_of(tx, obj);
     if (kind->read_attr != NULL) {
         int r = kind->read_attr(tx, obj, name);
@@ -245,9 +276,6 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
     bool python = is_python_class(Py_TYPE(obj));
     if (!python && kind != &instance_kind)
         return open_c_attr(tx, obj, name, kind);
-    PyDictValues *v = inline_values(obj);
-    if (LIKELY(v != NULL && v->valid && marked(tx, attr_cell(v, name), MODE_SHARED)))
-        return check_doomed(tx);
     if (kind->c_state == C_STATE_UNKNOWN) {
         /* A Python class over a C type that nobody has declared. */
         PyObject *descr;

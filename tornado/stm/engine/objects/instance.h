@@ -8,8 +8,16 @@
 enum { HOOK_NONE, HOOK_PYTHON, HOOK_UNKNOWN };
 int assignment_hook(PyTypeObject *type, const char *method);
 
+/* Will the interpreter, which looks for an attribute of that name, find nothing in the object but a value in it, if that?  Mostly so. */
+bool is_value_read(Tx *tx, PyObject *obj, PyObject *name);
+/* Then, the same as open_attr_read(). */
+int open_value_read(Tx *tx, PyObject *obj, PyObject *name);
+
 int open_through_method(Tx *tx, PyObject *obj, PyObject *name);
 
 extern const UndoKind undo_attr;    /* obj.key = old, or delete it */
+
+int instances_init(void);
+extern PyObject *stm_dict_name, *stm_class_name;     /* "__dict__", "__class__" */
 
 #endif

@@ -8,7 +8,8 @@
 static inline Cell
 attr_cell(const void *base, PyObject *name)
 {
-    return cell_of(base, key_bits(PyObject_Hash(name)));
+    Py_hash_t hash = PyUnicode_CheckExact(name) ? _Py_atomic_load_ssize_relaxed(&_PyASCIIObject_CAST(name)->hash) : -1;
+    return cell_of(base, key_bits(LIKELY(hash != -1) ? hash : PyObject_Hash(name)));
 }
 
 int open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name);
