@@ -2217,3 +2217,9 @@ def test_two_at_a_time(name):
         outcomes.sort(key=operator.itemgetter(0))
         assert [found for _, found in outcomes] == expected
         assert shown(state) == expected_state
+
+
+def test_builtins_that_an_attempt_has_put_into_globals_go_with_it():
+    """The other thread's ``exec`` must not rely on them: an abort takes them out again.  Once in some dozen rounds."""
+    for _ in range(200):
+        test_two_at_a_time("exec_of_text")

@@ -10,9 +10,11 @@
 #include "../objects/access.h"
 #include "../objects/class.h"
 #include "../objects/deep.h"
+#include "../objects/dict.h"
 #include "../objects/function.h"
 #include "../objects/known.h"
 #include "../objects/lru_cache.h"
+#include "../objects/names.h"
 #include "../objects/namespaces.h"
 #include "callbacks.h"
 
@@ -799,8 +801,11 @@ open_globals(Tx *tx, PyObject *globals)
         builtins_name = PyUnicode_InternFromString("__builtins__");
     if (open_as_globals(tx, globals) < 0)
         return -1;
-    if (!tx->open)
+    if (!tx->open || captured(tx, globals))
         return 0;
+    /* Who has put them there just now may be rolled back. */
+    if (lock_key_shared(tx, globals, attr_cell(globals, builtins_name)) < 0)
+        return -1;
     int there = PyDict_Contains(globals, builtins_name);
     return there < 0 || (!there && open_key_write(tx, globals, builtins_name, false) < 0) ? -1 : 0;
 }
@@ -832,10 +837,10 @@ run_transactional(Tx *tx, PyObject *original, Running r, int start)
     else if (r.locals == NULL)
         r.locals = r.globals;
     bool usual = r.globals != NULL && r.locals != NULL && PyDict_CheckExact(r.globals) && PyDict_CheckExact(r.locals)
-        && (PyCode_Check(r.source) || is_plain_text(r.source)) && has_usual_builtins(tx, r.globals);
+        && (PyCode_Check(r.source) || is_plain_text(r.source));
     if (usual && PyCode_Check(r.source) && PyCode_GetNumFree((PyCodeObject *)r.source) > 0)
         usual = false;          /* it will complain */
-    if (usual && (!tx->open || open_globals(tx, r.globals) == 0))
+    if (usual && (!tx->open || open_globals(tx, r.globals) == 0) && has_usual_builtins(tx, r.globals))
         code = PyCode_Check(r.source) ? Py_NewRef(r.source) : compiled(r.source, start);
     if (code != NULL && see_code(tx, code, r.globals) == 0)
         result = PyObject_CallFunctionObjArgs(original, code, r.globals, r.locals, NULL);
