@@ -200,10 +200,16 @@ def sites_of(*callbacks):
     async def ask():
         loop = asyncio.get_running_loop()
         found = []
+
+        def note(callback, *args, context=None):
+            found.append(site_of(asyncio.Handle(callback, args, loop)))
+            return type(loop).call_soon(loop, callback, *args, context=context)
+
         for callback in callbacks:
             if asyncio.iscoroutine(callback):
-                task = asyncio.tasks._PyTask(callback, loop=loop)
-                found.append(site_of(asyncio.Handle(task._Task__step, (), loop)))
+                loop.call_soon = note  # which a task calls for its first step
+                task = loop.create_task(callback)
+                del loop.call_soon
                 task.cancel()
             else:
                 found.append(site_of(asyncio.Handle(callback, (), loop)))

@@ -12,6 +12,7 @@ Kinds of types
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
     LOCAL      attributes of which each thread has its own
+    FUTURE     asyncio's futures and tasks, those of the engine
     FRAME      changes with the generator whose it is, if that is suspended
     OPAQUE     C state that cannot be put back
 
@@ -104,6 +105,9 @@ TYPES = """
     types.SimpleNamespace INSTANCE
     ast.AST INSTANCE
     tornado.stm._engine.Queue INSTANCE
+    tornado.stm._engine.Future FUTURE
+    tornado.stm._engine.Task FUTURE
+    tornado.stm._engine.FutureIter INERT    # its state is the future's
     builtins.object INERT
     builtins.property FUNCTION
     builtins.staticmethod FUNCTION
@@ -613,6 +617,11 @@ CALLS = """
 
     tornado.stm._engine.* PURE
     tornado.stm._engine.Queue.add PURE
+    tornado.stm._engine.Future PURE    # they have the barriers themselves
+    tornado.stm._engine.Future.* PURE
+    tornado.stm._engine.Task PURE
+    tornado.stm._engine.Task.* PURE
+    tornado.stm._engine.FutureIter.* PURE
     _asyncio.get_running_loop PURE
     _asyncio._get_running_loop PURE
     _asyncio.get_event_loop PURE

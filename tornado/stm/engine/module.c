@@ -10,8 +10,10 @@
 #include "deferred.h"
 #include "dispatch/chain.h"
 #include "dispatch/dispatcher.h"
+#include "dispatch/handle.h"
 #include "dispatch/ready.h"
 #include "dispatch/sites.h"
+#include "dispatch/task.h"
 #include "guard.h"
 #include "objects/access.h"
 #include "objects/class.h"
@@ -650,11 +652,29 @@ static PyMethodDef methods[] = {
     {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
     {"site_of", site_of, METH_O, DOC("site_of(handle): the Site of an asyncio handle's callback, or None for one of no known kind")},
-    {"begin_chain", begin_chain, METH_NOARGS, DOC("begin_chain(): from here on, what this attempt gives to call_soon() may follow in it")},
+    {"new_handle", _PyCFunction_CAST(new_handle), METH_FASTCALL,
+     DOC("new_handle(loop, callback, args, context[, when]): asyncio's Handle, or a TimerHandle, but for debug mode")},
     {"call_soon", _PyCFunction_CAST(call_soon), METH_FASTCALL,
-     DOC("call_soon(dispatcher, handle): let the callback run, in this transaction or by dispatcher.submit(handle) when this one commits")},
-    {"follower", follower, METH_O, DOC("follower(dispatcher): the next handle that is to run in this transaction, or None")},
-    {"end_chain", end_chain, METH_O, DOC("end_chain(dispatcher): submit what has not followed, when this transaction commits")},
+     DOC("call_soon(dispatcher, loop, callback, args, context): let it run, in this transaction or in one after it; returns the Handle")},
+    {"submit_soon", _PyCFunction_CAST(submit_soon), METH_FASTCALL, DOC("submit_soon(dispatcher, handle): the same for a handle")},
+    {"run_handle", run_handle, METH_O, DOC("run_handle(handle): a transaction, which calls back")},
+    {"run_timer", run_timer, METH_O, DOC("run_timer(timer): the same of a timer that is due")},
+    {"handle_event", _PyCFunction_CAST(handle_event), METH_FASTCALL,
+     DOC("handle_event(dispatcher, watch, events): the same of the reader, then of the writer of a descriptor")},
+    {"handles_begin", _PyCFunction_CAST(handles_begin), METH_FASTCALL,
+     DOC("handles_begin(Handle, TimerHandle, call_soon, run, tell, file, line): asyncio's classes, and the function that call_soon() is in"
+         " the place of; run(handle) in debug mode, and for other classes; tell(handle, exception) of what a callback has raised,"
+         " which asyncio calls in that line")},
+    {"futures_begin", futures_begin, METH_O,
+     DOC("futures_begin(finalizer): asyncio has been imported; finalizer(future, unfinished): one dies with something to tell")},
+    {"tasks_begin", tasks_begin, METH_O, DOC("tasks_begin(eager_start): what begins the first step of a task at once")},
+    {"tasks_all", tasks_all, METH_NOARGS, DOC("tasks_all(): a list of the tasks that have not ended; while no transaction runs")},
+    {"task_eager_step", task_eager_step, METH_O, DOC("task_eager_step(task): its first step, while it is being made")},
+    {"future_add_to_awaited_by", _PyCFunction_CAST(future_add_to_awaited_by), METH_FASTCALL,
+     DOC("future_add_to_awaited_by(future, waiter): in the place of asyncio's")},
+    {"future_discard_from_awaited_by", _PyCFunction_CAST(future_discard_from_awaited_by), METH_FASTCALL,
+     DOC("future_discard_from_awaited_by(future, waiter): in the place of asyncio's")},
+    {"end_chain", end_chain, METH_O, DOC("end_chain(dispatcher): what this transaction has scheduled follows no more, and what it will neither")},
     {"set_short", set_short, METH_O, DOC("set_short(seconds): a test hook, what takes less is short; SHORT at first")},
     {"exchange_locals", exchange_locals, METH_O,
      DOC("exchange_locals(key): what this thread's threading.local attributes are found by from here on; returns what it was")},
@@ -786,7 +806,7 @@ engine_exec(PyObject *module)
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
-        || ready_init(module) < 0 || dispatcher_init(module) < 0 || chain_init() < 0 || per_thread_init(module) < 0
+        || ready_init(module) < 0 || dispatcher_init(module) < 0 || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");

@@ -7,6 +7,8 @@
 #include "../interpreter/entry.h"
 #include "calls/calls.h"
 #include "core/transaction.h"
+#include "dispatch/dispatcher.h"
+#include "dispatch/task.h"
 #include "objects/access.h"
 #include "objects/context.h"
 #include "objects/known.h"
@@ -173,6 +175,8 @@ in_child(void)
 {
     mutexes_in_child();
     anchor_in_child();
+    tasks_in_child();
+    dispatchers_in_child();
 }
 
 const Upcalls stm_engine_upcalls = {

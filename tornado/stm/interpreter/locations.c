@@ -172,6 +172,8 @@ location_of_call(PyObject *called, int depth)
     }
     if (PyGen_CheckExact(called) || PyCoro_CheckExact(called))
         return location_of_suspended((PyGenObject *)called);
+    if (PyCFunction_CheckExact(called))
+        return PyCFunction_GET_SELF(called) != NULL ? location_of_call(PyCFunction_GET_SELF(called), depth + 1) : NULL;
     const char *found = NULL;
     for (int i = 0; i < atomic_load(&n_holders) && found == NULL; i++) {
         PyObject *held = NULL;

@@ -17,7 +17,7 @@ from .. import activation, core
 from ..core import trusted
 from ..patches import libraries, table
 from . import signals
-from .futures import use_python_futures
+from .futures import use_engine_futures
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch
 
@@ -81,7 +81,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def __init__(self, threads, selector=None):
         activation.activate()
-        use_python_futures()
+        use_engine_futures()
         signals.learn_handlers()
         table.apply("loop")  # it finds `libraries` and `signals`
         self._scheduler = Scheduler(self, threads)
@@ -92,10 +92,12 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 
     def _call_soon(self, callback, args, context):
+        if not self._debug:
+            return core.call_soon(self._dispatcher, self, callback, args, context)
         handle = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
-        core.call_soon(self._dispatcher, handle)
+        core.submit_soon(self._dispatcher, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -114,10 +116,23 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._check_closed()
         if self._debug:
             self._check_callback(callback, "call_at")
-        timer = events.TimerHandle(when, callback, args, self, context)
-        timer._scheduled = True
+            timer = events.TimerHandle(when, callback, args, self, context)
+            timer._scheduled = True
+        else:
+            timer = core.new_handle(self, callback, args, context, when)
         core.defer(self._dispatcher.arm, timer)
         return timer
+
+    def _handle(self, callback, args):
+        if self._debug:
+            return events.Handle(callback, args, self, None)
+        return core.new_handle(self, callback, args, None)
+
+    def set_debug(self, enabled):
+        """See asyncio.  The engine has to know."""
+        core.exclusive("debug mode")
+        super().set_debug(enabled)
+        self._dispatcher.debug = bool(enabled)
 
     def _timer_handle_cancelled(self, handle):
         if handle._scheduled:
@@ -148,7 +163,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def _add_reader(self, fd, callback, *args):
         self._check_closed()
-        handle = events.Handle(callback, args, self, None)
+        handle = self._handle(callback, args)
         watch = self._watch(fd)
         replaced = watch.reader
         core.on_abort(self._dispatcher.watch_again, watch)
@@ -173,7 +188,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def _add_writer(self, fd, callback, *args):
         self._check_closed()
-        handle = events.Handle(callback, args, self, None)
+        handle = self._handle(callback, args)
         watch = self._watch(fd)
         replaced = watch.writer
         core.on_abort(self._dispatcher.watch_again, watch)

@@ -1,24 +1,22 @@
-"""asyncio's futures and tasks written in Python, in the place of those in C: their state can be rolled back."""
+"""asyncio's futures and tasks, whose state can be rolled back: types of the engine's (``../engine/dispatch/future.h``).
+
+Here is what is seldom needed of them, and how they come into the place of asyncio's own.
+"""
 
 import asyncio
-import itertools
+import dis
 import sys
 import traceback
 import types
 import weakref
-from asyncio import constants, futures, tasks
+from asyncio import base_events, constants, events, format_helpers, futures, tasks
 
 from .. import core
 from ..core import trusted
-from ..patches import finalizers, table
+from ..patches import table
 
-_task_numbers = itertools.count(1)
-
-
-@trusted
-def next_task_number():
-    """In the place of the iterator from which asyncio takes the numbers in the names of tasks."""
-    return next(_task_numbers)
+if core.COMPILED:
+    from .._engine import Future, Task
 
 
 class TaskReference(weakref.ref):
@@ -28,9 +26,9 @@ class TaskReference(weakref.ref):
 
 
 class TaskRegistry:
-    """In the place of asyncio's weak set of tasks: creating and ending tasks conflicts with nothing.
+    """In the place of asyncio's weak set of tasks: the engine's tasks, and those of other types that somebody has registered.
 
-    Whoever wants to see all tasks does so exclusively.
+    Creating and ending one conflicts with nothing.  Whoever wants to see all of them does so exclusively.
     """
 
     def __init__(self):
@@ -56,8 +54,8 @@ class TaskRegistry:
     @trusted
     def __iter__(self):
         core.exclusive("a look at all tasks")
-        tasks_ = [reference() for reference in list(self._references.values())]
-        return iter([task for task in tasks_ if task is not None])
+        others = [reference() for reference in list(self._references.values())]
+        return iter(core.tasks_all() + [task for task in others if task is not None])
 
     @trusted
     def __len__(self):
@@ -84,28 +82,114 @@ def extract_stack(frame=None, limit=None):
 
 
 def eager_task_factory(_):
-    """asyncio's, for tasks in Python."""
-    return tasks.create_eager_task_factory(tasks._PyTask)
+    """asyncio's, for these tasks."""
+    return tasks.create_eager_task_factory(Task)
+
+
+def start_eagerly(task):
+    """The first step of a task, while it is being made: in its context, and as the current one of its loop."""
+    loop = task._loop
+    previous = tasks._py_swap_current_task(loop, task)
+    try:
+        tasks._py_register_eager_task(task)
+        try:
+            task.get_context().run(core.task_eager_step, task)
+        finally:
+            tasks._py_unregister_eager_task(task)
+    finally:
+        tasks._py_swap_current_task(loop, previous)
+
+
+@trusted
+def tell_of_dying(future, unfinished):
+    """A task dies before its end (`unfinished`), or a future with an exception that nobody has asked for.
+
+    Nothing is said of those that an aborted attempt has made: in no serial run did they exist.
+    """
+    if core.is_unwinding():
+        return
+    where = {"source_traceback": future._source_traceback} if future._source_traceback else {}
+    if unfinished:
+        future._loop.call_exception_handler(
+            {"task": future, "message": "Task was destroyed but it is pending!"} | where
+        )
+    if future._log_traceback:
+        message = f"{future.__class__.__name__} exception was never retrieved"
+        future._loop.call_exception_handler(
+            {"message": message, "exception": future._exception, "future": future} | where
+        )
+
+
+def run_slowly(handle):
+    """Call back where the engine does not by itself: in debug mode, where this tells of what takes long, and of other handles.
+
+    What is measured is the attempt that commits.
+    """
+    loop = handle._loop
+    if not loop._debug:
+        handle._run()
+        return
+    track_origins()
+    loop._current_handle = handle
+    try:
+        start = loop.time()
+        handle._run()
+        took = loop.time() - start
+        if took >= loop.slow_callback_duration:
+            base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
+    finally:
+        loop._current_handle = None
+
+
+@trusted
+def track_origins():
+    """Let coroutines that this thread makes know where; `BaseEventLoop.set_debug` does that for one thread only."""
+    if not sys.get_coroutine_origin_tracking_depth():
+        sys.set_coroutine_origin_tracking_depth(constants.DEBUG_STACK_DEPTH)
+
+
+def tell_of_callback(handle, exception):
+    """A callback has raised: the loop's exception handler is told."""
+    callback = format_helpers._format_callback_source(handle._callback, handle._args, debug=False)
+    context = {"message": f"Exception in callback {callback}", "exception": exception, "handle": handle}
+    handle._loop.call_exception_handler(context)
+
+
+def line_of_call(function):
+    """The number of the first line in which the function calls something."""
+    return next(each.line_number for each in dis.get_instructions(function) if each.opname.startswith("CALL"))
 
 
 @core.once
-def use_python_futures():
-    """Let asyncio use its own Future and Task written in Python: the state of the C ones cannot be rolled back.
+def use_engine_futures():
+    """Have asyncio use the engine's Future and Task: the state of its own cannot be rolled back.
 
     Modules that have imported the names before get them too.  The current task stays with asyncio's C code, which keeps
     it per thread.
     """
     if not core.COMPILED:
         return
-    table.apply("futures")  # it finds `finalizers` and what is here
+    # Printing one, and the stack of a task, are asyncio's own code.
+    for ours, asyncios, names in (
+        (Future, futures._PyFuture, "__repr__"), (Task, tasks._PyTask, "__repr__ get_stack print_stack"),
+    ):
+        for name in names.split():
+            setattr(ours, name, vars(asyncios)[name])
+    core.futures_begin(tell_of_dying)
+    core.tasks_begin(start_eagerly)
+    core.handles_begin(
+        asyncio.Handle, asyncio.TimerHandle, base_events.BaseEventLoop.call_soon, run_slowly, tell_of_callback,
+        events.__file__, line_of_call(asyncio.Handle._run),
+    )
+    table.apply("futures")  # it finds what is here
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")
     core.holds(asyncio.Handle, "_callback")
-    core.holds(tasks._PyTask, "_coro")
+    core.holds(Task, "_coro")
 
 
 def rebased(cls):
-    """The same class over the Future in Python; its functions' `super()` refer to the new one."""
+    """The same class over the engine's Future; its functions' `super()` refer to the new one."""
     cell = types.CellType()
     namespace = {}
     for name, value in vars(cls).items():
@@ -119,5 +203,5 @@ def rebased(cls):
             value = copy
         if name not in ("__dict__", "__weakref__"):
             namespace[name] = value
-    cell.cell_contents = type(cls.__name__, (futures._PyFuture,), namespace)
+    cell.cell_contents = type(cls.__name__, (Future,), namespace)
     return cell.cell_contents

@@ -11,7 +11,7 @@ import select
 import sys
 import threading
 import time
-from asyncio import base_events, constants
+from asyncio import base_events
 
 from .. import core
 from ..core import trusted
@@ -19,9 +19,6 @@ from ..input_output import sockets
 from ..patches.threads import CpuTime
 from . import signals
 from .graceful import GRACE, STEP, is_listening
-
-READ_EVENTS = ~select.EPOLLOUT
-WRITE_EVENTS = ~select.EPOLLIN
 
 
 class Watch:
@@ -53,7 +50,7 @@ class Scheduler:
     def __init__(self, loop, threads):
         self.loop = loop
         self.threads = threads
-        self.dispatcher = core.Dispatcher(loop, run_handle, run_timer, handle_event, sockets.inboxes)
+        self.dispatcher = core.Dispatcher(loop, core.run_handle, core.run_timer, core.handle_event, sockets.inboxes)
         self._quiet = 0
 
     def on_main(self, function, args):
@@ -195,73 +192,9 @@ def collect():
             core.atomic_exit()
 
 
-# ---- What the transactions run: ordinary code, with barriers --------------------------------------------------------
-
-
-@trusted
-def track_origins():
-    """Let coroutines that this thread makes know where; `BaseEventLoop.set_debug` does that for one thread only."""
-    if not sys.get_coroutine_origin_tracking_depth():
-        sys.set_coroutine_origin_tracking_depth(constants.DEBUG_STACK_DEPTH)
-
-
-def run(handle):
-    """Call back; in debug mode, tell if that takes long.  What is measured is the attempt that commits."""
-    loop = handle._loop
-    if not loop._debug:
-        handle._run()
-        return
-    track_origins()
-    loop._current_handle = handle
-    try:
-        start = loop.time()
-        handle._run()
-        took = loop.time() - start
-        if took >= loop.slow_callback_duration:
-            base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
-    finally:
-        loop._current_handle = None
-
-
-def run_chain(dispatcher, handle):
-    """Call back, and then what is to follow in the same transaction (``../engine/dispatch/chain.h``)."""
-    core.begin_chain()
-    try:
-        while handle is not None:
-            if not handle._cancelled:
-                run(handle)
-            handle = core.follower(dispatcher)
-    finally:
-        core.end_chain(dispatcher)
-
-
-def run_handle(handle):
-    """A callback."""
-    run_chain(handle._loop._dispatcher, handle)
-
-
-def run_timer(timer):
-    """A timer that is due."""
-    timer._scheduled = False
-    run_chain(timer._loop._dispatcher, timer)
+# ---- What a transaction runs: ordinary code, with barriers ----------------------------------------------------------
 
 
 def look_whether_drained(look, until, busy, then):
     """Has an ending program anything left to do?"""
     core.defer(look, busy(), until, busy, then)
-
-
-def handle_event(dispatcher, watch, events):
-    """An event of a file descriptor: its reader, then its writer."""
-    try:
-        reader = watch.reader
-        if reader is not None and events & READ_EVENTS:
-            run_chain(dispatcher, reader)
-        writer = watch.writer
-        if writer is not None and events & WRITE_EVENTS:
-            run_chain(dispatcher, writer)
-    finally:
-        # The last of its effects: the next event comes after whatever this one has scheduled, and after a stop.  And in the
-        # end: what is deferred takes place at once where the transaction goes exclusive, and the kernel would report what
-        # has not been read yet a second time.
-        core.defer(dispatcher.rearm, watch)

@@ -24,21 +24,6 @@ def quiet(finalizer):
     return quiet_finalizer
 
 
-def quiet_future(finalizer):
-    """The same for asyncio's futures and tasks, also for one that a cycle kept alive after its attempt was rolled back.
-
-    That one has been put back to before its ``__init__``: it has no loop.
-    """
-    finalizer = quiet(finalizer)
-
-    @trusted
-    def quiet_finalizer(dying):
-        if dying._loop is not None:
-            finalizer(dying)
-
-    return quiet_finalizer
-
-
 def quiet_gzip_file(finalizer):
     """``GzipFile.__del__``, but for one that is closed: nothing is left to do, and the finalizer would do that alone."""
 

@@ -49,20 +49,17 @@ PATCHES = {
         warnings:_warn_unawaited_coroutine  patches.finalizers:quiet_unawaited()  an aborted attempt has made no coroutine
     """,
     "futures": """
-        asyncio.futures,*:Future       asyncio.futures:_PyFuture              the state of those in C cannot be rolled back
-        asyncio.tasks,*:Task           asyncio.tasks:_PyTask                  likewise
-        asyncio.tasks,*:all_tasks      asyncio.tasks:_py_all_tasks            the one in C knows tasks in C
+        asyncio.futures,*:Future       loop.futures:Future                    the state of asyncio's cannot be rolled back
+        asyncio.tasks,*:Task           loop.futures:Task                      likewise
+        asyncio.tasks,*:all_tasks      asyncio.tasks:_py_all_tasks            the one in C knows its own tasks
         asyncio.tasks,*:eager_task_factory  loop.futures:eager_task_factory() it makes tasks in C
-        asyncio.futures:future_add_to_awaited_by  asyncio.futures:_py_future_add_to_awaited_by  for futures in Python
-        asyncio.futures:future_discard_from_awaited_by  asyncio.futures:_py_future_discard_from_awaited_by  likewise
-        asyncio.futures:_PyFuture.__del__   patches.finalizers:quiet_future() an aborted attempt has made no future
-        asyncio.tasks:_PyTask.__del__       patches.finalizers:quiet_future() likewise
+        asyncio.futures:future_add_to_awaited_by  core:future_add_to_awaited_by  the one in C knows its own futures
+        asyncio.futures:future_discard_from_awaited_by  core:future_discard_from_awaited_by  likewise
         asyncio.tasks:_GatheringFuture      loop.futures:rebased()            it is a Future in C
         asyncio.tasks:_py_enter_task        asyncio.tasks:_c_enter_task       C code keeps the current task of a thread
         asyncio.tasks:_py_leave_task        asyncio.tasks:_c_leave_task       likewise
         asyncio.tasks:_py_swap_current_task asyncio.tasks:_c_swap_current_task  likewise
         asyncio.tasks:_py_current_task      asyncio.tasks:_c_current_task     likewise
-        asyncio.tasks:_task_name_counter    loop.futures:next_task_number     each task takes a number: no conflict
         asyncio.tasks:_scheduled_tasks      loop.futures:registry             each task is put into it: no conflict
         asyncio.format_helpers:extract_stack  loop.futures:extract_stack      futures in C have no frames to be shown
     """,

@@ -11,7 +11,7 @@ from .parallelism import note_loop, usable_threads
 
 if core.PARALLEL:
     from ..loop.eventloop import TransactionalEventLoop
-    from ..loop.futures import use_python_futures
+    from ..loop.futures import use_engine_futures
 
 
 def new_loop(threads=None):
@@ -77,7 +77,7 @@ def install(threads):
         for library in WITH_PYTHON_PARTS:
             os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
         # Before the program derives classes of its own from them.
-        use_python_futures()
+        use_engine_futures()
     table.apply("install", threads)
 
 

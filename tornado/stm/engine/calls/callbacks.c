@@ -18,6 +18,20 @@
 #include "anchor.h"
 #include "calls.h"
 
+/* The function begins at once, and the loop need not find out why it is called. */
+static PyObject *
+call_python(Tx *tx, PyFunctionObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    if (check_doomed(tx) < 0)
+        return NULL;
+    thread_of(tx)->loop.called = (PyObject *)function;
+    PyObject *result = function->vectorcall((PyObject *)function, args, n, kwnames);
+    thread_of(tx)->loop.called = NULL;
+    return result;
+}
+
+#define SMALL 8
+
 /* Call as transactional code would. `n` positional arguments, then those named. */
 PyObject *
 stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
@@ -25,8 +39,14 @@ stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwna
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || stm_barriers_off)
         return PyObject_Vectorcall(callable, args, n, kwnames);
-    if (PyFunction_Check(callable))     /* it has barriers of its own */
-        return check_doomed(tx) < 0 ? NULL : PyObject_Vectorcall(callable, args, n, kwnames);
+    /* Code of Python has barriers of its own. */
+    if (PyFunction_Check(callable))
+        return call_python(tx, (PyFunctionObject *)callable, args, n, kwnames);
+    if (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)) && n < SMALL && kwnames == NULL) {
+        PyObject *all[SMALL] = {PyMethod_GET_SELF(callable)};
+        memcpy(all + 1, args, n * sizeof(PyObject *));
+        return call_python(tx, (PyFunctionObject *)PyMethod_GET_FUNCTION(callable), all, n + 1, NULL);
+    }
     _PyStackRef c = PyStackRef_FromPyObjectNew(callable);
     Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     PyObject *result = NULL;
@@ -56,18 +76,6 @@ open_for_use(PyObject *result, int use)
         : use == USE_ALL ? open_deep_read(tx, result) : 0;
     if (r < 0)
         Py_CLEAR(result);
-    return result;
-}
-
-/* The function begins at once, and the loop need not find out why it is called. */
-static PyObject *
-call_python(Tx *tx, PyFunctionObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    if (check_doomed(tx) < 0)
-        return NULL;
-    thread_of(tx)->loop.called = (PyObject *)function;
-    PyObject *result = function->vectorcall((PyObject *)function, args, n, kwnames);
-    thread_of(tx)->loop.called = NULL;
     return result;
 }
 
@@ -189,8 +197,6 @@ guarded_items(PyObject *iterable, int use)
 }
 
 /* ---- Trampolines --------------------------------------------------------------------- */
-
-#define SMALL 8
 
 static PyObject *
 call_prepended(PyObject *f, PyObject *first, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)

@@ -55,87 +55,64 @@ step(CallbackChain *chain, PyObject *site)
     return 0;
 }
 
-static bool
-is_dispatcher(PyObject *o)
-{
-    if (Py_IS_TYPE(o, &Dispatcher_Type))
-        return true;
-    PyErr_Format(PyExc_TypeError, "a Dispatcher is needed, not %R", o);
-    return false;
-}
-
 static int
 submit_later(PyObject *dispatcher, PyObject *handle)
 {
     return tx_defer((PyObject *const[]){submit, dispatcher, handle}, 3);
 }
 
-PyObject *
-begin_chain(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+void
+chain_open(void)
 {
     Tx *tx = live_tx();
     if (tx != NULL)
         chain_of(tx)->open = true;
-    Py_RETURN_NONE;
 }
 
-PyObject *
-call_soon(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+int
+chain_add(PyObject *dispatcher, PyObject *handle)
 {
-    if (n != 2 || !is_dispatcher(args[0])) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "call_soon() takes a Dispatcher and a handle");
-        return NULL;
-    }
     Tx *tx = live_tx();
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
-    if (chain == NULL || !chain->open) {
-        if (submit_later(args[0], args[1]) < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
+    if (chain == NULL || !chain->open)
+        return submit_later(dispatcher, handle);
     if (chain->handles == NULL && (chain->handles = PyList_New(0)) == NULL)
-        return NULL;
-    if (PyList_Append(chain->handles, args[1]) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+        return -1;
+    return PyList_Append(chain->handles, handle);
 }
 
-PyObject *
-follower(PyObject *module, PyObject *dispatcher)
+int
+chain_follower(Dispatcher *d, PyObject **handle)
 {
     Tx *tx = live_tx();
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
-    if (!is_dispatcher(dispatcher))
-        return NULL;
+    *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
         || tx->grade == GRADE_EXCLUSIVE || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
-        Py_RETURN_NONE;
-    PyObject *handle = PyList_GET_ITEM(chain->handles, chain->next);
-    int tells = tells_of_future(handle);
-    if (tells <= 0)
-        return tells < 0 ? NULL : Py_NewRef(Py_None);
-    PyObject *site = site_of(module, handle);
+        return 0;
+    PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);
+    if (!tells_of_future(next))
+        return 0;
+    PyObject *site = site_of(NULL, next);
     if (site == NULL)
-        return NULL;
-    bool follows = is_known_short(((Dispatcher *)dispatcher)->ready->estimates, site);
+        return -1;
+    bool follows = is_known_short(d->ready->estimates, site);
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)
-        return r < 0 ? NULL : Py_NewRef(Py_None);
+        return r;
     /* What follows this one may rely on it being gone. */
     PyList_SET_ITEM(chain->handles, chain->next++, Py_NewRef(Py_None));
-    return handle;
+    *handle = next;
+    return 0;
 }
 
-PyObject *
-end_chain(PyObject *Py_UNUSED(module), PyObject *dispatcher)
+int
+chain_close(PyObject *dispatcher)
 {
-    if (!is_dispatcher(dispatcher))
-        return NULL;
     Tx *tx = live_tx();
     if (tx == NULL || !chain_of(tx)->open)
-        Py_RETURN_NONE;
+        return 0;
     CallbackChain *chain = chain_of(tx);
     chain->open = false;
     PyObject *handles = chain->handles;
@@ -145,9 +122,13 @@ end_chain(PyObject *Py_UNUSED(module), PyObject *dispatcher)
         r = submit_later(dispatcher, PyList_GET_ITEM(handles, i));
     chain->next = 0;
     Py_XDECREF(handles);
-    if (r < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    return r;
+}
+
+PyObject *
+end_chain(PyObject *Py_UNUSED(module), PyObject *dispatcher)
+{
+    return !is_dispatcher(dispatcher) || chain_close(dispatcher) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 double

@@ -12,6 +12,8 @@
 
 /* Of a thread.  Invariant: as new when an attempt begins, but for what the followers of the last committed one have taken; an aborted
  * one's handles are gone. */
+typedef struct Dispatcher Dispatcher;
+
 typedef struct {
     bool open;                  /* what is scheduled may follow */
     PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
@@ -29,11 +31,16 @@ void chain_rolled_back(Tx *tx, CallbackChain *chain);
 /* Learn what the followers of this thread's last transaction have taken; returns the sum of their seconds. */
 double chain_learn(Estimates *estimates);
 
-/* Of Python, each within a transaction. begin_chain(); call_soon(dispatcher, handle): dispatcher.submit(handle) at the commit, unless
- * it follows; follower(dispatcher): the next handle to run, or None; end_chain(dispatcher). */
-PyObject *begin_chain(PyObject *module, PyObject *unused);
-PyObject *call_soon(PyObject *module, PyObject *const *args, Py_ssize_t n);
-PyObject *follower(PyObject *module, PyObject *dispatcher);
+/* Within a transaction, where it runs a callback of the loop's. From here on what is scheduled may follow. */
+void chain_open(void);
+/* The handle is to run: dispatcher.submit(handle) at the commit, unless it follows. */
+int chain_add(PyObject *dispatcher, PyObject *handle);
+/* The next handle that is to run in this transaction, or NULL; a new reference. */
+int chain_follower(Dispatcher *d, PyObject **handle);
+/* What has not followed is submitted at the commit. */
+int chain_close(PyObject *dispatcher);
+
+/* Of Python. end_chain(dispatcher): what has been scheduled before follows no more, and what is scheduled from here on neither. */
 PyObject *end_chain(PyObject *module, PyObject *dispatcher);
 
 int chain_init(void);       /* -1 with an exception */

@@ -26,6 +26,74 @@ as_dispatcher(PyObject *self)
     return (Dispatcher *)self;
 }
 
+/* ---- Of which loop? ------------------------------------------------------------------------------- */
+
+/* Invariant: while a loop is here it lives, or is being taken down; so who has one need not ask for more than its address. */
+#define LOOPS 64
+static struct { PyObject *_Atomic loop; Dispatcher *dispatcher; } loops[LOOPS];
+static PyMutex loops_lock;
+static PyObject *dispatcher_name;
+
+static void
+remember_loop(Dispatcher *d, PyObject *loop)
+{
+    PyMutex_Lock(&loops_lock);
+    for (int i = 0; i < LOOPS; i++) {
+        if (atomic_load(&loops[i].loop) == NULL) {
+            loops[i].dispatcher = d;
+            atomic_store(&loops[i].loop, loop);
+            break;
+        }
+    }
+    PyMutex_Unlock(&loops_lock);
+}
+
+static void
+forget_loop(Dispatcher *d)
+{
+    PyMutex_Lock(&loops_lock);
+    for (int i = 0; i < LOOPS; i++) {
+        if (loops[i].dispatcher == d) {
+            atomic_store(&loops[i].loop, NULL);
+            loops[i].dispatcher = NULL;
+        }
+    }
+    PyMutex_Unlock(&loops_lock);
+}
+
+void
+dispatchers_in_child(void)
+{
+    loops_lock = (PyMutex){0};
+}
+
+Dispatcher *
+dispatcher_of(PyObject *loop)
+{
+    for (int i = 0; i < LOOPS; i++) {
+        if (atomic_load_explicit(&loops[i].loop, memory_order_acquire) == loop && loop != NULL)
+            return loops[i].dispatcher;
+    }
+    /* There may be more loops than that. The attribute never changes. */
+    PyObject *found = NULL;
+    if (loop == NULL || PyObject_GetOptionalAttr(loop, dispatcher_name, &found) < 0)
+        PyErr_Clear();
+    bool is = found != NULL && Py_IS_TYPE(found, &Dispatcher_Type);
+    Py_XDECREF(found);
+    return is ? (Dispatcher *)found : NULL;
+}
+
+bool
+is_dispatcher(PyObject *o)
+{
+    if (Py_IS_TYPE(o, &Dispatcher_Type))
+        return true;
+    PyErr_Format(PyExc_TypeError, "a Dispatcher is needed, not %R", o);
+    return false;
+}
+
+/* ---- The lock --------------------------------------------------------------------------------------- */
+
 void
 dispatcher_lock(Dispatcher *d)
 {
@@ -848,6 +916,7 @@ clear(PyObject *self)
 {
     Dispatcher *d = as_dispatcher(self);
     forget(d);
+    forget_loop(d);
     Py_CLEAR(d->loop);
     Py_CLEAR(d->run_handle);
     Py_CLEAR(d->run_timer);
@@ -890,12 +959,15 @@ make(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     d->ready = ready_new();
     if (d->threads == NULL || d->ready == NULL || poller_open(&d->poller) < 0)
         Py_CLEAR(d);
+    else
+        remember_loop(d, loop);
     return (PyObject *)d;
 }
 
 static PyObject *
 close_all(PyObject *self, PyObject *Py_UNUSED(unused))
 {
+    as_dispatcher(self)->closed = true;
     forget(as_dispatcher(self));
     Py_RETURN_NONE;
 }
@@ -957,6 +1029,7 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"ready", Py_T_OBJECT_EX, offsetof(Dispatcher, ready), Py_READONLY, PyDoc_STR("its ReadyQueue")},
+    {"debug", Py_T_BOOL, offsetof(Dispatcher, debug), 0, PyDoc_STR("is the loop in debug mode?")},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -991,6 +1064,7 @@ dispatcher_init(PyObject *module)
         if ((*all[i].name = PyUnicode_InternFromString(all[i].is)) == NULL)
             return -1;
     }
-    return PyType_Ready(&Order_Type) < 0 || PyType_Ready(&Scheduling_Type) < 0 || PyModule_AddType(module, &Dispatcher_Type) < 0
+    dispatcher_name = PyUnicode_InternFromString("_dispatcher");
+    return dispatcher_name == NULL || PyType_Ready(&Order_Type) < 0 || PyType_Ready(&Scheduling_Type) < 0 || PyModule_AddType(module, &Dispatcher_Type) < 0
         || types_register(&Dispatcher_Type, KIND_INERT) < 0 ? -1 : 0;
 }

@@ -58,6 +58,8 @@ struct Dispatcher {
     int running;
     uint64_t runs;              /* so many have begun */
     uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */
+    bool debug;                 /* the loop is in debug mode */
+    bool closed;
     bool other_clock;           /* the loop has a clock of its own, time() */
     double resolution;          /* of the clock, in seconds */
 };
@@ -65,6 +67,14 @@ struct Dispatcher {
 extern PyTypeObject Dispatcher_Type;
 
 int dispatcher_init(PyObject *module);      /* -1 with an exception */
+
+/* In the child of a fork: no other thread has a lock any more. */
+void dispatchers_in_child(void);
+
+/* That of a loop, borrowed, or NULL without an exception: it is not one of ours. Requires no lock. */
+Dispatcher *dispatcher_of(PyObject *loop);
+
+bool is_dispatcher(PyObject *o);        /* else TypeError is set */
 
 void dispatcher_lock(Dispatcher *d);
 void dispatcher_unlock(Dispatcher *d);

@@ -8,6 +8,8 @@
 
 #include "../calls/callbacks.h"
 #include "../thread.h"
+#include "handle.h"
+#include "task.h"
 
 /* A kind is expected to be long if at least this share of its runs, the latest counting most, was; it is known to be short if at
  * most that share was not.  And how much of these shares the latest run makes up. */
@@ -21,8 +23,7 @@
 #define LONGEST_PLAIN 64
 
 static _Atomic double short_below = SHORT;
-static PyTypeObject *partial_type, *_Atomic task_type, *_Atomic future_type;
-static PyObject *callback_name, *coroutine_name, *args_name;
+static PyTypeObject *partial_type;
 
 /* ---- Hashes ------------------------------------------------------------------------------- */
 
@@ -98,54 +99,36 @@ site_of_callback(PyObject *callback)
         callback = ((Partial *)callback)->function;
     if (PyFunction_Check(callback))
         return site_made(mixed_address(2, PyFunction_GET_CODE(callback)), 0);
+    Future *task = task_of_callback(callback);
+    if (task != NULL && task->coroutine != NULL) {
+        PyObject *coroutine = Py_NewRef(task->coroutine), *site = site_of_step(coroutine, (PyObject *)task);
+        Py_DECREF(coroutine);
+        if (site != Py_None)
+            return site;
+    }
     if (PyCFunction_CheckExact(callback))
         return site_made(mixed_address(3, ((PyCFunctionObject *)callback)->m_ml), 0);
     if (!PyMethod_Check(callback))
         Py_RETURN_NONE;
     PyObject *owner = PyMethod_GET_SELF(callback), *function = PyMethod_GET_FUNCTION(callback);
-    if (PyObject_TypeCheck(owner, task_type)) {
-        PyObject *coroutine = PyObject_GetAttr(owner, coroutine_name);
-        PyObject *site = coroutine != NULL ? site_of_step(coroutine, owner) : NULL;
-        Py_XDECREF(coroutine);
-        if (site != Py_None)
-            return site;
-    }
     const void *code = PyFunction_Check(function) ? PyFunction_GET_CODE(function) : (PyObject *)Py_TYPE(function);
     return site_made(mixed_address(mixed_address(4, code), Py_TYPE(owner)), mixed_address(0, owner));
-}
-
-/* A class of asyncio's; false with an exception.  Not when the engine is loaded: transactions need no asyncio. */
-static bool
-know_class(PyTypeObject *_Atomic *type, const char *module, const char *name)
-{
-    if (UNLIKELY(atomic_load(type) == NULL))
-        atomic_store(type, (PyTypeObject *)PyImport_ImportModuleAttrString(module, name));
-    return atomic_load(type) != NULL;
 }
 
 PyObject *
 site_of(PyObject *Py_UNUSED(module), PyObject *handle)
 {
-    if (!know_class(&task_type, "asyncio.tasks", "_PyTask"))
-        return NULL;
-    PyObject *callback = PyObject_GetAttr(handle, callback_name);
-    PyObject *site = callback != NULL ? site_of_callback(callback) : NULL;
+    PyObject *callback = Py_XNewRef(handle_callback(handle));
+    PyObject *site = callback != NULL ? site_of_callback(callback) : Py_NewRef(Py_None);
     Py_XDECREF(callback);
     return site;
 }
 
-int
+bool
 tells_of_future(PyObject *handle)
 {
-    if (!know_class(&future_type, "asyncio.futures", "_PyFuture"))
-        return -1;
-    PyObject *args = PyObject_GetAttr(handle, args_name);
-    if (args == NULL)
-        return -1;
-    bool yes = PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) == 1
-        && PyObject_TypeCheck(PyTuple_GET_ITEM(args, 0), atomic_load(&future_type));
-    Py_DECREF(args);
-    return yes;
+    PyObject *args = handle_arguments(handle);
+    return args != NULL && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) == 1 && is_future(PyTuple_GET_ITEM(args, 0));
 }
 
 static PyObject *
@@ -386,10 +369,7 @@ int
 sites_init(PyObject *module)
 {
     partial_type = (PyTypeObject *)PyImport_ImportModuleAttrString("functools", "partial");
-    callback_name = PyUnicode_InternFromString("_callback");
-    coroutine_name = PyUnicode_InternFromString("_coro");
-    args_name = PyUnicode_InternFromString("_args");
-    if (partial_type == NULL || callback_name == NULL || coroutine_name == NULL || args_name == NULL)
+    if (partial_type == NULL)
         return -1;
     if (partial_type->tp_basicsize != sizeof(Partial)) {
         PyErr_SetString(PyExc_ImportError, "functools.partial has another layout than this engine knows");

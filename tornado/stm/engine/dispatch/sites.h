@@ -28,8 +28,8 @@ int sites_init(PyObject *module);       /* -1 with an exception */
 /* site_of(handle): the Site of a callback, or None for one of no known kind. */
 PyObject *site_of(PyObject *module, PyObject *handle);
 
-/* Does an asyncio handle tell somebody of a future, and nothing else? -1 with an exception. */
-int tells_of_future(PyObject *handle);
+/* Does an asyncio handle tell somebody of a future, and nothing else? */
+bool tells_of_future(PyObject *handle);
 
 /* set_short(seconds): a test hook, in the place of SHORT. */
 PyObject *set_short(PyObject *module, PyObject *seconds);

@@ -169,9 +169,6 @@ lock_new_attr(Tx *tx, PyObject *obj, PyObject *name)
 
 /* ---- What the class says ---------------------------------------------------------------- */
 
-/* What the type says of the name: nothing but code, or state of the C object? */
-enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
-
 /* A data descriptor in C that nobody has declared, like a field of a ctypes structure. */
 static bool
 is_unknown_descriptor(PyObject *d)
@@ -193,6 +190,15 @@ name_in_type(PyTypeObject *type, PyObject *name, PyObject **descr)
     if (Py_IS_TYPE(d, &PyMemberDescr_Type) || Py_IS_TYPE(d, &PyGetSetDescr_Type))
         return is_python_class(PyDescr_TYPE(d)) ? NAME_SLOT : NAME_C_STATE;
     return is_unknown_descriptor(d) ? NAME_C_STATE : NAME_CODE;
+}
+
+int
+name_in_c_type(PyObject *obj, PyObject *name)
+{
+    PyObject *descr;
+    int where = name_in_type(Py_TYPE(obj), name, &descr);
+    Py_XDECREF(descr);
+    return where;
 }
 
 int
@@ -274,7 +280,7 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
     }
     prepare_dict(tx, obj, name);
     bool python = is_python_class(Py_TYPE(obj));
-    if (!python && kind != &instance_kind)
+    if (!python && kind != &instance_kind && !kind->has_attributes)
         return open_c_attr(tx, obj, name, kind);
     if (kind->c_state == C_STATE_UNKNOWN) {
         /* A Python class over a C type that nobody has declared. */
@@ -314,7 +320,7 @@ change_other_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool raw)
         if (r <= 0)
             return r;
     }
-    if (kind == &instance_kind || is_python_class(Py_TYPE(obj)))
+    if (kind == &instance_kind || kind->has_attributes || is_python_class(Py_TYPE(obj)))
         return 1;
     return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
 }

@@ -13,6 +13,10 @@ bool is_value_read(Tx *tx, PyObject *obj, PyObject *name);
 /* Then, the same as open_attr_read(). */
 int open_value_read(Tx *tx, PyObject *obj, PyObject *name);
 
+/* What the type of a C object says of the name: nothing, code, or state of the object? */
+enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
+int name_in_c_type(PyObject *obj, PyObject *name);
+
 int open_through_method(Tx *tx, PyObject *obj, PyObject *name);
 
 extern const UndoKind undo_attr;    /* obj.key = old, or delete it */

@@ -19,6 +19,7 @@ struct Kind {
     bool fixed_attributes;      /* attributes in C are methods, or never change */
     enum { C_STATE_CONSTANT = 0, C_STATE_WHOLE, C_STATE_UNKNOWN } c_state;      /* what attributes in C tell of: what never changes,
                                                                                    the whole, or nobody knows what */
+    bool has_attributes;        /* in a dict, besides those in C */
     bool plain;                 /* copy and pickle take it apart without running Python code */
     bool compared_inside;       /* comparing it compares what is in it */
     bool compared_by_memory;    /* comparing something inert with it may look into its memory */
