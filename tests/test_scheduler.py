@@ -1,6 +1,8 @@
 """The threads of a loop, and what becomes of what they are given."""
 
+import _thread
 import asyncio
+import itertools
 import socket
 import subprocess
 import sys
@@ -184,3 +186,78 @@ def test_a_loop_is_closed_with_a_long_row_of_callbacks_that_never_ran():
     assert len(loop._dispatcher) == 100_000
     loop.close()
     assert len(loop._dispatcher) == 0
+
+
+# ---- Who polls, and who is called -------------------------------------------------------------------------------------
+
+
+class Echo:
+    """Sends back what it reads from one end of each pair; `note` is told when a transaction that has done so commits."""
+
+    def __init__(self, ends, note):
+        self.note = note
+        self.loop = asyncio.get_running_loop()
+        for end in ends:
+            end.setblocking(False)
+            self.loop.add_reader(end, self.read, end)
+
+    def read(self, end):
+        data = end.recv(100)
+        core.defer(self.note, data)
+        if data == b"wait":
+            wait_for_another()
+        end.send(data)
+
+
+served = _thread.allocate_lock()  # given back when the other connection has been served
+
+
+@trusted
+def wait_for_another():
+    assert served.acquire(timeout=60), "nobody served the other connection meanwhile"
+
+
+def with_client(client, pairs, note, threads):
+    """Run client(*ends) on a thread beside a loop that echoes at the other ends."""
+    async def main():
+        echo = Echo([ours for ours, _ in pairs], note)
+        await asyncio.to_thread(client, *(theirs for _, theirs in pairs))
+        for ours, _ in pairs:
+            echo.loop.remove_reader(ours)
+
+    tornado.stm.run(main(), threads=threads)
+
+
+@pytest.fixture
+def pairs():
+    made = [socket.socketpair() for _ in range(2)]
+    yield made
+    for each in itertools.chain(*made):
+        each.close()
+
+
+def exchange(end, data):
+    end.sendall(data)
+    assert end.recv(100) == data
+
+
+def test_what_was_short_may_take_long_and_others_are_served_meanwhile(pairs):
+    served.acquire()
+    order = []
+
+    @trusted
+    def note(data):
+        order.append(data)
+        if data == b"after":
+            served.release()
+
+    def client(first, second):
+        for i in range(300):
+            exchange(first, b"%d" % i)
+        first.sendall(b"wait")
+        exchange(second, b"after")
+        assert first.recv(100) == b"wait"
+
+    with_client(client, pairs, note, threads=2)
+    assert order[-2:] == [b"after", b"wait"]
+    served.release()

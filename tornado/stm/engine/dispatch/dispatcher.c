@@ -18,6 +18,9 @@
 /* Timers that only wait to be forgotten are, once there are so many and they are the most. */
 #define CANCELLED 100
 
+/* So many short transactions may wait for the thread that runs one, though another one is idle. */
+#define FEW 2
+
 struct DispatchNames dispatch_names;
 
 static Dispatcher *
@@ -304,7 +307,7 @@ set_timer(Dispatcher *d, double when, PyObject *timer, Order *order)
     if (timers_push(&d->timers, set) < 0)
         return -1;
     if (when < d->poller.until)
-        poller_wake(&d->poller, 1);
+        poller_wake_who_polls(&d->poller);
     return 0;
 }
 
@@ -687,8 +690,8 @@ static int
 arm_heard(Dispatcher *d, Scheduling *s)
 {
     int r = 0;
-    /* If nothing is ready and others wait in the kernel, it must not wake one of them for what is there already. */
-    bool looks = s->n_heard > 0 && d->poller.waiting > 0 && ready_length(d->ready) == 0;
+    /* If nothing is ready and another one polls, the kernel must not wake that for what is there already. */
+    bool looks = s->n_heard > 0 && d->poller.polls && ready_length(d->ready) == 0;
     while (s->n_heard > 0) {
         int fd = s->heard[--s->n_heard];
         if (fd < d->poller.n) {
@@ -701,47 +704,85 @@ arm_heard(Dispatcher *d, Scheduling *s)
 
 /* What a thread does next. */
 typedef struct {
-    enum { FAIL, STOP, RUN, LOOK, WAIT } what;
+    enum { FAIL, STOP, RUN, WAIT } what;
+    Waiting how;
     Entry *entry;           /* to run */
-    double seconds;         /* to wait for events; -1: for ever */
+    double seconds;         /* to wait; -1: for ever */
 } Step;
 
-/* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
- * transaction? */
-static Step
-next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked)
+/* Under the lock: is what waits so little that it can wait for a thread that is at something short? */
+static bool
+is_little(Dispatcher *d)
 {
-    if (arm_heard(d, s) < 0 || due_timers(d) < 0)
-        return (Step){.what = FAIL};
-    Py_ssize_t waiting = ready_length(d->ready);
-    if (!looked && waiting > 0 && (d->round <= 0 || ready_only_long(d->ready))) {
-        d->round = waiting;
-        return (Step){.what = LOOK};
+    return ready_length(d->ready) <= FEW && ready_is_known_short(d->ready);
+}
+
+/* Under the lock, of a thread that is about to run this: are others needed meanwhile? */
+static void
+call_others(Dispatcher *d, Entry *entry)
+{
+    Poller *poller = &d->poller;
+    if (!poller_has_free(poller))
+        return;
+    Py_ssize_t left = ready_length(d->ready);
+    if (!is_known_short(d->ready->estimates, entry->site) || !is_little(d))
+        poller_wake(poller, left + !poller->polls);
+    else if (left > 0 || !poller->polls)
+        poller_watch(poller, d->runs);
+}
+
+/* Under the lock: wait for what there is to do; with nothing to run. */
+static Step
+idle(Dispatcher *d)
+{
+    if (d->poller.polls) {
+        d->poller.resting++;
+        return (Step){.what = WAIT, .how = REST, .seconds = -1};
     }
-    Entry *entry = ready_take(d->ready, d->stop_at);
-    if (entry != NULL) {
-        d->running++;
-        d->round--;
-        s->run = ++d->runs;
-        poller_wake(&d->poller, ready_length(d->ready));
-        return (Step){.what = RUN, .entry = entry};
-    }
-    if (d->stop_at != UINT64_MAX)
-        return (Step){.what = STOP};
-    Step step = {.what = WAIT, .seconds = -1};
-    if (is_asked(tx))
-        step.seconds = 0;
-    else if (d->timers.n > 0) {
+    Step step = {.what = WAIT, .how = POLL, .seconds = -1};
+    d->poller.until = INFINITY;
+    if (d->timers.n > 0) {
         double time = now(d), first = d->timers.heap[0].when;
         if (isnan(time))
             return (Step){.what = FAIL};
         step.seconds = first > time ? first - time : 0;
         d->poller.until = first;
     }
-    else
-        d->poller.until = INFINITY;
-    d->poller.waiting++;
+    d->poller.polls = true;
     return step;
+}
+
+/* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
+ * transaction?  `watchdog`: only that has woken this thread. */
+static Step
+next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, bool watchdog)
+{
+    if (arm_heard(d, s) < 0 || due_timers(d) < 0)
+        return (Step){.what = FAIL};
+    if (watchdog && d->running > 0 && d->runs != d->poller.watched_run && is_little(d) && d->stop_at == UINT64_MAX && !is_asked(tx)) {
+        /* The others get on: they are as quick as they were expected to be. */
+        poller_watch(&d->poller, d->runs);
+        d->poller.resting++;
+        return (Step){.what = WAIT, .how = REST, .seconds = -1};
+    }
+    Py_ssize_t waiting = ready_length(d->ready);
+    if (!looked && waiting > 0 && (d->round <= 0 || ready_only_long(d->ready))) {
+        d->round = waiting;
+        return (Step){.what = WAIT, .how = LOOK};
+    }
+    Entry *entry = ready_take(d->ready, d->stop_at);
+    if (entry != NULL) {
+        d->running++;
+        d->round--;
+        s->run = ++d->runs;
+        call_others(d, entry);
+        return (Step){.what = RUN, .entry = entry};
+    }
+    if (d->stop_at != UINT64_MAX)
+        return (Step){.what = STOP};
+    if (is_asked(tx))
+        return (Step){.what = WAIT, .how = LOOK};
+    return idle(d);
 }
 
 /* Run transactions until the loop stops: 0; or -1 with what the handler of a signal has raised, or with an error.  `open`: on the
@@ -750,6 +791,7 @@ static int
 work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
 {
     bool looked = false;
+    int watchdog = 0;
     double let_in = 0;      /* when signals last were */
     for (;;) {
         if (thread_of(tx)->births.dying != NULL)
@@ -762,7 +804,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             let_in = seconds_of(CLOCK_MONOTONIC);
         }
         dispatcher_lock(d);
-        Step step = next_step(d, tx, s, looked);
+        Step step = next_step(d, tx, s, looked, watchdog > 0);
         dispatcher_unlock(d);
         looked = step.what != RUN;
         switch (step.what) {
@@ -772,10 +814,10 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             return 0;
         case RUN:
             run_one(d, tx, s, step.entry);
+            watchdog = 0;
             break;
-        case LOOK:
         case WAIT:
-            if (poller_poll(d, step.what == WAIT, step.seconds, open) < 0)
+            if ((watchdog = poller_poll(d, step.how, step.seconds, open)) < 0)
                 return -1;
             continue;
         }
@@ -834,7 +876,7 @@ engine_let_signals_in(PyObject *Py_UNUSED(type), PyObject *signals)
 static PyObject *
 look(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    return poller_poll(as_dispatcher(self), false, 0, NULL) < 0 ? NULL : Py_NewRef(Py_None);
+    return poller_poll(as_dispatcher(self), LOOK, 0, NULL) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -954,7 +996,7 @@ make(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     d->handle_event = Py_NewRef(handle_event);
     d->inboxes = Py_NewRef(inboxes);
     d->stop_at = UINT64_MAX;
-    d->poller.epoll = d->poller.wake = -1;
+    d->poller.epoll = d->poller.rest = d->poller.wake = d->poller.calls = d->poller.watchdog = -1;
     d->threads = PyDict_New();
     d->ready = ready_new();
     if (d->threads == NULL || d->ready == NULL || poller_open(&d->poller) < 0)

@@ -1,8 +1,8 @@
 /* Which transaction runs next, on which thread, and who polls meanwhile.
  *
- * Any thread with nothing to run polls; the kernel gives an event to one of those that do.  A thread runs the first transaction
- * that has become ready itself, and wakes others only for the rest: so a lightly loaded server hands nothing over, and when one
- * thread is busy for long, the next event finds another.  While there is always something to run, each round of the queue ends
+ * Of the threads with nothing to run, one polls, and the others rest (poller.h).  A thread runs the first transaction that has become
+ * ready itself, and calls others only for what is worth it: so a lightly loaded server hands nothing over, and when one thread is
+ * busy for long, the next event finds another.  While there is always something to run, each round of the queue ends
  * with a look at what else has become ready; and there is such a look before each transaction that is expected to take long.
  *
  * Between two transactions no code of Python runs, but for what another thread has asked this one for, finalizers that have been

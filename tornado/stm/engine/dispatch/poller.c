@@ -7,20 +7,35 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define EVENTS_AT_ONCE 256
 #define READ_EVENTS (~(uint32_t)EPOLLOUT)
 #define WRITE_EVENTS (~(uint32_t)EPOLLIN)
 
+/* How long a thread that could run may be idle because of a wrong guess. */
+#define MOMENT_NS 1000000
+
+static bool
+listens(int epoll, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 int
 poller_open(Poller *poller)
 {
     poller->until = INFINITY;
     poller->epoll = epoll_create1(EPOLL_CLOEXEC);
-    poller->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = poller->wake};
-    if (poller->epoll < 0 || poller->wake < 0 || epoll_ctl(poller->epoll, EPOLL_CTL_ADD, poller->wake, &event) < 0) {
+    poller->rest = epoll_create1(EPOLL_CLOEXEC);
+    poller->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    poller->calls = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
+    poller->watchdog = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (poller->epoll < 0 || poller->rest < 0 || poller->wake < 0 || poller->calls < 0 || poller->watchdog < 0
+        || !listens(poller->epoll, poller->wake) || !listens(poller->epoll, poller->watchdog)
+        || !listens(poller->rest, poller->calls) || !listens(poller->rest, poller->watchdog)) {
         PyErr_SetFromErrno(PyExc_OSError);
         poller_close(poller);
         return -1;
@@ -31,11 +46,12 @@ poller_open(Poller *poller)
 void
 poller_close(Poller *poller)
 {
-    if (poller->epoll >= 0)
-        close(poller->epoll);
-    if (poller->wake >= 0)
-        close(poller->wake);
-    poller->epoll = poller->wake = -1;
+    int *all[] = {&poller->epoll, &poller->rest, &poller->wake, &poller->calls, &poller->watchdog};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(all); i++) {
+        if (*all[i] >= 0)
+            close(*all[i]);
+        *all[i] = -1;
+    }
     for (int fd = 0; fd < poller->n; fd++) {
         Py_XDECREF(poller->descriptors[fd].watch);
         Py_XDECREF(poller->descriptors[fd].outbox);
@@ -60,25 +76,58 @@ poller_traverse(Poller *poller, visitproc visit, void *arg)
 /* ---- Waking ------------------------------------------------------------------------------------ */
 
 void
-poller_wake(Poller *poller, Py_ssize_t count)
+poller_wake_who_polls(Poller *poller)
 {
-    if (count > poller->waiting - poller->woken)
-        count = poller->waiting - poller->woken;
-    if (count > 0 && eventfd_write(poller->wake, (eventfd_t)count) == 0)
-        poller->woken += (int)count;
+    if (poller->polls && !poller->woken && eventfd_write(poller->wake, 1) == 0)
+        poller->woken = true;
 }
 
-/* This thread waits in the kernel no more.  It takes a wake-up along if it has seen one: in one step, so that there are never fewer
- * of them than threads that have been woken and still wait. */
-static void
-leave(Poller *poller, bool woken)
+void
+poller_wake(Poller *poller, Py_ssize_t count)
 {
-    poller->waiting--;
+    if (count > 0 && poller->polls && !poller->woken) {
+        poller_wake_who_polls(poller);
+        count--;
+    }
+    if (count > poller->resting - poller->called)
+        count = poller->resting - poller->called;
+    if (count > 0 && eventfd_write(poller->calls, (eventfd_t)count) == 0)
+        poller->called += (int)count;
+}
+
+bool
+poller_has_free(Poller *poller)
+{
+    return (poller->polls && !poller->woken) || poller->resting > poller->called;
+}
+
+/* It stays set until somebody comes for it: so at most once in a moment it costs a call of the system. */
+void
+poller_watch(Poller *poller, uint64_t run)
+{
+    struct itimerspec in_a_moment = {.it_value.tv_nsec = MOMENT_NS};
+    if (poller->watched || timerfd_settime(poller->watchdog, 0, &in_a_moment, NULL) < 0)
+        return;
+    poller->watched = true;
+    poller->watched_run = run;
+}
+
+/* This thread waits in the kernel no more.  It takes a call along if it has seen one: in one step, so that there are never fewer
+ * of them than threads that have been called and still rest. */
+static void
+leave(Poller *poller, Waiting how, bool seen_call)
+{
     eventfd_t one;
-    if (woken && eventfd_read(poller->wake, &one) == 0)
-        poller->woken--;
-    if (poller->waiting == 0)
-        poller->until = INFINITY;
+    if (how == REST) {
+        poller->resting--;
+        if (seen_call && eventfd_read(poller->calls, &one) == 0)
+            poller->called--;
+        return;
+    }
+    poller->polls = false;
+    poller->until = INFINITY;
+    if (poller->woken && eventfd_read(poller->wake, &one) == 0)
+        poller->woken = false;
 }
 
 /* ---- Descriptors ---------------------------------------------------------------------------------- */
@@ -289,32 +338,36 @@ milliseconds(double seconds)
 }
 
 int
-poller_poll(Dispatcher *d, bool waits, double seconds, const sigset_t *open)
+poller_poll(Dispatcher *d, Waiting how, double seconds, const sigset_t *open)
 {
     Poller *poller = &d->poller;
     struct epoll_event events[EVENTS_AT_ONCE];
     PyObject *special[EVENTS_AT_ONCE], *exception = NULL;
-    int n, error, n_special = 0, ms = waits ? milliseconds(seconds) : 0;
+    int n, error, n_special = 0, ms = how == LOOK ? 0 : milliseconds(seconds), on = how == REST ? poller->rest : poller->epoll;
     if (ms == 0)
-        n = epoll_wait(poller->epoll, events, EVENTS_AT_ONCE, 0);
+        n = epoll_wait(on, events, EVENTS_AT_ONCE, 0);
     else {
         Py_BEGIN_ALLOW_THREADS
-        n = open != NULL ? epoll_pwait(poller->epoll, events, EVENTS_AT_ONCE, ms, open)
-                         : epoll_wait(poller->epoll, events, EVENTS_AT_ONCE, ms);
+        n = open != NULL ? epoll_pwait(on, events, EVENTS_AT_ONCE, ms, open) : epoll_wait(on, events, EVENTS_AT_ONCE, ms);
         Py_END_ALLOW_THREADS
     }
     error = errno;
     dispatcher_lock(d);
-    bool woken = false;
-    for (int i = 0; i < n; i++)
-        woken |= events[i].data.fd == poller->wake;
-    if (waits)
-        leave(poller, woken);
+    bool seen_call = false, seen_watchdog = false;
+    for (int i = 0; i < n; i++) {
+        uint64_t times;
+        seen_call |= events[i].data.fd == poller->calls;
+        seen_watchdog |= events[i].data.fd == poller->watchdog;
+        if (events[i].data.fd == poller->watchdog && read(poller->watchdog, &times, sizeof times) >= 0)
+            poller->watched = false;
+    }
+    if (how != LOOK)
+        leave(poller, how, seen_call);
     /* All of them, whatever becomes of one: the kernel does not report them again. */
     for (int i = 0; i < n; i++) {
         int fd = events[i].data.fd;
         Descriptor *descriptor = fd < poller->n ? &poller->descriptors[fd] : NULL;
-        if (fd == poller->wake || descriptor == NULL)
+        if (fd == poller->wake || fd == poller->calls || fd == poller->watchdog || descriptor == NULL)
             continue;
         if (descriptor->special != NULL)
             special[n_special++] = Py_NewRef(descriptor->special);
@@ -338,5 +391,7 @@ poller_poll(Dispatcher *d, bool waits, double seconds, const sigset_t *open)
         PyErr_SetRaisedException(exception);
         return -1;
     }
-    return open != NULL ? PyErr_CheckSignals() : 0;
+    if (open != NULL && PyErr_CheckSignals() < 0)
+        return -1;
+    return how != LOOK && n == 1 && seen_watchdog;
 }

@@ -21,21 +21,41 @@ typedef struct {
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
 
-/* Invariant: as many wake-ups are on their way as `woken` says: the eventfd `wake`, a semaphore, holds that number. */
+/* Threads with nothing to run.  One of them *polls*: it waits for the kernel's events, and for the first timer; the others *rest*.
+ * Whoever is to run for long, or leaves much in the queue, calls others.  For what is known to be short nobody is
+ * called: a thread that would begin where this one ends costs both of them more than it brings.  What is known may be wrong, so
+ * the *watchdog* looks after a moment whether a thread that could run is still idle.
+ *
+ * Invariants.  As many calls are on their way to those that rest as `called` says: the eventfd `calls`, a semaphore, holds that
+ * number.  `woken`: the eventfd `wake` is set, for who polls.  While somebody rests and nobody polls, somebody has been called
+ * or the watchdog is set. */
 typedef struct {
-    int epoll, wake;        /* -1 once the loop is closed */
+    int epoll;              /* who polls: descriptors, `wake`, `watchdog`; -1 once the loop is closed */
+    int rest;               /* an epoll, too: `calls`, `watchdog` */
+    int wake, calls, watchdog;
     Descriptor *descriptors;    /* by their numbers */
     int n;
-    int waiting, woken;     /* threads in the kernel; those of them that are to look at the queue */
-    double until;           /* when the first of them comes back for a timer, on the loop's clock; INFINITY: none does */
+    bool polls, woken, watched;
+    uint64_t watched_run;   /* the last transaction that had begun when the watchdog was set */
+    int resting, called;
+    double until;           /* when who polls comes back for a timer, on the loop's clock; INFINITY: for none */
 } Poller;
 
 int poller_open(Poller *poller);        /* -1 with OSError */
 void poller_close(Poller *poller);
 int poller_traverse(Poller *poller, visitproc visit, void *arg);
 
-/* So many threads that wait in the kernel must look at the queue. */
+/* So many threads with nothing to run must look at the queue; the one that polls before those that rest. */
 void poller_wake(Poller *poller, Py_ssize_t count);
+
+/* Who polls must look at the timers. */
+void poller_wake_who_polls(Poller *poller);
+
+/* Is a thread free that nobody has called yet? */
+bool poller_has_free(Poller *poller);
+
+/* In a moment, some thread that has nothing to run must look whether transaction `run` still is the last that has begun. */
+void poller_watch(Poller *poller, uint64_t run);
 
 /* These return NULL or -1 with an exception. */
 Descriptor *poller_descriptor(Poller *poller, int fd);
@@ -43,9 +63,11 @@ int poller_arm(Dispatcher *d, int fd);                                  /* ask t
 int poller_arm_or_go_on(Dispatcher *d, int fd);                         /* the same; what can be read already is ready at once */
 int poller_set_special(Poller *poller, int fd, PyObject *action);       /* NULL: none any more */
 
-/* Ask the kernel for events, and wait for them (`waits`) so many seconds, -1: for ever.  The main thread's signals that are not in
- * `open` come in meanwhile: -1 also with what a handler has raised. Requires: this thread counts as waiting, if it does. */
-int poller_poll(Dispatcher *d, bool waits, double seconds, const sigset_t *open);
+/* Ask the kernel what has become ready (LOOK), or wait for that (POLL), or until this thread is called (REST); so many seconds, -1:
+ * for ever.  The main thread's signals that are not in `open` come in meanwhile: -1 also with what a handler has
+ * raised.  1: the watchdog has ended the wait, and nothing else.  Requires: this thread counts as one that polls, or rests, if it does. */
+typedef enum { LOOK, POLL, REST } Waiting;
+int poller_poll(Dispatcher *d, Waiting how, double seconds, const sigset_t *open);
 
 /* The program's handlers of signals that are not in `open`, and have come meanwhile, run. -1 with what one has raised. */
 int let_signals_in(const sigset_t *open);

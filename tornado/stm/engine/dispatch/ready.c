@@ -277,6 +277,15 @@ queue_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+bool
+ready_is_known_short(ReadyQueue *q)
+{
+    bool are = q->long_ones.n == 0;
+    for (Entry *entry = q->prompt.first; are && entry != NULL; entry = entry->next)
+        are = is_known_short(q->estimates, entry->site);
+    return are;
+}
+
 void
 ready_clear(ReadyQueue *q)
 {

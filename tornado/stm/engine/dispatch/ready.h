@@ -66,6 +66,9 @@ ready_length(ReadyQueue *q)
     return q->prompt.n + q->long_ones.n;
 }
 
+/* All that waits is known to be short. */
+bool ready_is_known_short(ReadyQueue *q);
+
 static inline bool
 ready_only_long(ReadyQueue *q)
 {
