@@ -323,6 +323,13 @@ thread_ident(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+puts_off(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    Tx *tx = live_tx();
+    return PyBool_FromLong(tx != NULL && tx->grade != GRADE_EXCLUSIVE);
+}
+
+static PyObject *
 is_exclusive(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -700,6 +707,7 @@ static PyMethodDef methods[] = {
     {"to_guard", guard_tell, METH_VARARGS, DOC("to_guard(signum, frame): a handler, for the thread that waits in await_signal()")},
     {"forward_signal", guard_forward, METH_VARARGS,
      DOC("forward_signal(signum, thread): to_guard() hands it to that thread, from here on without the interpreter")},
+    {"puts_off", puts_off, METH_NOARGS, DOC("is this thread in a transaction that may be rolled back, so that defer() waits for the commit?")},
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},

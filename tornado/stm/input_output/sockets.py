@@ -50,6 +50,8 @@ _errors = {}
 #: file descriptors of connections that the program has accepted and not closed
 accepted = set()
 
+_PLAIN = bytes, bytearray
+
 _reads_accepted = True
 
 
@@ -81,12 +83,12 @@ def blocks(sock):
 @trusted
 def transactional(sock):
     """Can this operation be replayed or put off?  If not, the transaction has become exclusive."""
-    if not core.in_transaction() or core.is_exclusive():
+    if not core.puts_off():
         return False
-    if blocks(sock):
-        core.exclusive("a blocking socket")
-        return False
-    return True
+    if _gettimeout(sock) == 0.0:
+        return True
+    core.exclusive("a blocking socket")
+    return False
 
 
 def _put_back(fd, item):
@@ -154,6 +156,8 @@ def _drop_first(fd):
 @trusted
 def is_readable(buffer):
     """Can bytes be taken from this object?"""
+    if type(buffer) in _PLAIN:
+        return True
     try:
         return memoryview(buffer).c_contiguous
     except TypeError:
@@ -163,7 +167,7 @@ def is_readable(buffer):
 @trusted
 def is_writable(buffer):
     """Can bytes be put into this object?"""
-    return is_readable(buffer) and not memoryview(buffer).readonly
+    return type(buffer) is bytearray or is_readable(buffer) and not memoryview(buffer).readonly
 
 
 @trusted
@@ -201,6 +205,17 @@ def _keep_error(owner, error):
         _errors[_fileno(owner())] = owner, error
 
 
+_family, _type, _proto = _methods.family.__get__, _methods.type.__get__, _methods.proto.__get__
+
+
+@trusted
+def _is_tcp(sock):
+    return (
+        _family(sock) in (socket.AF_INET, socket.AF_INET6) and _type(sock) == socket.SOCK_STREAM
+        and _proto(sock) in (0, socket.IPPROTO_TCP) and _fileno(sock) >= 0
+    )
+
+
 #: (level, option) that say how bytes are sent, or what becomes of them when the socket is closed
 _SENDING = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_TCP, getattr(socket, "TCP_CORK", None)),
@@ -212,12 +227,13 @@ _SENDING = {
 def setsockopt(sock, level, option, /, *value):
     """Twin of ``socket.setsockopt``."""
     # One of another kind raises what it has to.
-    usual = len(value) == 1 and (
+    usual = (level, option) in _SENDING and len(value) == 1 and (
         isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER else isinstance(value[0], int))
-    if (level, option) not in _SENDING or not usual or not transactional(sock):
+    if not usual or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)
-    _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
+    if level != socket.IPPROTO_TCP or not _is_tcp(sock):
+        _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
     core.defer(_set_now, sock, level, option, value)
 
 
