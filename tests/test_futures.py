@@ -6,6 +6,7 @@ import gc
 import inspect
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -300,6 +301,78 @@ def test_a_context_variable_that_a_task_has_set_is_put_back():
     step(each)
     assert each.get_context()[variable] == 1
     each._log_destroy_pending = False
+
+
+# ---- As asyncio's, where its own tests do not look --------------------------------------------------------------------
+
+
+def test_a_task_whose_awaitable_cannot_be_cancelled_says_so():
+    class Awaitable:
+        _asyncio_future_blocking = False
+
+        def __init__(self, loop):
+            self._loop = loop
+
+        def add_done_callback(self, callback, context=None):
+            pass
+
+        def __await__(self):
+            self._asyncio_future_blocking = True
+            yield self
+
+    loop = Loop()
+    each = asyncio.Task(coroutine(Awaitable(loop)), loop=loop)
+    step(each)
+    with pytest.raises(AttributeError, match="'Awaitable' object has no attribute 'cancel'"):
+        each.cancel()
+    each._log_destroy_pending = False
+
+
+def test_the_constructor_of_an_exception_may_end_the_future():
+    future = pending()
+
+    class Ends(Exception):
+        def __init__(self):
+            future.set_result("result")
+
+    with pytest.raises(asyncio.InvalidStateError):
+        future.set_exception(Ends)
+    assert future.result() == "result"
+
+
+def test_frames_do_not_live_as_long_as_the_future():
+    class Local:
+        pass
+
+    def fails():
+        local = Local()
+        alive.append(weakref.ref(local))
+        raise ValueError
+
+    alive, future = [], pending()
+    try:
+        fails()
+    except ValueError as e:
+        future.set_exception(e)
+    with pytest.raises(ValueError) as caught:
+        future.result()
+    future.exception().__traceback__ = None
+    del caught
+    gc.collect()
+    assert alive[0]() is None
+
+
+def test_calls_from_a_callback_keep_their_order():
+    async def main():
+        loop, order = asyncio.get_running_loop(), []
+        for _ in range(3):
+            loop.call_soon(order.append, "soon")
+            loop.call_soon_threadsafe(order.append, "threadsafe")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return order
+
+    assert tornado.stm.run(main(), threads=2) == ["soon", "threadsafe"] * 3
 
 
 @pytest.mark.parametrize("threads", [1, 4])

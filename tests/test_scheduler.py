@@ -3,9 +3,11 @@
 import _thread
 import asyncio
 import itertools
+import os
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -261,3 +263,43 @@ def test_what_was_short_may_take_long_and_others_are_served_meanwhile(pairs):
     with_client(client, pairs, note, threads=2)
     assert order[-2:] == [b"after", b"wait"]
     served.release()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_when_the_thread_that_polls_ends_another_one_polls(pairs):
+    """An error of the system's ends a helper's round; it may be the one that polls, while the others rest."""
+    reads, writes = os.pipe()
+
+    @trusted
+    def fail():
+        os.read(reads, 1)
+        if _thread.get_ident() != threading.main_thread().ident:
+            raise OSError("a test")
+
+    def helpers():
+        return [each for each in threading.enumerate() if each.name.startswith("tornado-stm-")]
+
+    def client(end):
+        end.settimeout(60)
+        for _ in range(1000):
+            exchange(end, b"again")
+            if len(helpers()) < 2:
+                break
+            os.write(writes, b"x")
+        assert len(helpers()) < 2, "none has polled"
+        for _ in range(3):
+            exchange(end, b"and again")
+
+    async def main():
+        dispatcher = asyncio.get_running_loop()._dispatcher
+        echo = Echo([pairs[0][0]], trusted(lambda _: None))
+        dispatcher.add_special(reads, fail)
+        await asyncio.to_thread(client, pairs[0][1])
+        dispatcher.remove_special(reads)
+        echo.loop.remove_reader(pairs[0][0])
+
+    try:
+        tornado.stm.run(main(), threads=3)
+    finally:
+        os.close(reads)
+        os.close(writes)

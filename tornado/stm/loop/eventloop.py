@@ -106,7 +106,10 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
         handle = _ThreadSafeHandle(callback, args, self, context)
-        core.defer(self._dispatcher.submit, handle)
+        if events._get_running_loop() is self:
+            core.submit_soon(self._dispatcher, handle)  # in its turn among those of call_soon
+        else:
+            core.defer(self._dispatcher.submit, handle)
         return handle
 
     def call_at(self, when, callback, *args, context=None):

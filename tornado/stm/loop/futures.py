@@ -175,13 +175,13 @@ def use_engine_futures():
     ):
         for name in names.split():
             setattr(ours, name, vars(asyncios)[name])
+    table.apply("futures")  # it finds what is here
     core.futures_begin(tell_of_dying)
     core.tasks_begin(start_eagerly)
     core.handles_begin(
         asyncio.Handle, asyncio.TimerHandle, base_events.BaseEventLoop.call_soon, run_slowly, tell_of_callback,
         events.__file__, line_of_call(asyncio.Handle._run),
     )
-    table.apply("futures")  # it finds what is here
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")
     core.holds(asyncio.Handle, "_callback")

@@ -858,8 +858,15 @@ work(PyObject *self, PyObject *signals)
     dispatcher_lock(d);
     Scheduling *s = mine(d);
     dispatcher_unlock(d);
-    if (s == NULL || work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) < 0)
+    if (s == NULL || work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) < 0) {
+        /* The others do without this thread, which may have polled for them. */
+        PyObject *raised = PyErr_GetRaisedException();
+        dispatcher_lock(d);
+        poller_wake(&d->poller, INT_MAX);
+        dispatcher_unlock(d);
+        PyErr_SetRaisedException(raised);
         return NULL;
+    }
     Py_RETURN_NONE;
 }
 

@@ -348,8 +348,9 @@ future_set_exception(Future *f, PyObject *exception)
         Py_SETREF(exception, not_a_stop(exception));
     if (exception == NULL)
         return -1;
+    /* Once more: the constructor of the class may have ended it. */
     Tx *tx = stm_open;
-    if (tx != NULL && open_attr_read(tx, exception, asyncio.traceback) < 0) {
+    if (check_pending(f) < 0 || (tx != NULL && open_attr_read(tx, exception, asyncio.traceback) < 0)) {
         Py_DECREF(exception);
         return -1;
     }
@@ -422,8 +423,12 @@ future_result(Future *f)
         return Py_NewRef(f->result);
     if (stm_open != NULL && open_exception(stm_open, f->exception) < 0)
         return NULL;
-    if (PyException_SetTraceback(f->exception, f->traceback != NULL ? f->traceback : Py_None) == 0)
-        PyErr_SetRaisedException(Py_NewRef(f->exception));
+    /* Where it was raised is told once: the frames that the traceback has need not live as long as the future. */
+    if (PyException_SetTraceback(f->exception, f->traceback != NULL ? f->traceback : Py_None) < 0
+        || (f->traceback != NULL && future_write(f) < 0))
+        return NULL;
+    Py_CLEAR(f->traceback);
+    PyErr_SetRaisedException(Py_NewRef(f->exception));
     return NULL;
 }
 
@@ -705,7 +710,11 @@ get_awaited_by(PyObject *self, void *Py_UNUSED(closure))
 static int
 set_cancel_message(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
-    Py_XSETREF(((Future *)self)->cancel_message, Py_XNewRef(value));
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    Py_XSETREF(((Future *)self)->cancel_message, Py_NewRef(value));
     return 0;
 }
 
@@ -892,6 +901,14 @@ await(PyObject *self)
 
 /* ---- Who awaits it ------------------------------------------------------------------------------------------------- */
 
+/* The set is changed in place, as there may be many: entries of the undo log have the same one. */
+static int
+log_awaiting(Future *f, const char *inverse, PyObject *task)
+{
+    Tx *tx = stm_open;
+    return tx == NULL || captured(tx, (PyObject *)f) ? 0 : push_inverse(tx, f->awaited_by, inverse, task);
+}
+
 int
 future_awaited_by(Future *f, PyObject *task)
 {
@@ -901,36 +918,35 @@ future_awaited_by(Future *f, PyObject *task)
         Py_XSETREF(f->awaited_by, Py_NewRef(task));
         return 0;
     }
-    /* Another set each time: entries of the undo log have the one before. */
-    PyObject *all = PyAnySet_CheckExact(f->awaited_by) ? PySet_New(f->awaited_by) : PySet_New(NULL);
-    if (all == NULL || (!PyAnySet_CheckExact(f->awaited_by) && PySet_Add(all, f->awaited_by) < 0) || PySet_Add(all, task) < 0) {
-        Py_XDECREF(all);
-        return -1;
+    if (!PyAnySet_CheckExact(f->awaited_by)) {
+        PyObject *all = PySet_New(NULL);
+        if (all == NULL || PySet_Add(all, f->awaited_by) < 0) {
+            Py_XDECREF(all);
+            return -1;
+        }
+        Py_SETREF(f->awaited_by, all);
     }
-    Py_SETREF(f->awaited_by, all);
-    return 0;
+    int there = PySet_Contains(f->awaited_by, task);
+    return there != 0 ? there < 0 ? -1 : 0 : log_awaiting(f, "discard", task) < 0 ? -1 : PySet_Add(f->awaited_by, task);
 }
 
 int
 future_not_awaited_by(Future *f, PyObject *task)
 {
-    if (future_read(f) < 0 || f->awaited_by == NULL)
-        return f->awaited_by == NULL && !PyErr_Occurred() ? 0 : -1;
+    if (future_read(f) < 0)
+        return -1;
+    if (f->awaited_by == NULL)
+        return 0;
     if (future_write(f) < 0)
         return -1;
     if (f->awaited_by == task) {
         Py_CLEAR(f->awaited_by);
         return 0;
     }
-    if (!PyAnySet_CheckExact(f->awaited_by))
-        return 0;
-    PyObject *all = PySet_New(f->awaited_by);
-    if (all == NULL || PySet_Discard(all, task) < 0) {
-        Py_XDECREF(all);
-        return -1;
-    }
-    Py_SETREF(f->awaited_by, all);
-    return 0;
+    int there = PyAnySet_CheckExact(f->awaited_by) ? PySet_Contains(f->awaited_by, task) : 0;
+    if (there <= 0)
+        return there;
+    return log_awaiting(f, "add", task) < 0 || PySet_Discard(f->awaited_by, task) < 0 ? -1 : 0;
 }
 
 static PyObject *

@@ -200,8 +200,10 @@ call_in_context(PyObject *context, PyObject *callback, PyObject *args)
         return NULL;
     PyObject *result = stm_call(callback, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), NULL);
     PyObject *raised = result == NULL ? PyErr_GetRaisedException() : NULL;
-    if (PyContext_Exit(context) < 0)
+    if (PyContext_Exit(context) < 0) {
         Py_CLEAR(result);
+        Py_XDECREF(raised);
+    }
     else if (raised != NULL)
         PyErr_SetRaisedException(raised);
     return result;

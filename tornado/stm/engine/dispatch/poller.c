@@ -115,8 +115,9 @@ poller_watch(Poller *poller, uint64_t run)
 /* This thread waits in the kernel no more.  It takes a call along if it has seen one: in one step, so that there are never fewer
  * of them than threads that have been called and still rest. */
 static void
-leave(Poller *poller, Waiting how, bool seen_call)
+leave(Dispatcher *d, Waiting how, bool seen_call)
 {
+    Poller *poller = &d->poller;
     eventfd_t one;
     if (how == REST) {
         poller->resting--;
@@ -128,6 +129,9 @@ leave(Poller *poller, Waiting how, bool seen_call)
     poller->until = INFINITY;
     if (poller->woken && eventfd_read(poller->wake, &one) == 0)
         poller->woken = false;
+    /* Before its next step it may run handlers of signals, and what else is called between transactions, for any time. */
+    if (poller->resting > poller->called)
+        poller_watch(poller, d->runs);
 }
 
 /* ---- Descriptors ---------------------------------------------------------------------------------- */
@@ -362,7 +366,7 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, const sigset_t *open)
             poller->watched = false;
     }
     if (how != LOOK)
-        leave(poller, how, seen_call);
+        leave(d, how, seen_call);
     /* All of them, whatever becomes of one: the kernel does not report them again. */
     for (int i = 0; i < n; i++) {
         int fd = events[i].data.fd;

@@ -65,19 +65,24 @@ tasks_in_child(void)
 PyObject *
 tasks_all(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    PyObject *all = PyList_New(0);
+    PyObject *all = PyList_New(0), *last = NULL;
     for (int i = 0; all != NULL && i < LISTS; i++) {
         PyMutex_Lock(&lists[i].lock);
         for (Future *t = lists[i].first; all != NULL && t != NULL; t = t->next) {
             /* One that is dying, or that an aborted attempt has made, is none. */
             if (t->state != FUTURE_PENDING || t->loop == NULL || _PyGC_FINALIZED((PyObject *)t) || !PyUnstable_TryIncRef((PyObject *)t))
                 continue;
-            if (PyList_Append(all, (PyObject *)t) < 0)
-                Py_CLEAR(all);
+            if (PyList_Append(all, (PyObject *)t) < 0) {
+                last = (PyObject *)t;   /* it must not die under the lock, nor those in the list */
+                break;
+            }
             Py_DECREF(t);
         }
         PyMutex_Unlock(&lists[i].lock);
+        if (last != NULL)
+            Py_CLEAR(all);
     }
+    Py_XDECREF(last);
     return all;
 }
 
@@ -157,7 +162,7 @@ call_method(PyObject *o, PyObject *name, PyObject *argument)
     if (look_up(o, name, &method) < 0)
         return NULL;
     if (method == NULL)
-        return PyErr_Format(PyExc_AttributeError, "'%T' object has no attribute %R", o, name);
+        return PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute %R", Py_TYPE(o)->tp_name, name);
     PyObject *args[1] = {argument}, *r = stm_call(method, args, argument != NULL, NULL);
     Py_DECREF(method);
     return r;
@@ -270,7 +275,7 @@ waits_for_other(Future *t, PyObject *f, PyObject *blocking)
         Py_DECREF(method);
     }
     else if (look_up(f, asyncio.loop, &loop) == 0)
-        PyErr_Format(PyExc_AttributeError, "'%T' object has no attribute '_loop'", f);
+        PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '_loop'", Py_TYPE(f)->tp_name);
     if (loop == NULL)
         return -1;
     Py_DECREF(loop);
@@ -286,7 +291,7 @@ waits_for_other(Future *t, PyObject *f, PyObject *blocking)
         return -1;
     PyObject *callback = PyCFunction_New(&wake_up_def, (PyObject *)t), *names = PyTuple_Pack(1, asyncio.context), *r = NULL;
     if (method == NULL)
-        PyErr_Format(PyExc_AttributeError, "'%T' object has no attribute 'add_done_callback'", f);
+        PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute 'add_done_callback'", Py_TYPE(f)->tp_name);
     else if (callback != NULL && names != NULL)
         r = stm_call(method, (PyObject *[]){callback, t->context}, 1, names);
     Py_XDECREF(names);
@@ -308,11 +313,13 @@ cancel_what_it_waits_for(Future *t, PyObject *message)
     if (Py_IS_TYPE(f, stm_future_type))
         r = future_cancel((Future *)f, message);
     else {
-        PyObject *method, *names = PyTuple_Pack(1, asyncio.msg), *done = NULL;
-        if (names != NULL && look_up(f, asyncio.cancel, &method) > 0) {
+        PyObject *method = NULL, *names = PyTuple_Pack(1, asyncio.msg), *done = NULL;
+        int found = names != NULL ? look_up(f, asyncio.cancel, &method) : -1;
+        if (found > 0)
             done = stm_call(method, (PyObject *[]){message}, 0, names);
-            Py_DECREF(method);
-        }
+        else if (found == 0)
+            PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute 'cancel'", Py_TYPE(f)->tp_name);
+        Py_XDECREF(method);
         r = done != NULL ? PyObject_IsTrue(done) : -1;
         Py_XDECREF(names);
         Py_XDECREF(done);
@@ -602,9 +609,10 @@ get_name(PyObject *self, PyObject *Py_UNUSED(unused))
 static PyObject *
 set_name(PyObject *self, PyObject *name)
 {
-    if (name == Py_None)
-        name = Py_NewRef(PyUnicode_InternFromString("None"));
-    return future_write((Future *)self) < 0 || name_it((Future *)self, name) < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *text = name == Py_None ? PyUnicode_InternFromString("None") : Py_NewRef(name);
+    int r = text == NULL || future_write((Future *)self) < 0 ? -1 : name_it((Future *)self, text);
+    Py_XDECREF(text);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
