@@ -1,27 +1,12 @@
-"""Finalizers of objects that an aborted attempt has made: in no serial run did these exist, so nothing is said of them.
+"""What is said of objects that die: nothing of those that an aborted attempt has made, since they never were.
 
-And one that has nothing to do as a rule.
+And a finalizer that has nothing to do as a rule.
 """
 
 import gzip  # and what it has is changed
 
 from .. import core
 from ..core import trusted
-
-
-def quiet(finalizer):
-    """The finalizer, but for objects of an aborted attempt.
-
-    It is trusted: it looks at an object that nobody else can see any more.
-    """
-    trusted(finalizer)
-
-    @trusted
-    def quiet_finalizer(dying):
-        if not core.is_unwinding():
-            finalizer(dying)
-
-    return quiet_finalizer
 
 
 def quiet_gzip_file(finalizer):
