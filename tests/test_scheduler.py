@@ -85,6 +85,32 @@ def test_a_signal_handler_may_raise_at_any_moment(seed):
     assert (done.returncode, done.stdout, done.stderr) == (0, "1500\n", "")
 
 
+FORKS = """
+import asyncio, os, signal, time
+import tornado.stm
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+        os.write(writes, b"x")
+        time.sleep(60)
+        os._exit(1)
+    os.read(reads, 1)
+    os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+print("status", tornado.stm.run(main(), threads=1))
+"""
+
+
+def test_the_child_of_a_fork_hears_the_signals_that_it_handles():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "status 7\n", (done.stdout, done.stderr)
+
+
 def test_what_empties_an_outbox_may_schedule_something(pair):
     """That is code of Python, which runs while the dispatcher is at work; so is any finalizer that runs in there."""
     ran = []

@@ -85,9 +85,17 @@ def _note(signum):
 
 
 @trusted
+def _in_child():
+    """Of a fork: its threads are gone, and what is left of the loop lets no signals in."""
+    global _held
+    _held = False
+
+
+@trusted
 @once
 def learn_handlers():
     """Which signals does Python code handle already?"""
+    os.register_at_fork(after_in_child=_in_child)
     for signum in MASKABLE:
         _note(signum)
 
