@@ -267,7 +267,7 @@ def accept(self):
             connection.setblocking(True)
         accepted.add(fd)
         item = connection, address
-        if core.in_transaction() and not core.is_exclusive():
+        if core.puts_off():
             core.on_abort(_replace_first, _fileno(self), item)
     return item
 
