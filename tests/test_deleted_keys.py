@@ -473,3 +473,32 @@ def test_identity_of_a_deleted_key():
 
 class trusted_list(list):
     append = trusted(lambda self, item: list.append(self, item))
+
+
+class OfTheSizeOfADict:
+    __slots__ = "a", "b", "c", "d"
+
+
+def is_empty_when_c_code_has_popped_the_last(addresses, kept, **names):
+    """None: these names do not lie where an object lay that this transaction has made."""
+    if id(names) not in addresses:
+        kept.append(names)
+        return None
+    list(map(names.pop, ("a",)))
+    return not names
+
+
+def test_a_dict_that_lies_where_something_made_before_has_died():
+    outcomes = []
+
+    def transaction():
+        kept, addresses = [{} for _ in range(200)], set()
+        for _ in range(300):
+            made = OfTheSizeOfADict()
+            addresses.add(id(made))
+            del made
+            outcomes.append(is_empty_when_c_code_has_popped_the_last(addresses, kept, a=1))
+
+    core.Transaction(transaction, ()).run()
+    assert True in outcomes, "no dict lay there: what has been tested?"
+    assert False not in outcomes

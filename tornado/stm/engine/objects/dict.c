@@ -278,8 +278,9 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
 {
     uint64_t bits;
     bool first;
+    /* Captured as by whoever looks at it afterwards, and would not find a placeholder then. */
     if (kind_of(tx, obj) != &dict_kind || namespace_of(obj) != NULL || opened(tx, obj, OPENED_WRITE)
-        || captured(tx, obj))
+        || captured_container(tx, obj) || captured(tx, obj))
         return open_key_write(tx, obj, key, true);
     int h = hash_of(key, &bits);
     if (h <= 0)
