@@ -17,14 +17,15 @@ def gil_is_enabled():
 try:
     from . import _engine
     from ._engine import (
-        CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS,
-        Abort, Dispatcher, Estimates, PerThread, Queue, ReadyQueue, Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal,
-        bias, call_soon, change, current, defer, end_chain, exchange_locals, exclusive, forward_signal,
-        fresh, future_add_to_awaited_by, future_discard_from_awaited_by, futures_begin, guarded, handle_event, handles_begin,
-        hide_frames, holds, in_transaction, inject_aborts, inject_delays, irrevocable, is_biased, is_exclusive, is_fresh, is_hidden,
-        is_unwinding, leave_mutexes, log_close, log_open, new_handle, on_abort, open_all, open_items, own, puts_off, quiet_unawaited, receive,
-        record_history, recorded_history, rehearse, run_handle, run_timer, serve, set_allowance, set_anchor, set_short, settle, share, site_of,
-        stand_down, stats, submit_soon, switch_barriers, task_eager_step, tasks_all, tasks_begin, thread_ident, to_guard,
+        CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue, ReadyQueue,
+        Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, call_soon, change, current, defer, end_chain,
+        exchange_locals, exclusive, find_outbox, forward_signal, fresh, future_add_to_awaited_by, future_discard_from_awaited_by,
+        futures_begin, guarded, handle_event, handles_begin, hide_frames, holds, in_transaction, inject_aborts, inject_delays,
+        irrevocable, is_biased, is_exclusive, is_fresh, is_hidden, is_unwinding, leave_mutexes, log_close, log_open, new_handle,
+        on_abort, open_all, open_items, own, put_off, puts_off, quiet_unawaited, receive, receive_by_twins, receiving_begin,
+        record_history, recorded_history, rehearse, run_handle, run_timer, serve, set_allowance, set_anchor, set_short, settle,
+        share, site_of, socket_way, sockets_begin, stand_down, stats, submit_soon, switch_barriers, take_outbox, task_eager_step,
+        tasks_all, tasks_begin, thread_ident, to_guard,
     )
 
     COMPILED = True

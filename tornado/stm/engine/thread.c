@@ -13,6 +13,7 @@
 #include "objects/context.h"
 #include "objects/known.h"
 #include "objects/namespaces.h"
+#include "sockets/outbox.h"
 
 #include "internal/pycore_stackref.h"
 #include "internal/pycore_tstate.h"
@@ -177,6 +178,7 @@ in_child(void)
     anchor_in_child();
     tasks_in_child();
     dispatchers_in_child();
+    outboxes_in_child();
 }
 
 const Upcalls stm_engine_upcalls = {

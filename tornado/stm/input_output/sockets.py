@@ -2,29 +2,27 @@
 
 * Receiving and accepting own the socket.  What an attempt took from the kernel goes to the socket's *inbox* if the
   attempt aborts; the next attempt takes it from there.
-* Sending puts a chunk into the socket's *outbox*, which goes to the kernel at commit, in order.  An outbox holds at most
-  `OUTBOX_LIMIT` bytes: beyond that a send would block, as on a full socket.
+* Sending puts a chunk into the socket's *outbox*, which goes to the kernel at commit, in order.  An outbox holds a limited
+  number of bytes: beyond that a send would block, as on a full socket.
 * Closing and shutting down wait for the commit, and for the outbox to be empty.
 * Options that say how bytes are sent are set at commit, in order with the sending.
 
 Sockets with a time-out or in blocking mode are not for an event loop: using one is exclusive.
+
+Outboxes, and what is frequent and simple, are the engine's (``../engine/sockets/``): it calls these twins for the rest.
 """
 
 import _socket
-import asyncio
 import errno
 import functools
 import os
 import select
 import socket
-import threading
 import weakref
 from collections import deque
 
 from .. import core
 from ..core import trusted
-
-OUTBOX_LIMIT = 256 * 1024
 
 _methods = _socket.socket
 _recv = _methods.recv
@@ -60,14 +58,10 @@ def read_no_more():
     """From here on accepted connections have nothing to read: the program is ending."""
     global _reads_accepted
     _reads_accepted = False
+    core.receive_by_twins()
 
 #: descriptor of an accepted connection -> (socket object, address), while an aborted attempt is being undone
 _accepted = {}
-
-#: file descriptor -> Outbox of sockets that have something to send.  An empty one is dropped, but not while a
-#: transaction may be about to put something into it: both happen under the lock.
-_outboxes = {}
-_outboxes_lock = threading.Lock()
 
 
 def _would_block():
@@ -228,7 +222,7 @@ def setsockopt(sock, level, option, /, *value):
     """Twin of ``socket.setsockopt``."""
     # One of another kind raises what it has to.
     usual = (level, option) in _SENDING and len(value) == 1 and (
-        isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER else isinstance(value[0], int))
+        isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER else isinstance(value[0], int) and -(1 << 31) <= value[0] < 1 << 31)
     if not usual or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)
@@ -278,148 +272,19 @@ def _replace_first(fd, item):
     _accepted[item[0].fileno()] = item
 
 
-class Outbox:
-    """Bytes that committed transactions have sent and the kernel has not taken.
-
-    Each of `chunks` is a pair: what gives it to the kernel and returns how much it took (None: the socket), and the bytes.
-
-    Invariants (under `lock`): the kernel gets `chunks` in order, and nothing past them; `size` counts what is in
-    `chunks` plus what running transactions have put aside, so it may be a little too large, never too small.
-    """
-
-    def __init__(self, sock, fd):
-        self.sock = sock
-        self.fd = fd
-        self.dispatcher = getattr(asyncio._get_running_loop(), "_dispatcher", None)
-        self.lock = threading.Lock()
-        self.chunks = deque()
-        self.size = 0
-        self.error = None
-        self.shutdown = None
-        self.closing = False
-
-    def transmit(self, chunk, write):
-        """At commit: send it, or queue what the kernel does not take now."""
-        with self.lock:
-            if self.error is not None:
-                self.size -= len(chunk)
-                return
-            self.chunks.append((write, chunk))
-            self._flush()
-            waiting = bool(self.chunks)
-        if waiting:
-            _flush_later(self)
-        else:
-            _drop_if_empty(self)
-
-    def flush(self):
-        """Send what the kernel takes; True when nothing is left."""
-        with self.lock:
-            self._flush()
-            if self.chunks:
-                return False
-        _drop_if_empty(self)
-        return True
-
-    def _flush(self):
-        chunks = self.chunks
-        while chunks:
-            write, chunk = chunks[0]
-            try:
-                sent = _send(self.sock, chunk) if write is None else write(chunk)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as e:
-                self.error = e
-                self.size -= sum(len(chunk) for _, chunk in chunks)
-                chunks.clear()
-                break
-            self.size -= sent
-            if sent == len(chunk):
-                chunks.popleft()
-            else:
-                chunks[0] = write, chunk[sent:]
-        if self.shutdown is not None:
-            self._shut_down()
-        if self.closing:
-            _close(self.sock)
-
-    def _shut_down(self):
-        try:
-            _shutdown(self.sock, self.shutdown)
-        except OSError:
-            pass  # the peer is gone: nobody is left to be told
-        self.shutdown = None
-
-    def told_nobody(self, error):
-        """The transaction that was told of it has aborted: the next attempt is told again."""
-        with _outboxes_lock:
-            _outboxes.setdefault(self.fd, self).error = error
-
-    def give_back(self, size):
-        """The transaction that put this much aside has aborted."""
-        with self.lock:
-            self.size -= size
-        _drop_if_empty(self)
-
-
-for _name, _member in list(vars(Outbox).items()):
-    if callable(_member) and hasattr(_member, "__code__"):
-        trusted(_member)
-
-
-@trusted
-def _flush_later(outbox):
-    if outbox.dispatcher is None or not outbox.dispatcher.flush_later(outbox):
-        while not outbox.flush():
-            select.select([], [outbox.sock], [])
-
-
-@trusted
-def _drop_if_empty(box):
-    with _outboxes_lock:
-        if not box.size and box.error is None and _outboxes.get(box.fd) is box:
-            del _outboxes[box.fd]
-
-
-@trusted
-def _put_aside(sock, data):
-    """Reserve room for as much of the data as there is; return the outbox and that much of the data.
-
-    Raises BlockingIOError without room, and once what the kernel said of earlier bytes.
-    """
-    fd = _fileno(sock)
-    with _outboxes_lock:
-        box = _outboxes.get(fd)
-        if box is None:
-            box = _outboxes[fd] = Outbox(sock, fd)
-        with box.lock:
-            if box.error is not None:
-                error, box.error = box.error, None
-                core.on_abort(box.told_nobody, error)
-                raise error
-            room = OUTBOX_LIMIT - box.size
-            if room <= 0:
-                raise _would_block()
-            chunk = bytes(memoryview(data).cast("B")[:room])
-            core.on_abort(box.give_back, len(chunk))
-            box.size += len(chunk)
-            return box, chunk
-
-
 @trusted
 def send(sock, data, flags=0, /):
     """Twin of ``socket.send``: takes as many bytes as there is room for; raises BlockingIOError when there is none."""
     if flags or not is_readable(data) or not transactional(sock):
         send_at_once(sock)
         return _send(sock, data, flags)
-    return put_off(sock, data)
+    return core.put_off(sock, data)
 
 
 @trusted
 def waits_to_be_sent(sock):
     """Has somebody sent what the kernel has not got yet?"""
-    box = _outboxes.get(_fileno(sock)) if _outboxes else None
+    box = core.find_outbox(_fileno(sock))
     return box is not None and box.size > 0
 
 
@@ -427,25 +292,10 @@ def waits_to_be_sent(sock):
 def send_at_once(sock):
     """Become exclusive, and send all that waits to be sent.  Raises BlockingIOError if that cannot be done now."""
     core.exclusive("sending at once")
-    box = _outboxes.get(_fileno(sock)) if _outboxes else None
-    while box is not None and box.chunks and not box.flush():
+    box = core.find_outbox(_fileno(sock))
+    while box is not None and box.waiting and not box.flush():
         if _gettimeout(sock) == 0.0 or not select.select([], [sock], [], _gettimeout(sock))[1]:
             raise _would_block()
-
-
-@trusted
-def put_off(sock, data, write=None):
-    """Let as much of the data as there is room for be sent at commit; return how much.
-
-    Args:
-        write: gives bytes to the kernel and returns how many it took, else raises as ``socket.send``, in whose place it is.
-    """
-    core.open_all(data)
-    if _fileno(sock) < 0:
-        return _send(sock, data)  # raises what it has to
-    box, chunk = _put_aside(sock, data)
-    core.defer(box.transmit, chunk, write)
-    return len(chunk)
 
 
 @trusted
@@ -474,8 +324,8 @@ def sendmsg(sock, buffers, /, *rest):
 def sendfile(out_fd, in_fd, offset, count):
     """Twin of ``os.sendfile``: at once, but never before what has been sent and not yet taken."""
     core.exclusive("sending a file")
-    box = _outboxes.get(out_fd)
-    if box is not None and box.chunks and not box.flush():
+    box = core.find_outbox(out_fd)
+    if box is not None and box.waiting and not box.flush():
         raise _would_block()
     return _sendfile(out_fd, in_fd, offset, count)
 
@@ -498,20 +348,16 @@ def _close_now(sock):
     inboxes.pop(fd, None)
     _errors.pop(fd, None)
     accepted.discard(fd)
-    with _outboxes_lock:
-        box = _outboxes.pop(fd, None)
-    if box is None:
+    box = core.take_outbox(fd)
+    if box is None or not box.close_later(_replace):
         _close(sock)
-        return
-    with box.lock:
-        if not box.chunks:
-            _close(sock)
-            return
-        # The descriptor lives on under another socket object until all is sent.
-        fd = sock.detach()
-        box.sock = _methods(sock.family, sock.type, sock.proto, fileno=fd)
-        box.closing = True
-    _flush_later(box)
+
+
+@trusted
+def _replace(sock):
+    """Another socket object has the descriptor from here on, and this one none."""
+    family, kind, proto = sock.family, sock.type, sock.proto
+    return _methods(family, kind, proto, fileno=sock.detach())
 
 
 @trusted
@@ -529,12 +375,9 @@ def shutdown(sock, how, /):
 
 @trusted
 def _shutdown_now(sock, how):
-    box = _outboxes.get(_fileno(sock))
-    if box is not None:
-        with box.lock:
-            if box.chunks:
-                box.shutdown = how
-                return
+    box = core.find_outbox(_fileno(sock))
+    if box is not None and box.shut_down_later(how):
+        return
     try:
         _shutdown(sock, how)
     except OSError:
@@ -573,17 +416,19 @@ def _change_timeout(sock, change, value):
     change(sock, value)
 
 
+METHODS = _send, _setsockopt, _close, _shutdown, _fileno, _gettimeout
+core.sockets_begin(*METHODS)
+core.receiving_begin(inboxes, _put_back, _methods.family, _methods.type, _methods.proto)
+
 TWINS = {
     _gettimeout: gettimeout,
     _settimeout: settimeout,
     _methods.getblocking: getblocking,
     _methods.setblocking: setblocking,
-    _recv: recv,
-    _methods.recv_into: recv_into,
+    **{method: core.socket_way(method, twin) for method, twin in (
+        (_recv, recv), (_methods.recv_into, recv_into), (_send, send), (_setsockopt, setsockopt))},
     _getsockopt: getsockopt,
-    _setsockopt: setsockopt,
     _recvfrom: recvfrom,
-    _send: send,
     _methods.sendall: sendall,
     _methods.sendmsg: sendmsg,
     _sendfile: sendfile,

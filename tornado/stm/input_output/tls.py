@@ -81,7 +81,7 @@ def write(connection, data, /):
     if sock is None:
         return _write(connection, data)
     if sockets.transactional(sock):
-        return _unless_full(sockets.put_off, sock, data, functools.partial(_encrypt, sock, connection))
+        return _unless_full(core.put_off, sock, data, functools.partial(_encrypt, sock, connection))
     _unless_full(sockets.send_at_once, sock)
     return _alone(_write, connection, data)
 

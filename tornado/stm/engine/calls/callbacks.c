@@ -373,7 +373,7 @@ takes(PyFunctionObject *f, Py_ssize_t n, PyObject *kwnames)
 }
 
 /* A twin whose arguments have not been looked at. What it does not take the original complains of. */
-static PyObject *
+PyObject *
 call_checked(PyObject *parts, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     PyObject *original = PyTuple_GET_ITEM(parts, 0), *twin = PyTuple_GET_ITEM(parts, 1);

@@ -11,6 +11,9 @@ PyObject *guarded_new(PyObject *inner, int use);
 PyObject *guarded_items(PyObject *iterable, int use);
 PyObject *stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *trampoline(int via, PyObject *callable);
+/* The twin in Python, or the original where the twin does not take such arguments: `parts` are the original, the twin and perhaps what
+ * is bound in the original. */
+PyObject *call_checked(PyObject *parts, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *twin_for(PyObject *original, PyObject *twin, PyObject *self, Py_ssize_t n, bool has_keywords);
 
 /* The beginnings of structures that are private to CPython's _operator.c and

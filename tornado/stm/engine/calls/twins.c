@@ -692,7 +692,7 @@ name_of(PyObject *callable)
     return Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method->ml_name : "";
 }
 
-static PyObject *
+PyObject *
 find_twin(PyMethodDef *table, PyObject *original, PyObject *self)
 {
     for (PyMethodDef *d = table; d->ml_name != NULL; d++) {

@@ -5,6 +5,8 @@
 #include "../core/base.h"
 
 PyObject *c_twin(PyObject *original);
+/* The function of that table that has the original's name, with this as its `self`. */
+PyObject *find_twin(PyMethodDef *table, PyObject *original, PyObject *self);
 PyObject *short_way(PyObject *args);
 
 #endif

@@ -519,13 +519,12 @@ rearm(PyObject *self, PyObject *watch)
     return look_at_watch(as_dispatcher(self), watch, HEARD);
 }
 
-static PyObject *
-flush_later(PyObject *self, PyObject *outbox)
+int
+dispatcher_flush_later(Dispatcher *d, PyObject *outbox)
 {
-    Dispatcher *d = as_dispatcher(self);
     int fd = number_of(outbox), r = 0;
     if (fd < 0)
-        return NULL;
+        return -1;
     dispatcher_lock(d);
     bool open = d->poller.epoll >= 0;
     Descriptor *descriptor = open ? poller_descriptor(&d->poller, fd) : NULL;
@@ -539,7 +538,14 @@ flush_later(PyObject *self, PyObject *outbox)
     else if (open)
         r = -1;
     dispatcher_unlock(d);
-    return r < 0 ? NULL : PyBool_FromLong(open);
+    return r < 0 ? -1 : open;
+}
+
+static PyObject *
+flush_later(PyObject *self, PyObject *outbox)
+{
+    int open = dispatcher_flush_later(as_dispatcher(self), outbox);
+    return open < 0 ? NULL : PyBool_FromLong(open);
 }
 
 static PyObject *

@@ -82,6 +82,10 @@ void dispatcher_unlock(Dispatcher *d);
 /* Something has become ready: is this not one of its threads, which will look at the queue, another one must. With the lock. */
 void dispatcher_added(Dispatcher *d);
 
+/* Call the outbox's flush() when the kernel takes more from its descriptor `fd`, until that is true. 0: the loop is closed; -1 with an
+ * exception. */
+int dispatcher_flush_later(Dispatcher *d, PyObject *outbox);
+
 /* Names of attributes. */
 extern struct DispatchNames {
     PyObject *reader, *writer, *flush, *fd, *when, *cancelled, *time;

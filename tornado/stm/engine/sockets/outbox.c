@@ -1,0 +1,631 @@
+/* The outbox of a socket: what committed transactions have sent, and the kernel has not taken. */
+#include "outbox.h"
+
+#include "../core/tx.h"
+#include "../deferred.h"
+#include "../dispatch/dispatcher.h"
+#include "../objects/access.h"
+#include "../objects/deep.h"
+
+#include "internal/pycore_lock.h"
+#include "internal/pycore_tstate.h"
+
+#include <poll.h>
+
+SocketMethods socket_methods;
+static PyObject *transmit_method;
+
+/* ---- One of them ---------------------------------------------------------------------------------------- */
+
+typedef struct Chunk {
+    struct Chunk *next;
+    PyObject *write;            /* in the place of socket.send, or NULL */
+    PyObject *data;             /* bytes */
+} Chunk;
+
+/* Invariants (under `lock`): the kernel gets the chunks in order, and nothing past them; `size` counts what is in them plus what
+ * running transactions have put aside, so it may be a little too large, never too small.  The lock is held while the kernel is
+ * given something: that waits for nobody, since these sockets do not block. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *sock;
+    int fd;
+    PyObject *dispatcher;       /* that polls for it, or NULL */
+    PyMutex lock;
+    Chunk *first, **end;
+    Py_ssize_t size;
+    PyObject *error;            /* what the kernel has said of earlier bytes, or NULL */
+    int shutdown;               /* how it is to be shut down when all is sent; -1: not */
+    bool closing;               /* it is to be closed then */
+} Outbox;
+
+static PyTypeObject Outbox_Type;
+
+static Outbox *
+new_outbox(PyObject *sock, int fd)
+{
+    Outbox *box = PyObject_GC_New(Outbox, &Outbox_Type);
+    if (box == NULL)
+        return NULL;
+    Dispatcher *d = dispatcher_of(((_PyThreadStateImpl *)PyThreadState_Get())->asyncio_running_loop);
+    box->sock = Py_NewRef(sock);
+    box->fd = fd;
+    box->dispatcher = Py_XNewRef((PyObject *)d);
+    box->lock = (PyMutex){0};
+    box->first = NULL;
+    box->end = &box->first;
+    box->size = 0;
+    box->error = NULL;
+    box->shutdown = -1;
+    box->closing = false;
+    PyObject_GC_Track(box);
+    return box;
+}
+
+static void
+drop_first(Outbox *box)
+{
+    Chunk *c = box->first;
+    if ((box->first = c->next) == NULL)
+        box->end = &box->first;
+    box->size -= PyBytes_GET_SIZE(c->data);
+    Py_XDECREF(c->write);
+    Py_DECREF(c->data);
+    PyMem_Free(c);
+}
+
+static int
+outbox_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Outbox *box = (Outbox *)self;
+    Py_VISIT(box->sock);
+    Py_VISIT(box->dispatcher);
+    Py_VISIT(box->error);
+    for (Chunk *c = box->first; c != NULL; c = c->next)
+        Py_VISIT(c->write);
+    return 0;
+}
+
+static int
+outbox_clear(PyObject *self)
+{
+    Outbox *box = (Outbox *)self;
+    while (box->first != NULL)
+        drop_first(box);
+    Py_CLEAR(box->sock);
+    Py_CLEAR(box->dispatcher);
+    Py_CLEAR(box->error);
+    return 0;
+}
+
+static void
+outbox_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    outbox_clear(self);
+    PyObject_GC_Del(self);
+}
+
+/* ---- Which socket has which --------------------------------------------------------------------------------
+ * By the numbers of descriptors.  An empty one is dropped, but not while a transaction may be about to put something into it: both
+ * happen under the place's lock. */
+
+#define PAGE 1024
+#define PAGES 16384
+typedef struct { PyMutex lock; Outbox *box; } Place;
+static Place *_Atomic pages[PAGES];
+
+/* NULL with an exception. */
+static Place *
+place_of(int fd)
+{
+    if (fd < 0 || fd >= PAGE * PAGES) {
+        PyErr_Format(PyExc_ValueError, "descriptor %d: this engine knows those below %d", fd, PAGE * PAGES);
+        return NULL;
+    }
+    Place *page = atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire);
+    if (page == NULL) {
+        Place *made = PyMem_RawCalloc(PAGE, sizeof(Place));
+        if (made == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        if (atomic_compare_exchange_strong(&pages[fd / PAGE], &page, made))
+            page = made;
+        else
+            PyMem_RawFree(made);
+    }
+    return &page[fd % PAGE];
+}
+
+/* A new reference, or NULL without an exception. */
+static Outbox *
+box_at(int fd)
+{
+    Place *page = fd >= 0 && fd < PAGE * PAGES ? atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire) : NULL;
+    if (page == NULL)
+        return NULL;
+    Place *place = &page[fd % PAGE];
+    PyMutex_Lock(&place->lock);
+    Outbox *box = (Outbox *)Py_XNewRef((PyObject *)place->box);
+    PyMutex_Unlock(&place->lock);
+    return box;
+}
+
+static void
+drop_if_empty(Outbox *box)
+{
+    Place *place = place_of(box->fd);
+    Outbox *dropped = NULL;
+    if (place == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    PyMutex_Lock(&place->lock);
+    PyMutex_Lock(&box->lock);
+    if (box->size == 0 && box->error == NULL && place->box == box) {
+        dropped = box;
+        place->box = NULL;
+    }
+    PyMutex_Unlock(&box->lock);
+    PyMutex_Unlock(&place->lock);
+    Py_XDECREF((PyObject *)dropped);
+}
+
+void
+outboxes_in_child(void)
+{
+    for (int i = 0; i < PAGES; i++) {
+        Place *page = atomic_load(&pages[i]);
+        for (int k = 0; page != NULL && k < PAGE; k++) {
+            page[k].lock = (PyMutex){0};
+            if (page[k].box != NULL)
+                page[k].box->lock = (PyMutex){0};
+        }
+    }
+}
+
+int
+fileno_of(PyObject *sock)
+{
+    PyObject *number = PyObject_CallOneArg(socket_methods.fileno, sock);
+    int fd = number != NULL ? PyLong_AsInt(number) : -2;
+    Py_XDECREF(number);
+    return number != NULL && fd == -1 && PyErr_Occurred() ? -2 : fd;
+}
+
+/* ---- Giving it to the kernel ---------------------------------------------------------------------------------- */
+
+/* It can be called, and what OSError it raises does not matter. -1 with another exception. */
+static int
+call_quietly(PyObject *method, PyObject *sock, PyObject *argument)
+{
+    PyObject *r = PyObject_CallFunctionObjArgs(method, sock, argument, NULL);
+    Py_XDECREF(r);
+    if (r == NULL && PyErr_ExceptionMatches(PyExc_OSError)) {
+        PyErr_Clear();      /* the peer is gone: nobody is left to be told */
+        return 0;
+    }
+    return r == NULL ? -1 : 0;
+}
+
+/* What the kernel takes of the first chunk.  1: more of it, perhaps; 0: no more now; -1 with an exception. */
+static int
+send_first(Outbox *box)
+{
+    Chunk *c = box->first;
+    PyObject *r = c->write != NULL ? PyObject_CallOneArg(c->write, c->data)
+        : PyObject_CallFunctionObjArgs(socket_methods.send, box->sock, c->data, NULL);
+    if (r == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_BlockingIOError) || PyErr_ExceptionMatches(PyExc_InterruptedError)) {
+            PyErr_Clear();
+            return 0;
+        }
+        if (!PyErr_ExceptionMatches(PyExc_OSError))
+            return -1;
+        Py_XSETREF(box->error, PyErr_GetRaisedException());
+        while (box->first != NULL)
+            drop_first(box);
+        return 1;
+    }
+    Py_ssize_t sent = PyLong_AsSsize_t(r), size = PyBytes_GET_SIZE(c->data);
+    Py_DECREF(r);
+    if (sent < 0)
+        return -1;
+    if (sent >= size) {
+        drop_first(box);
+        return 1;
+    }
+    PyObject *rest = PyBytes_FromStringAndSize(PyBytes_AS_STRING(c->data) + sent, size - sent);
+    if (rest == NULL)
+        return -1;
+    Py_SETREF(c->data, rest);
+    box->size -= sent;
+    return 1;
+}
+
+/* With its lock: 1 when nothing is left, 0 when something is; -1 with an exception. */
+static int
+flush_locked(Outbox *box)
+{
+    while (box->first != NULL) {
+        int more = send_first(box);
+        if (more <= 0)
+            return more;
+    }
+    int r = 0;
+    if (box->shutdown >= 0) {
+        PyObject *how = PyLong_FromLong(box->shutdown);
+        box->shutdown = -1;
+        r = how != NULL ? call_quietly(socket_methods.shutdown, box->sock, how) : -1;
+        Py_XDECREF(how);
+    }
+    if (r == 0 && box->closing) {
+        PyObject *closed = PyObject_CallOneArg(socket_methods.close, box->sock);
+        Py_XDECREF(closed);
+        r = closed != NULL ? 0 : -1;
+    }
+    return r < 0 ? -1 : 1;
+}
+
+static PyObject *
+outbox_flush(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Outbox *box = (Outbox *)self;
+    PyMutex_Lock(&box->lock);
+    int all = flush_locked(box);
+    PyMutex_Unlock(&box->lock);
+    if (all > 0)
+        drop_if_empty(box);
+    return all < 0 ? NULL : PyBool_FromLong(all);
+}
+
+/* When the kernel takes more; where no loop polls for it, this thread waits for that. */
+static int
+flush_later(Outbox *box)
+{
+    int polled = box->dispatcher != NULL ? dispatcher_flush_later((Dispatcher *)box->dispatcher, (PyObject *)box) : 0;
+    if (polled != 0)
+        return polled < 0 ? -1 : 0;
+    for (;;) {
+        PyMutex_Lock(&box->lock);
+        int all = flush_locked(box);
+        PyMutex_Unlock(&box->lock);
+        if (all != 0) {
+            if (all > 0)
+                drop_if_empty(box);
+            return all < 0 ? -1 : 0;
+        }
+        struct pollfd writable = {.fd = box->fd, .events = POLLOUT};
+        Py_BEGIN_ALLOW_THREADS
+        poll(&writable, 1, -1);
+        Py_END_ALLOW_THREADS
+        if (PyErr_CheckSignals() < 0)
+            return -1;
+    }
+}
+
+/* transmit(bytes, write or None), at the commit: send it, or queue what the kernel does not take now. */
+static PyObject *
+outbox_transmit(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    Outbox *box = (Outbox *)self;
+    Chunk *chunk = n == 2 && PyBytes_CheckExact(args[0]) ? PyMem_Malloc(sizeof(Chunk)) : NULL;
+    if (chunk == NULL) {
+        if (n == 2 && PyBytes_CheckExact(args[0]))
+            return PyErr_NoMemory();
+        PyErr_SetString(PyExc_TypeError, "transmit() takes bytes, and what gives them to the kernel or None");
+        return NULL;
+    }
+    *chunk = (Chunk){NULL, args[1] != Py_None ? Py_NewRef(args[1]) : NULL, Py_NewRef(args[0])};
+    PyMutex_Lock(&box->lock);
+    *box->end = chunk;
+    box->end = &chunk->next;
+    int all = 1;
+    if (UNLIKELY(box->error != NULL)) {
+        while (box->first != NULL)
+            drop_first(box);
+    }
+    else
+        all = flush_locked(box);
+    PyMutex_Unlock(&box->lock);
+    if (all > 0)
+        drop_if_empty(box);
+    if (all < 0 || (all == 0 && flush_later(box) < 0))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- Putting something aside ------------------------------------------------------------------------------------ */
+
+static int
+give_back(Tx *Py_UNUSED(tx), Undo *u)
+{
+    Outbox *box = (Outbox *)u->obj;
+    PyMutex_Lock(&box->lock);
+    box->size -= u->n;
+    PyMutex_Unlock(&box->lock);
+    drop_if_empty(box);
+    return 0;
+}
+
+static const UndoKind undo_put_aside = {.what = "what it has put aside to be sent", .undo = give_back};
+
+/* Whoever was told of the error is no more: the next attempt is told again. */
+static int
+tell_again(Tx *Py_UNUSED(tx), Undo *u)
+{
+    Outbox *box = (Outbox *)u->obj;
+    Place *place = place_of(box->fd);
+    if (place == NULL)
+        return -1;
+    PyMutex_Lock(&place->lock);
+    if (place->box == NULL)
+        place->box = (Outbox *)Py_NewRef(u->obj);
+    box = place->box;
+    PyMutex_Lock(&box->lock);
+    PyObject *told = box->error;
+    box->error = Py_NewRef(u->old);
+    PyMutex_Unlock(&box->lock);
+    PyMutex_Unlock(&place->lock);
+    Py_XDECREF(told);
+    return 0;
+}
+
+static const UndoKind undo_told = {.what = "the error of what was sent", .undo = tell_again};
+
+/* So much of the data, as bytes of their own. */
+static PyObject *
+beginning_of(PyObject *data, Py_ssize_t room)
+{
+    if (PyBytes_CheckExact(data) && PyBytes_GET_SIZE(data) <= room)
+        return Py_NewRef(data);
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *bytes = PyBytes_FromStringAndSize(view.buf, view.len < room ? view.len : room);
+    PyBuffer_Release(&view);
+    return bytes;
+}
+
+/* With the locks of both: reserve room, and take so much of the data; NULL with an exception. */
+static PyObject *
+put_aside(Tx *tx, Outbox *box, PyObject *data)
+{
+    if (box->error != NULL) {
+        PyObject *error = box->error;
+        box->error = NULL;
+        bool logged = undo_push(tx, &undo_told, (PyObject *)box, NULL, error) != NULL;
+        if (logged)
+            PyErr_SetRaisedException(error);
+        else
+            box->error = error;
+        return NULL;
+    }
+    Py_ssize_t room = OUTBOX_LIMIT - box->size;
+    if (room <= 0) {
+        errno = EAGAIN;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    PyObject *chunk = beginning_of(data, room);
+    Undo *u = chunk != NULL ? undo_push(tx, &undo_put_aside, (PyObject *)box, NULL, NULL) : NULL;
+    if (u == NULL) {
+        Py_CLEAR(chunk);
+        return NULL;
+    }
+    u->n = PyBytes_GET_SIZE(chunk);
+    box->size += u->n;
+    return chunk;
+}
+
+Py_ssize_t
+outbox_put(PyObject *sock, int fd, PyObject *data, PyObject *write)
+{
+    Tx *tx = stm_self;
+    Place *place = place_of(fd);
+    if (place == NULL)
+        return -1;
+    PyObject *chunk = NULL;
+    PyMutex_Lock(&place->lock);
+    Outbox *box = place->box;
+    if (box == NULL)
+        box = place->box = new_outbox(sock, fd);
+    if (box != NULL) {
+        Py_INCREF(box);
+        PyMutex_Lock(&box->lock);
+        chunk = put_aside(tx, box, data);
+        PyMutex_Unlock(&box->lock);
+    }
+    PyMutex_Unlock(&place->lock);
+    Py_ssize_t size = -1;
+    if (chunk != NULL) {
+        PyObject *call[] = {transmit_method, (PyObject *)box, chunk, write != NULL ? write : Py_None};
+        if (tx_defer(call, 4) == 0)
+            size = PyBytes_GET_SIZE(chunk);
+        Py_DECREF(chunk);
+    }
+    Py_XDECREF((PyObject *)box);
+    return size;
+}
+
+/* ---- For Python ------------------------------------------------------------------------------------------------- */
+
+PyObject *
+put_off(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+{
+    if (n < 2 || n > 3) {
+        PyErr_SetString(PyExc_TypeError, "put_off() takes a socket, bytes and what gives them to the kernel");
+        return NULL;
+    }
+    Tx *tx = live_tx();
+    if (tx == NULL || tx->grade == GRADE_EXCLUSIVE) {
+        PyErr_SetString(PyExc_RuntimeError, "put_off() is for transactions that can be rolled back");
+        return NULL;
+    }
+    if (!PyBytes_CheckExact(args[1]) && open_deep_read(tx, args[1]) < 0)
+        return NULL;
+    int fd = fileno_of(args[0]);
+    if (fd == -2)
+        return NULL;
+    if (fd < 0)     /* which raises what it has to */
+        return PyObject_CallFunctionObjArgs(socket_methods.send, args[0], args[1], NULL);
+    Py_ssize_t size = outbox_put(args[0], fd, args[1], n > 2 && args[2] != Py_None ? args[2] : NULL);
+    return size < 0 ? NULL : PyLong_FromSsize_t(size);
+}
+
+PyObject *
+find_outbox(PyObject *Py_UNUSED(module), PyObject *fd)
+{
+    int number = PyLong_AsInt(fd);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    Outbox *box = box_at(number);
+    return box != NULL ? (PyObject *)box : Py_NewRef(Py_None);
+}
+
+PyObject *
+take_outbox(PyObject *Py_UNUSED(module), PyObject *fd)
+{
+    int number = PyLong_AsInt(fd);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    Place *page = number >= 0 && number < PAGE * PAGES ? atomic_load_explicit(&pages[number / PAGE], memory_order_acquire) : NULL;
+    Outbox *box = NULL;
+    if (page != NULL) {
+        Place *place = &page[number % PAGE];
+        PyMutex_Lock(&place->lock);
+        box = place->box;
+        place->box = NULL;
+        PyMutex_Unlock(&place->lock);
+    }
+    return box != NULL ? (PyObject *)box : Py_NewRef(Py_None);
+}
+
+/* shut_down_later(how) */
+static PyObject *
+outbox_shut_down_later(PyObject *self, PyObject *how)
+{
+    Outbox *box = (Outbox *)self;
+    int number = PyLong_AsInt(how);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    PyMutex_Lock(&box->lock);
+    bool waits = box->first != NULL;
+    if (waits)
+        box->shutdown = number;
+    PyMutex_Unlock(&box->lock);
+    return PyBool_FromLong(waits);
+}
+
+/* close_later(replace) */
+static PyObject *
+outbox_close_later(PyObject *self, PyObject *replace)
+{
+    Outbox *box = (Outbox *)self;
+    PyObject *replaced = NULL;
+    PyMutex_Lock(&box->lock);
+    bool waits = box->first != NULL;
+    PyObject *other = waits ? PyObject_CallOneArg(replace, box->sock) : NULL;
+    if (other != NULL) {
+        replaced = box->sock;
+        box->sock = other;
+        box->closing = true;
+    }
+    PyMutex_Unlock(&box->lock);
+    Py_XDECREF(replaced);
+    if (waits && (other == NULL || flush_later(box) < 0))
+        return NULL;
+    return PyBool_FromLong(waits);
+}
+
+static PyObject *
+outbox_waiting(PyObject *self, void *Py_UNUSED(closure))
+{
+    Outbox *box = (Outbox *)self;
+    PyMutex_Lock(&box->lock);
+    bool waits = box->first != NULL;
+    PyMutex_Unlock(&box->lock);
+    return PyBool_FromLong(waits);
+}
+
+static PyMethodDef outbox_methods[] = {
+    {"flush", outbox_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSend what the kernel takes; True when nothing is left.")},
+    {"transmit", _PyCFunction_CAST(outbox_transmit), METH_FASTCALL,
+     PyDoc_STR("transmit($self, data, write, /)\n--\n\nAt the commit: send these bytes, by write(data) if that is not None, or queue what"
+               " the kernel does not take now.")},
+    {"shut_down_later", outbox_shut_down_later, METH_O,
+     PyDoc_STR("shut_down_later($self, how, /)\n--\n\nShut the socket down when all is sent; False, without doing that, if nothing waits.")},
+    {"close_later", outbox_close_later, METH_O,
+     PyDoc_STR("close_later($self, replace, /)\n--\n\nClose the socket when all is sent: until then the descriptor belongs to"
+               " replace(socket); False, without doing that, if nothing waits.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef outbox_members[] = {
+    {"sock", Py_T_OBJECT_EX, offsetof(Outbox, sock), Py_READONLY, PyDoc_STR("the socket")},
+    {"fd", Py_T_INT, offsetof(Outbox, fd), Py_READONLY, PyDoc_STR("the number of its descriptor")},
+    {"size", Py_T_PYSSIZET, offsetof(Outbox, size), Py_READONLY,
+     PyDoc_STR("how many bytes wait to be sent, with those that running transactions have put aside")},
+    {"error", _Py_T_OBJECT, offsetof(Outbox, error), 0, PyDoc_STR("what the kernel has said of bytes that were sent, and nobody has been told; or None")},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef outbox_getset[] = {
+    {"waiting", outbox_waiting, NULL, PyDoc_STR("is there anything that the kernel has not taken yet?"), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* Outbox(socket), in the place of what that socket had: for tests */
+static PyObject *
+outbox_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *sock;
+    if (!PyArg_ParseTuple(args, "O", &sock))
+        return NULL;
+    int fd = fileno_of(sock);
+    Place *place = fd != -2 ? place_of(fd) : NULL;
+    Outbox *box = place != NULL ? new_outbox(sock, fd) : NULL;
+    if (box == NULL)
+        return NULL;
+    PyMutex_Lock(&place->lock);
+    Outbox *before = place->box;
+    place->box = (Outbox *)Py_NewRef((PyObject *)box);
+    PyMutex_Unlock(&place->lock);
+    Py_XDECREF((PyObject *)before);
+    return (PyObject *)box;
+}
+
+static PyTypeObject Outbox_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tornado.stm._engine.Outbox",
+    .tp_doc = PyDoc_STR("What committed transactions have sent by a socket, and the kernel has not taken."),
+    .tp_basicsize = sizeof(Outbox),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = outbox_new,
+    .tp_dealloc = outbox_dealloc,
+    .tp_traverse = outbox_traverse,
+    .tp_clear = outbox_clear,
+    .tp_methods = outbox_methods,
+    .tp_members = outbox_members,
+    .tp_getset = outbox_getset,
+};
+
+PyObject *
+sockets_begin(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    SocketMethods m;
+    if (!PyArg_ParseTuple(args, "OOOOOO", &m.send, &m.setsockopt, &m.close, &m.shutdown, &m.fileno, &m.gettimeout))
+        return NULL;
+    Py_INCREF(args);        /* for ever */
+    socket_methods = m;
+    Py_RETURN_NONE;
+}
+
+int
+outbox_init(PyObject *module)
+{
+    if (PyType_Ready(&Outbox_Type) < 0 || PyModule_AddObjectRef(module, "Outbox", (PyObject *)&Outbox_Type) < 0)
+        return -1;
+    transmit_method = PyObject_GetAttrString((PyObject *)&Outbox_Type, "transmit");
+    return transmit_method != NULL ? 0 : -1;
+}

@@ -1,0 +1,36 @@
+/* What transactions send: it goes to the kernel at the commit, in order. */
+#ifndef TORNADO_STM_OUTBOX_H
+#define TORNADO_STM_OUTBOX_H
+
+#include "../core/base.h"
+
+/* At most so much waits to be sent: beyond that a send would block, as on a full socket. */
+#define OUTBOX_LIMIT (256 * 1024)
+
+/* The methods of sockets that are called here: functions of _socket, whatever stands in for them. */
+typedef struct {
+    PyObject *send, *setsockopt, *close, *shutdown, *fileno, *gettimeout;
+} SocketMethods;
+extern SocketMethods socket_methods;
+
+int outbox_init(PyObject *module);      /* -1 with an exception */
+
+/* In the child of a fork: no other thread has a lock any more. */
+void outboxes_in_child(void);
+
+/* The number of the socket's descriptor; -1: it is closed.  -2 with an exception. */
+int fileno_of(PyObject *sock);
+
+/* Let as much of the data be sent at the commit as there is room for: how much that is; -1 with an exception, BlockingIOError without
+ * room, or what the kernel has said of earlier bytes.
+ * `write` gives bytes to the kernel and returns how many it took, else raises as socket.send, in whose place it is; or NULL.
+ * Requires: a transaction that can be rolled back; what the data is in is open. */
+Py_ssize_t outbox_put(PyObject *sock, int fd, PyObject *data, PyObject *write);
+
+/* For Python: */
+PyObject *sockets_begin(PyObject *module, PyObject *args);
+PyObject *put_off(PyObject *module, PyObject *const *args, Py_ssize_t n);
+PyObject *find_outbox(PyObject *module, PyObject *fd);
+PyObject *take_outbox(PyObject *module, PyObject *fd);
+
+#endif

@@ -1,0 +1,202 @@
+/* Short ways in front of the twins of sockets' methods (../../input_output/sockets.py, which says what they do).
+ *
+ * A short way is for a transaction that can be rolled back, a socket that does not block, and usual arguments.  Anything else is
+ * for the twin, in Python.
+ */
+#include "socket.h"
+
+#include "../calls/callbacks.h"
+#include "../calls/twins.h"
+#include "../deferred.h"
+#include "../objects/access.h"
+#include "../objects/known.h"
+#include "outbox.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+static PyObject *inboxes, *put_back;    /* of the twins */
+static _Atomic bool by_twins;
+static struct { PyObject *family, *type, *proto; } facts;   /* descriptors */
+static PyObject *set_now;
+
+/* The transaction, if this operation can be replayed or put off; else NULL, with an exception or without. */
+static Tx *
+transaction_of(PyObject *sock)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL || tx->grade == GRADE_EXCLUSIVE)
+        return NULL;
+    PyObject *timeout = PyObject_CallOneArg(socket_methods.gettimeout, sock);
+    bool blocks = timeout == NULL || !PyFloat_CheckExact(timeout) || PyFloat_AS_DOUBLE(timeout) != 0.0;
+    Py_XDECREF(timeout);
+    return blocks ? NULL : tx;
+}
+
+static PyObject *
+by_twin(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return PyErr_Occurred() ? NULL : call_checked(pair, args, n, kwnames);
+}
+
+/* ---- Receiving ---------------------------------------------------------------------------------------------------- */
+
+PyObject *
+receiving_begin(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    if (!PyArg_ParseTuple(args, "O!OOOO", &PyDict_Type, &inboxes, &put_back, &facts.family, &facts.type, &facts.proto))
+        return NULL;
+    Py_INCREF(args);        /* for ever */
+    Py_RETURN_NONE;
+}
+
+PyObject *
+receive_by_twins(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    atomic_store(&by_twins, true);
+    Py_RETURN_NONE;
+}
+
+/* The transaction, if it owns the socket now and has nothing but the kernel to receive from; else NULL, as above. */
+static Tx *
+begin_to_receive(PyObject *sock)
+{
+    Tx *tx = !atomic_load_explicit(&by_twins, memory_order_acquire) ? transaction_of(sock) : NULL;
+    bool first;
+    if (tx == NULL || lock_exclusive(tx, cell_of(sock, WHOLE), &first) < 0 || bias_revoke(tx, sock) < 0)
+        return NULL;
+    return PyDict_GET_SIZE(inboxes) == 0 ? tx : NULL;
+}
+
+/* It has been received: an abort puts it back.  Nothing that can raise stands between the receiving and this, but for memory. */
+static int
+undo_receiving(Tx *tx, PyObject *sock, PyObject *data)
+{
+    int fd = fileno_of(sock);
+    PyObject *arguments = fd != -2 ? Py_BuildValue("(iO)", fd, data) : NULL;
+    bool logged = arguments != NULL && undo_push(tx, &undo_call, put_back, arguments, NULL) != NULL;
+    Py_XDECREF(arguments);
+    return logged ? 0 : -1;
+}
+
+/* recv(size) */
+static PyObject *
+receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]) ? begin_to_receive(args[0]) : NULL;
+    if (tx == NULL)
+        return by_twin(pair, args, n, kwnames);
+    PyObject *data = PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
+    if (data != NULL && undo_receiving(tx, args[0], data) < 0)
+        Py_CLEAR(data);
+    return data;
+}
+
+/* recv_into(bytearray[, size]) */
+static PyObject *
+receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    bool usual = (n == 2 || (n == 3 && PyLong_CheckExact(args[2]))) && kwnames == NULL && PyByteArray_CheckExact(args[1]);
+    Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
+    if (tx == NULL || open_whole_write(tx, args[1]) < 0)
+        return by_twin(pair, args, n, kwnames);
+    PyObject *received = PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
+    if (received == NULL)
+        return NULL;
+    PyObject *data = PyBytes_FromStringAndSize(PyByteArray_AS_STRING(args[1]), PyLong_AsSsize_t(received));
+    if (data == NULL || undo_receiving(tx, args[0], data) < 0)
+        Py_CLEAR(received);
+    Py_XDECREF(data);
+    return received;
+}
+
+/* ---- Sending ------------------------------------------------------------------------------------------------------- */
+
+/* send(bytes) */
+static PyObject *
+send_later(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    bool usual = n == 2 && kwnames == NULL && (PyBytes_CheckExact(args[1]) || PyByteArray_CheckExact(args[1]) || PyMemoryView_Check(args[1]));
+    Tx *tx = usual ? transaction_of(args[0]) : NULL;
+    return tx == NULL ? by_twin(pair, args, n, kwnames) : put_off(NULL, args, 2);
+}
+
+/* ---- Options --------------------------------------------------------------------------------------------------------- */
+
+static long
+fact(PyObject *descriptor, PyObject *sock)
+{
+    PyObject *value = Py_TYPE(descriptor)->tp_descr_get(descriptor, sock, (PyObject *)Py_TYPE(sock));
+    long number = value != NULL ? PyLong_AsLong(value) : -1;
+    Py_XDECREF(value);
+    return number;
+}
+
+/* One that has TCP's options, and is not closed. */
+static bool
+is_tcp(PyObject *sock)
+{
+    long family = fact(facts.family, sock), proto = fact(facts.proto, sock);
+    bool is = (family == AF_INET || family == AF_INET6) && fact(facts.type, sock) == SOCK_STREAM
+        && (proto == 0 || proto == IPPROTO_TCP) && fileno_of(sock) >= 0;
+    PyErr_Clear();
+    return is;
+}
+
+/* setsockopt(IPPROTO_TCP, TCP_NODELAY or TCP_CORK, number): it says how bytes are sent, so it is set in order with the sending. */
+static PyObject *
+set_option(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    bool usual = n == 4 && kwnames == NULL;
+    for (Py_ssize_t i = 1; usual && i < n; i++)
+        usual = PyLong_CheckExact(args[i]) || PyBool_Check(args[i]);
+    if (usual) {
+        long level = PyLong_AsLong(args[1]), option = PyLong_AsLong(args[2]);
+        PyLong_AsInt(args[3]);
+        usual = !PyErr_Occurred() && level == IPPROTO_TCP && (option == TCP_NODELAY || option == TCP_CORK);
+        PyErr_Clear();      /* a number that is too large: the twin says so */
+    }
+    Tx *tx = usual ? transaction_of(args[0]) : NULL;
+    if (tx == NULL || !is_tcp(args[0]))
+        return by_twin(pair, args, n, kwnames);
+    PyObject *call[] = {set_now, args[0], args[1], args[2], args[3]};
+    return tx_defer(call, 5) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* set_now(socket, level, option, value), at the commit */
+static PyObject *
+set_option_now(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *r = PyObject_Vectorcall(socket_methods.setsockopt, args, n, NULL);
+    if (r == NULL && PyErr_ExceptionMatches(PyExc_OSError)) {
+        PyErr_Clear();      /* the peer may have gone between the call and the commit */
+        return Py_NewRef(Py_None);
+    }
+    return r;
+}
+
+/* ---- Registering ------------------------------------------------------------------------------------------------------- */
+
+#define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
+static PyMethodDef socket_ways[] = {
+    SHORT_WAY("recv", receive),
+    SHORT_WAY("recv_into", receive_into),
+    SHORT_WAY("send", send_later),
+    SHORT_WAY("setsockopt", set_option),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef set_now_def = {"set_option_now", _PyCFunction_CAST(set_option_now), METH_FASTCALL, NULL};
+
+PyObject *
+socket_way(PyObject *Py_UNUSED(module), PyObject *pair)
+{
+    if (PyTuple_GET_SIZE(pair) != 2) {
+        PyErr_SetString(PyExc_TypeError, "socket_way() takes a method and its twin");
+        return NULL;
+    }
+    if (set_now == NULL && (set_now = PyCFunction_New(&set_now_def, NULL)) == NULL)
+        return NULL;
+    return find_twin(socket_ways, PyTuple_GET_ITEM(pair, 0), pair);
+}

@@ -1,0 +1,14 @@
+/* Short ways in front of the twins of sockets' methods. */
+#ifndef TORNADO_STM_SOCKET_H
+#define TORNADO_STM_SOCKET_H
+
+#include "../core/base.h"
+
+/* What stands in for socket.recv, recv_into, send or setsockopt where that is simple, and else calls the twin: socket_way(f, twin).
+ * `inboxes` and put_back(fd, bytes) are the twins'. */
+PyObject *socket_way(PyObject *module, PyObject *args);
+PyObject *receiving_begin(PyObject *module, PyObject *args);
+/* From here on all receiving is the twins' affair. */
+PyObject *receive_by_twins(PyObject *module, PyObject *unused);
+
+#endif
