@@ -28,8 +28,8 @@ SOURCES = [PACKAGE + "/" + name for name in ("engine/*.[ch]", "engine/*/*.[cdh]*
 
 SANITIZERS = {  # by the value of STM_SANITIZE
     "": [],
-    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"],
-    "thread": ["-fsanitize=thread", "-fno-omit-frame-pointer", "-g"],
+    "address": ["-UNDEBUG", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"],
+    "thread": ["-UNDEBUG", "-fsanitize=thread", "-fno-omit-frame-pointer", "-g"],
 }
 
 

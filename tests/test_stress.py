@@ -88,14 +88,19 @@ BUGS = {
     "a writer does not look for readers": ("core/orec.c", "            if (!find_marker(tx, &x)) {", "            if (true) {"),
     "marks are compared with the wrong epoch": ("core/orec.c", "if (m >> 18 == epoch && (tag", "if (m >> 18 == epoch - 1 && (tag"),
     "the mark that stands for any does not": ("core/orec.c", "|| tag == MARK_ANY_TAG)", ")"),
-    "a writer looks for marks in another bucket": ("core/orec.c", "o->locks.marks + (c & (", "o->locks.marks + (c >> 1 & ("),
+    "a writer looks for marks in another bucket": ("core/orec.c", "b = marks_at(o, c, large);", "b = marks_at(o, c >> 1, large);"),
+    "a writer does not look for marks that have spilled": ("core/orec.c", "marks_at(o, c, large);", "marks_at(o, c, false);"),
+    "marks that spill are not announced": ("core/orec.c", "atomic_store_explicit(&tx->locks.spilled, epoch", "(void)(&tx->locks.spilled, epoch"),
+    "a reader does not look for owners that have spilled": (
+        "core/orec.c", "if (w == 0 || mark_tag_of(w) != mark_tag(c))", "if (w == 0 || large || mark_tag_of(w) != mark_tag(c))",
+    ),
     "locks are released before the commit": ("core/transaction.c", "take_ticket(tx);", "locks_release(tx); take_ticket(tx);"),
     "locks are released before the rollback": ("core/transaction.c", "undo_rollback(tx);", "locks_release(tx); undo_rollback(tx);"),
     "the undo log is applied forwards": (
         "core/undo.c", "Py_ssize_t i = tx->undo.n; --i >= 0;", "Py_ssize_t i = 0; i < tx->undo.n; i++",
     ),
     "an undo entry is lost": ("core/undo.c", "u->kind->undo(tx, u) < 0", "i != 2 && u->kind->undo(tx, u) < 0"),
-    "an exclusive transaction does not wait": ("core/contention.c", "await(tx, PARK_OTHERS, others_over, NULL);", ""),
+    "an exclusive transaction does not wait": ("core/contention.c", "await_others(tx, others_over, ANY_AGE, since);", "(void)since;"),
     "a transaction begins beside an exclusive one": (
         "core/contention.c", "|| LIKELY(atomic_load(&stm_exclusive_slot) == 0))", "|| true)",
     ),
@@ -112,8 +117,8 @@ QUEUE_BUGS = {
         "core/transaction.c", "tx->added.first = tx->added.last = NULL;\n    release(tx, AFTER_ABORT, added);",
         "(void)added;\n    release(tx, AFTER_ABORT, NULL);",
     ),
-    "an empty queue remembers its last transaction": ("core/queue.c", "q->last = NULL;\n            t->next", ";\n            t->next"),
-    "what is dropped is not let go": ("core/queue.c", "release_dropped(tx, dropped, exception);", "release_dropped(tx, NULL, exception);"),
+    "an empty queue remembers its last transaction": ("core/queue.c", "q->last = before;", ";"),
+    "what is dropped is not let go": ("core/queue.c", "release_dropped(tx, t);", "release_dropped(tx, NULL);"),
 }
 
 
@@ -125,6 +130,7 @@ def test_the_programs_find_a_bug(bug, tmp_path):
     name, text, instead = (BUGS | QUEUE_BUGS)[bug]
     engine = tmp_path / "engine"
     shutil.copytree(ENGINE, engine)
+    shutil.copytree(ENGINE.parent / "interpreter", tmp_path / "interpreter")  # whose headers it includes
     source = (engine / name).read_text()
     assert source.count(text) >= 1
     (engine / name).write_text(source.replace(text, instead))

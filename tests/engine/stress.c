@@ -36,7 +36,7 @@
 
 #define GROUPS 24
 #define GROUP 4
-#define CROWDED_GROUPS 5
+#define CROWDED_GROUPS 7
 #define BUSY_GROUPS 12      /* the others are seldom written: readers need no locks then */
 #define ACCOUNTS (GROUPS * GROUP)
 #define DICTS 3
@@ -832,21 +832,24 @@ check_locks(void)
 
 /* ---- The run -------------------------------------------------------------------------------------------------------------- */
 
-/* Cells that meet in the tables: of one bucket more than it has ways, and such that no read mark can tell apart. */
+/* Cells that meet in the tables: of one bucket, small and large, more than it has ways; of a small one; and such that no read
+ * mark can tell apart. */
 static void
 choose_account_cells(void)
 {
     for (int i = 0; i < ACCOUNTS; i++)
         account_cells[i] = cell_of(accounts[i], WHOLE);
-    Cell bucket = account_cells[0] & (OREC_BUCKETS - 1);
+    Cell bucket = account_cells[0] & (LARGE_BUCKETS - 1), small = bucket & (SMALL_BUCKETS - 1);
     for (int i = 1; i < CROWDED_GROUPS * GROUP; i++) {
         Cell random = mix(seed + i);
-        if (i < 3 * GROUP)
-            account_cells[i] = bucket | random << BUCKET_BITS;
-        else if (i < 4 * GROUP)
+        if (i < 4 * GROUP)
+            account_cells[i] = bucket | random << LARGE_BITS;
+        else if (i < 5 * GROUP)
+            account_cells[i] = small | random << SMALL_BITS;
+        else if (i < 6 * GROUP)
             account_cells[i] = (account_cells[i - GROUP] & 0xFFFFFFFFull) | random << 32;
         else    /* the tag that stands for any, and its neighbours */
-            account_cells[i] = (mix(seed) & (OREC_BUCKETS - 1)) | (0xFFFFull - (i & 3)) << BUCKET_BITS | random << 32;
+            account_cells[i] = (mix(seed) & (SMALL_BUCKETS - 1)) | (0xFFFFull - (i & 3)) << SMALL_BITS | random << 32;
     }
 }
 

@@ -65,6 +65,22 @@ stm_attr_left(Tx *tx, PyObject *o, PyObject *name, unsigned of)
     return false;
 }
 
+/* Whatever its class is: what lies in the instance itself is the attribute, and has one lock. A mark says that it is there. */
+bool
+stm_value_left(Tx *tx, PyObject *o, PyObject *name)
+{
+    if (!(Py_TYPE(o)->tp_flags & Py_TPFLAGS_INLINE_VALUES) || name == stm_dict_name || name == stm_class_name || in_trusted_code(tx))
+        return stm_attr_left(tx, o, name, OF_READ_ATTR) || !STM_QUIET(tx);
+    PyDictValues *values = _PyObject_InlineValues(o);
+    AtOnce locked = LIKELY(values->valid) ? lock_shared_at_once(tx, attr_cell(values, name)) : NOT_AT_ONCE;
+    /* Until it was locked its owner could move them into a dict. */
+    if (locked == NOT_AT_ONCE || UNLIKELY(!values->valid))
+        return true;
+    if (locked == LOCKED_NOW)
+        bias_seen(tx, o);
+    return false;
+}
+
 bool
 stm_item_left(Tx *tx, PyObject *container, PyObject *key)
 {

@@ -21,8 +21,8 @@ HERE = pathlib.Path(__file__).parent
 COMMON = """-std=gnu11 -O3 -fPIC -fvisibility=hidden -fno-strict-aliasing -pthread -DPy_BUILD_CORE_MODULE""".split()
 #: CPython's own code, as its makefile has it compiled; what the loop does not need is left out when it is linked
 BORROWED = "-w -DNDEBUG -fno-plt -fsemantic-interposition -fno-strict-overflow -ffunction-sections -fdata-sections".split()
-#: a thread's transaction is one load away, without a call
-OWN = "-Wall -fno-semantic-interposition -ftls-model=initial-exec".split()
+#: a thread's transaction is one load away, without a call; the assertions are in the builds with a sanitizer
+OWN = "-Wall -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
 LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
 
 

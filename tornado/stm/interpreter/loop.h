@@ -95,6 +95,7 @@ int loop_barriers_init(void);
 
 /* What the tests do not find at once: is anything left to do? */
 bool stm_attr_left(Tx *tx, PyObject *o, PyObject *name, unsigned of);
+bool stm_value_left(Tx *tx, PyObject *o, PyObject *name);
 bool stm_item_left(Tx *tx, PyObject *container, PyObject *key);
 bool stm_key_left(Tx *tx, PyObject *container, PyObject *key);
 
@@ -183,7 +184,7 @@ STM_VALUE_LEFT(PyObject *o, PyObject *name)
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    return !((read_by_bias(tx, o) || quickly_captured(tx, o) || !stm_attr_left(tx, o, name, OF_READ_ATTR)) && STM_QUIET(tx));
+    return !((read_by_bias(tx, o) || quickly_captured(tx, o)) && STM_QUIET(tx)) && stm_value_left(tx, o, name);
 }
 
 /* The same for an assignment. */

@@ -14,7 +14,7 @@ typedef struct {
 } OpenedName;
 
 enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL };
-#define OPENED_NAME_SLOTS 4096
+#define OPENED_NAME_SLOTS 1024
 
 /* A C function and what makes that a call of it needs nothing. That stays so. */
 typedef struct {

@@ -20,15 +20,17 @@
  */
 #include "orec.h"
 
-#include "tx.h"
+#include "pages.h"
 #include "park.h"
+#include "tx.h"
 
-static OrecBucket *orecs;
+static OrecBucket *orecs;       /* the small table, and behind it the large one */
+#define BUCKETS (SMALL_BUCKETS + LARGE_BUCKETS)
 
 int
 orec_init(void)
 {
-    orecs = PyMem_RawCalloc(OREC_BUCKETS, sizeof(OrecBucket));
+    orecs = pages_new(BUCKETS * sizeof(OrecBucket));
     if (orecs == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -40,33 +42,53 @@ orec_init(void)
 void
 locks_in_child(void)
 {
-    memset((void *)orecs, 0, OREC_BUCKETS * sizeof(OrecBucket));
+    memset((void *)orecs, 0, BUCKETS * sizeof(OrecBucket));
 }
 
 /* In the child of a fork: those of a thread that is no more. */
 void
 locks_abandon(Tx *tx)
 {
-    memset((void *)tx->locks.marks, 0, (size_t)MARK_BUCKETS * MARK_WAYS * sizeof(uint32_t));
+    memset((void *)tx->locks.marks, 0, MARKS * sizeof(uint32_t));
     tx->locks.n_owned = 0;
 }
 
 static inline OrecBucket *
 bucket_of(Cell c)
 {
-    return &orecs[c & (OREC_BUCKETS - 1)];
+    return &orecs[small_bucket(c)];
+}
+
+/* Where its word is if that bucket has spilled. */
+static inline OrecBucket *
+spill_of(Cell c)
+{
+    return &orecs[SMALL_BUCKETS + large_bucket(c)];
+}
+
+static inline bool
+has_spilled(OrecBucket *b)
+{
+    return UNLIKELY(atomic_load_explicit(&b->spilled, memory_order_acquire) != 0);
 }
 
 static inline uint64_t
 orec_tag(Cell c)
 {
-    return c >> BUCKET_BITS;
+    return c >> SMALL_BITS;
+}
+
+/* What that word's tag says of its cell. */
+static inline uint32_t
+mark_tag_of(uint64_t word)
+{
+    return mark_tag((word >> 8) << SMALL_BITS);
 }
 
 static void
 spin_lock(OrecBucket *b)
 {
-    uint64_t expected = 0;
+    uint32_t expected = 0;
     while (!atomic_compare_exchange_weak_explicit(&b->spin, &expected, 1, memory_order_acquire,
                                                   memory_order_relaxed)) {
         expected = 0;
@@ -78,6 +100,41 @@ static void
 spin_unlock(OrecBucket *b)
 {
     atomic_store_explicit(&b->spin, 0, memory_order_release);
+}
+
+/* The bucket that the word lies in: they lie at multiples of their size. */
+static inline OrecBucket *
+bucket_with(_Atomic uint64_t *word)
+{
+    return (OrecBucket *)((uintptr_t)word & ~(uintptr_t)(sizeof(OrecBucket) - 1));
+}
+
+/* The bucket in the small table that it has spilled from; NULL if it has not. */
+static inline OrecBucket *
+spilled_from(_Atomic uint64_t *word)
+{
+    size_t i = (size_t)(bucket_with(word) - orecs);
+    return UNLIKELY(i >= SMALL_BUCKETS) ? &orecs[(i - SMALL_BUCKETS) & (SMALL_BUCKETS - 1)] : NULL;
+}
+
+/* By its owner: the cell is free. */
+static void
+clear_word(_Atomic uint64_t *word)
+{
+    OrecBucket *b = spilled_from(word);
+    atomic_store_explicit(word, 0, memory_order_release);
+    if (b != NULL)
+        atomic_fetch_sub_explicit(&b->spilled, 1, memory_order_release);
+}
+
+/* With the bucket's spin lock: own the cell. Who looks for the word has to look there, too, if it spills. */
+static void
+set_word(_Atomic uint64_t *word, Cell c, int slot)
+{
+    OrecBucket *b = spilled_from(word);
+    if (b != NULL)
+        atomic_fetch_add_explicit(&b->spilled, 1, memory_order_relaxed);
+    atomic_store_explicit(word, orec_tag(c) << 8 | (uint64_t)slot, memory_order_release);
 }
 
 /* ---- Places, for the conflict log -------------------------------------------------
@@ -111,21 +168,24 @@ recall(Location *_Atomic *table, size_t i)
 }
 
 static void
-remember_owner(OrecBucket *b, int way, const char *location)
+remember_owner(_Atomic uint64_t *word, const char *location)
 {
+    OrecBucket *b = bucket_with(word);
     if (UNLIKELY(location != NULL || atomic_load_explicit(&owner_locations, memory_order_relaxed) != NULL))
-        remember(&owner_locations, (size_t)OREC_BUCKETS * OREC_WAYS, (size_t)(b - orecs) * OREC_WAYS + way, location);
+        remember(&owner_locations, (size_t)BUCKETS * OREC_WAYS, (size_t)(b - orecs) * OREC_WAYS + (word - b->word), location);
 }
 
 /* Where that thread took the cell, or one that readers take for it. */
 static const char *
 owner_location(Cell c, int slot)
 {
-    OrecBucket *b = bucket_of(c);
-    for (int i = 0; stm_log_on && i < OREC_WAYS; i++) {
-        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
-        if (w != 0 && (int)(w & 0xFF) == slot && mark_tag((w >> 8) << BUCKET_BITS) == mark_tag(c))
-            return recall(&owner_locations, (size_t)(b - orecs) * OREC_WAYS + i);
+    for (int large = 0; stm_log_on && large < 2; large++) {
+        OrecBucket *b = large ? spill_of(c) : bucket_of(c);
+        for (int i = 0; i < OREC_WAYS; i++) {
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+            if (w != 0 && (int)(w & 0xFF) == slot && mark_tag_of(w) == mark_tag(c))
+                return recall(&owner_locations, (size_t)(b - orecs) * OREC_WAYS + i);
+        }
     }
     return NULL;
 }
@@ -134,7 +194,7 @@ static inline void
 remember_mark(Tx *tx, _Atomic uint32_t *mark, const char *location)
 {
     if (UNLIKELY(location != NULL || atomic_load_explicit(&tx->locks.locations, memory_order_relaxed) != NULL))
-        remember(&tx->locks.locations, (size_t)MARK_BUCKETS * MARK_WAYS, mark - tx->locks.marks, location);
+        remember(&tx->locks.locations, MARKS, mark - tx->locks.marks, location);
 }
 
 /* ---- Owners and marks ------------------------------------------------------------- */
@@ -144,10 +204,13 @@ static int
 owner_of(Cell c)
 {
     OrecBucket *b = bucket_of(c);
-    for (int i = 0; i < OREC_WAYS; i++) {
-        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
-        if (w != 0 && w >> 8 == orec_tag(c))
-            return (int)(w & 0xFF);
+    bool spilled = has_spilled(b);
+    for (int large = 0; large <= (int)spilled; large++, b = spill_of(c)) {
+        for (int i = 0; i < OREC_WAYS; i++) {
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+            if (w != 0 && w >> 8 == orec_tag(c))
+                return (int)(w & 0xFF);
+        }
     }
     return 0;
 }
@@ -157,33 +220,83 @@ static inline bool
 is_any_owned(Cell c)
 {
     OrecBucket *b = bucket_of(c);
-    uint64_t any = 0;
+    uint64_t any = atomic_load_explicit(&b->spilled, memory_order_acquire);
 #pragma GCC unroll 7
     for (int i = 0; i < OREC_WAYS; i++)
         any |= atomic_load_explicit(&b->word[i], memory_order_acquire);
     return any != 0;
 }
 
-/* The thread that a reader of the cell has to wait for, or 0. A mark holds only 32
+/* The thread that a reader of the cell has to wait for, or 0. A mark holds only the lowest
  * bits of a cell, and marked() trusts it for every cell that shares them: so the
  * reader must wait for owners of those cells too. */
 static int
 owner_before_reader(Cell c, int self)
 {
     OrecBucket *b = bucket_of(c);
+    bool spilled = has_spilled(b);
     int found = 0;
-    for (int i = 0; i < OREC_WAYS; i++) {
-        uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
-        if (w == 0 || mark_tag((w >> 8) << BUCKET_BITS) != mark_tag(c))
-            continue;
-        if ((int)(w & 0xFF) != self)
-            return (int)(w & 0xFF);
-        found = self;
+    for (int large = 0; large <= (int)spilled; large++, b = spill_of(c)) {
+        for (int i = 0; i < OREC_WAYS; i++) {
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+            if (w == 0 || mark_tag_of(w) != mark_tag(c))
+                continue;
+            if ((int)(w & 0xFF) != self)
+                return (int)(w & 0xFF);
+            found = self;
+        }
     }
     return found;
 }
 
 typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
+
+/* In that bucket: 1 when the mark is placed, 0 when it was there before, -1 when there is no room. */
+static inline int
+mark_in(Tx *tx, _Atomic uint32_t *b, uint32_t want, uint32_t mode, const char *location, Placed *placed)
+{
+    uint32_t epoch = want >> 18, m;
+    _Atomic uint32_t *empty = NULL;
+#pragma GCC unroll 4
+    for (int i = 0; i < MARK_WAYS; i++) {
+        m = atomic_load_explicit(&b[i], memory_order_relaxed);
+        if ((m & ~MODE_MASK) == want) {
+            /* A mark with the intention to read has no bit of its own: that there is one says it. */
+            if ((m & mode) == mode)
+                return 0;
+            remember_mark(tx, &b[i], location);
+            atomic_store_explicit(&b[i], m | mode, memory_order_release);
+            *placed = (Placed){&b[i], m};
+            return 1;
+        }
+        if (m >> 18 != epoch)
+            empty = &b[i];
+    }
+    if (UNLIKELY(empty == NULL))
+        return -1;
+    remember_mark(tx, empty, location);
+    atomic_store_explicit(empty, want | mode, memory_order_release);
+    *placed = (Placed){empty, 0};
+    return 1;
+}
+
+/* Where the bucket in the small table is full. True: it was not marked so before. */
+static bool
+spill_mark(Tx *tx, Cell c, uint32_t mode, const char *location, Placed *placed)
+{
+    _Atomic uint32_t *b = marks_at(tx, c, true);
+    uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
+    atomic_store_explicit(&tx->locks.spilled, epoch, memory_order_release);     /* before the mark: who looks for that has to look here */
+    int done = mark_in(tx, b, epoch << 18 | mark_tag(c) << 2, mode, location, placed);
+    if (done >= 0)
+        return done;
+    /* Full: way 0 stands for every cell of the bucket from now on. */
+    uint32_t m = atomic_load_explicit(&b[0], memory_order_relaxed);
+    remember_mark(tx, &b[0], location);
+    atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode, memory_order_release);
+    *placed = (Placed){&b[0], m};
+    return true;
+}
 
 /* Add the mode to this thread's mark of the cell; remember what stood there.  False: it was marked so before.
  * Released: it may take the place of a mark of an earlier transaction, and a writer
@@ -191,37 +304,9 @@ typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
 static inline bool
 mark_cell(Tx *tx, Cell c, uint32_t mode, const char *location, Placed *placed)
 {
-    _Atomic uint32_t *b = tx->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS, *empty = NULL;
-    uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
-    uint32_t want = epoch << 18 | mark_tag(c) << 2, m;
-#pragma GCC unroll 4
-    for (int i = 0; i < MARK_WAYS; i++) {
-        m = atomic_load_explicit(&b[i], memory_order_relaxed);
-        if ((m & ~MODE_MASK) == want) {
-            /* A mark with the intention to read has no bit of its own: that there is one says it. */
-            if ((m & mode) == mode)
-                return false;
-            remember_mark(tx, &b[i], location);
-            atomic_store_explicit(&b[i], m | mode, memory_order_release);
-            *placed = (Placed){&b[i], m};
-            return true;
-        }
-        if (m >> 18 != epoch)
-            empty = &b[i];
-    }
-    if (LIKELY(empty != NULL)) {
-        remember_mark(tx, empty, location);
-        atomic_store_explicit(empty, want | mode, memory_order_release);
-        *placed = (Placed){empty, 0};
-        return true;
-    }
-    /* Full: way 0 stands for every cell of the bucket from now on. */
-    m = atomic_load_explicit(&b[0], memory_order_relaxed);
-    remember_mark(tx, &b[0], location);
-    atomic_store_explicit(&b[0], epoch << 18 | MARK_ANY_TAG << 2 | (m & MODE_MASK) | mode,
-                          memory_order_release);
-    *placed = (Placed){&b[0], m};
-    return true;
+    uint32_t want = atomic_load_explicit(&tx->epoch, memory_order_relaxed) << 18 | mark_tag(c) << 2;
+    int done = mark_in(tx, marks_at(tx, c, false), want, mode, location, placed);
+    return LIKELY(done >= 0) ? done : spill_mark(tx, c, mode, location, placed);
 }
 
 static void
@@ -235,14 +320,17 @@ mark_withdraw(Placed p)
 static _Atomic uint32_t *
 find_mark(Tx *o, Cell c, uint32_t modes, bool any)
 {
-    _Atomic uint32_t *b = o->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
     uint32_t epoch = atomic_load_explicit(&o->epoch, memory_order_acquire);
-    for (int i = 0; i < MARK_WAYS; i++) {
-        uint32_t m = atomic_load_explicit(&b[i], memory_order_acquire);
-        uint32_t tag = m >> 2 & 0xFFFF;
-        if (m >> 18 == epoch && (tag == mark_tag(c) || tag == MARK_ANY_TAG)
-            && (any || (m & modes)))
-            return &b[i];
+    bool spilled = atomic_load_explicit(&o->locks.spilled, memory_order_acquire) == epoch;
+    for (int large = 0; large <= (int)spilled; large++) {
+        _Atomic uint32_t *b = marks_at(o, c, large);
+        for (int i = 0; i < MARK_WAYS; i++) {
+            uint32_t m = atomic_load_explicit(&b[i], memory_order_acquire);
+            uint32_t tag = m >> 2 & 0xFFFF;
+            if (m >> 18 == epoch && (tag == mark_tag(c) || tag == MARK_ANY_TAG)
+                && (any || (m & modes)))
+                return &b[i];
+        }
     }
     return NULL;
 }
@@ -388,6 +476,26 @@ lock_shared(Tx *tx, Cell c)
     return lock_by_mark(tx, c, MODE_SHARED, 0);
 }
 
+AtOnce
+lock_shared_at_once(Tx *tx, Cell c)
+{
+    if (UNLIKELY(atomic_load_explicit(&tx->attention, memory_order_relaxed)))
+        return NOT_AT_ONCE;
+    if (UNLIKELY(stm_log_on || atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0))
+        return marked(tx, c, MODE_SHARED) ? LOCKED_BEFORE : NOT_AT_ONCE;
+    Placed p;
+    if (!mark_cell(tx, c, MODE_SHARED, NULL, &p))
+        return LOCKED_BEFORE;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (LIKELY(!is_any_owned(c)))
+        return LOCKED_NOW;
+    int owner = owner_before_reader(c, tx->slot);
+    if (owner == 0 || owner == tx->slot)
+        return LOCKED_NOW;
+    mark_withdraw(p);
+    return NOT_AT_ONCE;
+}
+
 /* Read all of a container. */
 int
 lock_shared_container(Tx *tx, Cell c)
@@ -424,6 +532,32 @@ remember_owned(Tx *tx, _Atomic uint64_t *word)
     return 0;
 }
 
+/* With the bucket's spin lock: a free word for the cell, or NULL; *owner is the slot of the thread that owns it, or 0. */
+static _Atomic uint64_t *
+free_word(OrecBucket *b, Cell c, int *owner)
+{
+    _Atomic uint64_t *found = NULL;
+    *owner = 0;
+    bool spilled = has_spilled(b);
+    for (int large = 0; large < 2; large++, b = spill_of(c)) {
+        if (large && found != NULL && !spilled)
+            break;
+        _Atomic uint64_t *here = NULL;
+        for (int i = 0; i < OREC_WAYS; i++) {
+            /* Acquired: a free way may be that of the last owner, who cleared it without
+             * the spin lock. And whoever reads what we put there sees what that one did. */
+            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
+            if (w == 0)
+                here = &b->word[i];
+            else if (w >> 8 == orec_tag(c))
+                *owner = (int)(w & 0xFF);
+        }
+        if (found == NULL)
+            found = here;
+    }
+    return found;
+}
+
 /* Own the cell. *first tells whether this transaction did not own it before,
  * that is, whether the caller has to log how to undo its write. */
 int
@@ -437,7 +571,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
     *first = true;
     OrecBucket *b = bucket_of(c);
     for (;;) {
-        int way = -1, other = 0;
+        int other;
         Conflict x = {.cell = c, .mode = MODE_EXCLUSIVE};
         if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
             && find_reservation(tx, &x)) {
@@ -447,19 +581,10 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
         }
         const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
         spin_lock(b);
-        for (int i = 0; i < OREC_WAYS; i++) {
-            /* Acquired: a free way may be that of the last owner, who cleared it without
-             * the spin lock. And whoever reads what we put there sees what that one did. */
-            uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
-            if (w == 0)
-                way = i;
-            else if (w >> 8 == orec_tag(c))
-                other = (int)(w & 0xFF);
-        }
-        if (other == 0 && way >= 0) {
-            remember_owner(b, way, location);
-            atomic_store_explicit(&b->word[way], orec_tag(c) << 8 | (uint64_t)tx->slot,
-                                  memory_order_release);
+        _Atomic uint64_t *word = free_word(b, c, &other);
+        if (other == 0 && word != NULL) {
+            remember_owner(word, location);
+            set_word(word, c, tx->slot);
         }
         else if (other != 0) {
             /* Its owner cannot end before it has cleared the word. */
@@ -477,13 +602,13 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 return -1;
             continue;
         }
-        if (way < 0) {
-            /* More writes meet in this bucket than it has room for. */
+        if (word == NULL) {
+            /* More writes meet in these buckets than they have room for. */
             *first = true;
             return become_exclusive(tx, "the table of ownership records is full");
         }
-        if (remember_owned(tx, &b->word[way]) < 0) {
-            atomic_store_explicit(&b->word[way], 0, memory_order_release);
+        if (remember_owned(tx, word) < 0) {
+            clear_word(word);
             return -1;
         }
         atomic_thread_fence(memory_order_seq_cst);
@@ -498,7 +623,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 && atomic_load(&o->age) < atomic_load(&tx->age);
             if (yield) {
                 tx->locks.n_owned--;
-                atomic_store_explicit(&b->word[way], 0, memory_order_release);
+                clear_word(word);
                 wake(tx->slot, 0);
             }
             if (contend(tx, &x, LOG_WRITE_READ) < 0)
@@ -514,7 +639,7 @@ void
 locks_release(Tx *tx)
 {
     for (Py_ssize_t i = 0; i < tx->locks.n_owned; i++)
-        atomic_store_explicit(tx->locks.owned[i], 0, memory_order_release);
+        clear_word(tx->locks.owned[i]);
     tx->locks.n_owned = 0;
 }
 

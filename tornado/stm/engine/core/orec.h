@@ -25,13 +25,21 @@ cell_of(const void *obj, uint64_t key)
 /* Key hashes are moved away from WHOLE. */
 static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63); }
 
+/* ---- Tables -------------------------------------------------------------
+ * Read marks and ownership records lie in two tables each.  Few cells are in use at a time, and they shall be in the processor's cache:
+ * so the first table is small.  What finds its bucket full there *spills* into the large one.
+ * What a mark knows of a cell, the lowest SMALL_BITS + 16 bits, tells its bucket in all four. */
+#define SMALL_BITS 11
+#define SMALL_BUCKETS (1u << SMALL_BITS)
+#define LARGE_BITS 16
+#define LARGE_BUCKETS (1u << LARGE_BITS)
+
 /* ---- Read marks ---------------------------------------------------------
- * One table a thread, written by its owner only, read by every writer.
+ * Of a thread, written by it only, read by every writer.
  * mark = epoch << 18 | tag << 2 | mode. A mark counts only while its epoch is
  * the owner's current one, so that ending a transaction drops all of them. */
-#define BUCKET_BITS 16           /* of marks and of ownership records: cells with one mark share a bucket of those */
-#define MARK_BUCKETS (1u << BUCKET_BITS)
 #define MARK_WAYS 4
+#define MARKS ((size_t)(SMALL_BUCKETS + LARGE_BUCKETS) * MARK_WAYS)    /* the small table, and behind it the large one */
 #define EPOCH_MAX ((1u << 14) - 1)
 
 enum {
@@ -41,23 +49,40 @@ enum {
     MODE_EXCLUSIVE = 4,     /* owns the cell: never in a mark */
 };
 #define MODE_MASK 3u
-/* The tag that a full bucket falls back to: it stands for every cell there. */
+/* The tag that a full bucket of the large table falls back to: it stands for every cell there. */
 #define MARK_ANY_TAG 0xFFFFu
+
+static inline uint32_t
+mark_tag(Cell c)
+{
+    uint32_t tag = (uint32_t)(c >> SMALL_BITS) & 0xFFFF;
+    return tag == MARK_ANY_TAG ? tag - 1 : tag;
+}
+
+static inline size_t small_bucket(Cell c) { return c & (SMALL_BUCKETS - 1); }
+
+/* Those that belong to one bucket of the small table have one there. */
+static inline size_t
+large_bucket(Cell c)
+{
+    return small_bucket(c) | (mark_tag(c) & (LARGE_BUCKETS / SMALL_BUCKETS - 1)) << SMALL_BITS;
+}
 
 /* ---- Ownership records --------------------------------------------------
  * word = tag << 8 | owner's slot, 0 when free. A cell is owned by at most one
- * thread; its word lies in any way of its bucket. Words are set under the
- * bucket's spin lock and cleared by their owner with a plain release store. */
-#define OREC_BUCKETS (1u << BUCKET_BITS)
+ * thread; its word lies in any way of its bucket, or of that in the large table. Words are set under the
+ * spin lock of the bucket in the small table and cleared by their owner with a plain release store. */
 #define OREC_WAYS 7
 typedef struct {
     _Atomic uint64_t word[OREC_WAYS];
-    _Atomic uint64_t spin;
+    _Atomic uint32_t spin;
+    _Atomic uint32_t spilled;       /* so many words of this bucket are in the large table, or are about to be, or have just been */
 } OrecBucket;
 
 /* What a thread holds. */
 typedef struct {
-    _Atomic uint32_t *marks;        /* written by this thread, read by others */
+    _Atomic uint32_t *marks;        /* MARKS of them; written by this thread, read by others, as the next */
+    _Atomic uint32_t spilled;       /* the last epoch of which there may be marks in the large table */
     Location *_Atomic locations;          /* of the marks, for the conflict log; NULL: there has been no log yet */
     _Atomic uint64_t **owned;       /* words to clear at the end */
     Py_ssize_t n_owned, cap_owned;
@@ -70,6 +95,9 @@ int orec_init(void);            /* -1 with MemoryError */
 
 /* Read a cell that is no container of keys. */
 int lock_shared(Tx *tx, Cell c);
+/* The same, where nothing is in the way, not even a log that is to be told where; else it is for lock_shared(). */
+typedef enum { NOT_AT_ONCE, LOCKED_BEFORE, LOCKED_NOW } AtOnce;
+AtOnce lock_shared_at_once(Tx *tx, Cell c);
 /* Read all of a container of keys. */
 int lock_shared_container(Tx *tx, Cell c);
 /* Read, or write, a key of the container whose cell that is: besides the lock of the key. */
@@ -93,12 +121,5 @@ void wait_for_earlier_inserters(Tx *tx, Cell container);
 /* In the child of a fork: nobody owns anything; the marks of a thread that is no more. */
 void locks_in_child(void);
 void locks_abandon(Tx *tx);
-
-static inline uint32_t
-mark_tag(Cell c)
-{
-    uint32_t tag = (uint32_t)(c >> BUCKET_BITS) & 0xFFFF;
-    return tag == MARK_ANY_TAG ? tag - 1 : tag;
-}
 
 #endif

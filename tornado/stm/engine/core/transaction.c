@@ -15,6 +15,7 @@
 #include "transaction.h"
 
 #include "history.h"
+#include "pages.h"
 #include "park.h"
 #include "queue.h"
 #include "upcalls.h"
@@ -112,16 +113,14 @@ stm_thread_tx(void)
     }
     Tx *tx = atomic_load(&stm_threads[slot]);
     if (tx == NULL) {
-        tx = PyMem_RawCalloc(1, stm_upcalls->thread_size);
-        void *marks = PyMem_RawCalloc((size_t)MARK_BUCKETS * MARK_WAYS, sizeof(uint32_t));
-        if (tx == NULL || marks == NULL) {
+        size_t marks_at = (stm_upcalls->thread_size + 63) & ~(size_t)63;
+        tx = pages_new(marks_at + MARKS * sizeof(uint32_t));
+        if (tx == NULL) {
             PyMutex_Unlock(&slots_lock);
-            PyMem_RawFree(tx);
-            PyMem_RawFree(marks);
             PyErr_NoMemory();
             return NULL;
         }
-        tx->locks.marks = marks;
+        tx->locks.marks = (_Atomic uint32_t *)((char *)tx + marks_at);
         tx->slot = slot;
         atomic_store(&tx->epoch, 1);
         atomic_store(&stm_threads[slot], tx);
@@ -177,8 +176,9 @@ tx_end(Tx *tx, bool goes_on)
     if (epoch > EPOCH_MAX) {
         /* Others may be reading: to them the transaction is over from here on (as in
          * mark_cell()). */
-        for (size_t i = 0; i < (size_t)MARK_BUCKETS * MARK_WAYS; i++)
+        for (size_t i = 0; i < MARKS; i++)
             atomic_store_explicit(&tx->locks.marks[i], 0, memory_order_release);
+        atomic_store_explicit(&tx->locks.spilled, 0, memory_order_release);
         epoch = 1;
     }
     atomic_store_explicit(&tx->ticket, 0, memory_order_release);

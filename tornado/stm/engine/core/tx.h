@@ -155,17 +155,27 @@ has_reserved(Tx *tx)
     return atomic_load_explicit(&tx->contention.reserved, memory_order_relaxed) != 0;
 }
 
+/* That thread's bucket of the cell in one of its tables of marks. */
+static inline _Atomic uint32_t *
+marks_at(Tx *o, Cell c, bool large)
+{
+    return o->locks.marks + (large ? SMALL_BUCKETS + large_bucket(c) : small_bucket(c)) * MARK_WAYS;
+}
+
 /* Has this transaction marked the cell with (at least) this mode? */
 static inline bool
 marked(Tx *tx, Cell c, uint32_t mode)
 {
-    _Atomic uint32_t *b = tx->locks.marks + (c & (MARK_BUCKETS - 1)) * MARK_WAYS;
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
     uint32_t want = epoch << 18 | mark_tag(c) << 2;
-    for (int i = 0; i < MARK_WAYS; i++) {
-        uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
-        if ((m & ~MODE_MASK) == want)
-            return (m & mode) == mode;
+    bool spilled = atomic_load_explicit(&tx->locks.spilled, memory_order_relaxed) == epoch;
+    for (int large = 0; large <= (int)spilled; large++) {
+        _Atomic uint32_t *b = marks_at(tx, c, large);
+        for (int i = 0; i < MARK_WAYS; i++) {
+            uint32_t m = atomic_load_explicit(&b[i], memory_order_relaxed);
+            if ((m & ~MODE_MASK) == want && (m & mode) == mode)
+                return true;
+        }
     }
     return false;
 }

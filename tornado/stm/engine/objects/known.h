@@ -15,7 +15,7 @@ is_reference_type(PyTypeObject *t)
 static inline TypeEntry *
 type_entry(Tx *tx, PyTypeObject *t)
 {
-    TypeEntry *e = &thread_of(tx)->types[((uintptr_t)t >> 5) % TYPE_CACHE];
+    TypeEntry *e = &thread_of(tx)->types[((uintptr_t)t >> 4) * 0x9E3779B97F4A7C15ull >> (64 - TYPE_CACHE_BITS)];
     if (LIKELY(e->type == t && e->version == t->tp_version_tag && e->version != 0))
         return e;
     Kind k = classify(t);

@@ -26,7 +26,7 @@ typedef struct {
 /* In front of that stands a smaller table of captured objects alone, which a barrier looks at in a few instructions. It does not
  * know types: it is for who has seen that the object is an instance of a Python class, or exactly a list, dict or set. What of
  * these this thread has allocated in this attempt, where something captured has died, is captured as well. */
-#define CAPTURED_SLOTS 4096
+#define CAPTURED_SLOTS 2048
 #define CAPTURED_STAMP_SHIFT 44     /* above the bits of an address, but for the four that are zero */
 
 /* Of a thread. */

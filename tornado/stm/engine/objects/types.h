@@ -66,7 +66,8 @@ enum {
 };
 
 /* What a thread knows of types. */
-#define TYPE_CACHE 512
+#define TYPE_CACHE_BITS 11
+#define TYPE_CACHE (1u << TYPE_CACHE_BITS)
 typedef struct {
     PyTypeObject *type;
     uint32_t version;
