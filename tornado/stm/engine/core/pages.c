@@ -3,6 +3,11 @@
 #include "pages.h"
 
 #include <sys/mman.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#else
+#define __lsan_register_root_region(begin, size) ((void)0)
+#endif
 
 #define LARGE_PAGE ((size_t)2 << 20)
 
@@ -19,5 +24,6 @@ pages_new(size_t size)
     if (end < all + size + LARGE_PAGE)
         munmap(end, all + size + LARGE_PAGE - end);
     madvise(begin, size, MADV_HUGEPAGE);        /* it may not: then they are small */
+    __lsan_register_root_region(begin, size);   /* what is referred to from there is not lost */
     return begin;
 }
