@@ -344,9 +344,7 @@ own(PyObject *self, PyObject *obj)
 {
     (void)self;
     Tx *tx = live_tx();
-    bool first;
-    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE
-        && (lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0 || bias_revoke(tx, obj) < 0))
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && own_whole(tx, obj) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -660,13 +658,15 @@ static PyMethodDef methods[] = {
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
     {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
-    {"sockets_begin", sockets_begin, METH_VARARGS, DOC("sockets_begin(send, setsockopt, close, shutdown, fileno, gettimeout): methods of _socket.socket")},
+    {"sockets_begin", sockets_begin, METH_VARARGS, DOC("sockets_begin(send, setsockopt, close, shutdown, fileno, gettimeout, family, type, proto): methods and attributes of"
+         " _socket.socket")},
     {"receiving_begin", receiving_begin, METH_VARARGS,
-     DOC("receiving_begin(inboxes, put_back, family, type, proto): dict by descriptor of what the next attempts receive, and"
-         " put_back(descriptor, bytes); attributes of _socket.socket")},
+     DOC("receiving_begin(inboxes, put_back): dict by descriptor of what the next attempts receive, and put_back(descriptor, bytes)")},
     {"receive_by_twins", receive_by_twins, METH_NOARGS, DOC("receive_by_twins(): from here on no short way receives anything")},
     {"socket_way", socket_way, METH_VARARGS,
      DOC("socket_way(method, twin): what stands in for that method of _socket.socket, in C, where that is simple, and else calls the twin")},
+    {"set_option_now", _PyCFunction_CAST(set_option_now), METH_FASTCALL,
+     DOC("set_option_now(socket, level, option, ...): setsockopt, at the commit: a peer that has gone meanwhile does not matter")},
     {"put_off", _PyCFunction_CAST(put_off), METH_FASTCALL,
      DOC("put_off(socket, data[, write]): let as much of it be sent at the commit as there is room for; returns how much.  write(bytes),"
          " in the place of socket.send, returns how many the kernel took.  Raises BlockingIOError without room, and what the"
@@ -829,7 +829,7 @@ engine_exec(PyObject *module)
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
-        || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
+        || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0 || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");

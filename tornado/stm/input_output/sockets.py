@@ -199,17 +199,6 @@ def _keep_error(owner, error):
         _errors[_fileno(owner())] = owner, error
 
 
-_family, _type, _proto = _methods.family.__get__, _methods.type.__get__, _methods.proto.__get__
-
-
-@trusted
-def _is_tcp(sock):
-    return (
-        _family(sock) in (socket.AF_INET, socket.AF_INET6) and _type(sock) == socket.SOCK_STREAM
-        and _proto(sock) in (0, socket.IPPROTO_TCP) and _fileno(sock) >= 0
-    )
-
-
 #: (level, option) that say how bytes are sent, or what becomes of them when the socket is closed
 _SENDING = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_TCP, getattr(socket, "TCP_CORK", None)),
@@ -226,17 +215,8 @@ def setsockopt(sock, level, option, /, *value):
     if not usual or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)
-    if level != socket.IPPROTO_TCP or not _is_tcp(sock):
-        _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
-    core.defer(_set_now, sock, level, option, value)
-
-
-@trusted
-def _set_now(sock, level, option, value):
-    try:
-        _setsockopt(sock, level, option, *value)
-    except OSError:
-        pass  # the peer may have gone between the call and the commit
+    _getsockopt(sock, level, option, 8)  # raises if this socket has no such option
+    core.defer(core.set_option_now, sock, level, option, *value)
 
 
 @trusted
@@ -416,9 +396,9 @@ def _change_timeout(sock, change, value):
     change(sock, value)
 
 
-METHODS = _send, _setsockopt, _close, _shutdown, _fileno, _gettimeout
+METHODS = _send, _setsockopt, _close, _shutdown, _fileno, _gettimeout, _methods.family, _methods.type, _methods.proto
 core.sockets_begin(*METHODS)
-core.receiving_begin(inboxes, _put_back, _methods.family, _methods.type, _methods.proto)
+core.receiving_begin(inboxes, _put_back)
 
 TWINS = {
     _gettimeout: gettimeout,

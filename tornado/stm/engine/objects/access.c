@@ -189,12 +189,18 @@ lock_container_read(Tx *tx, PyObject *obj)
 }
 
 int
-lock_container_write(Tx *tx, PyObject *obj)
+own_whole(Tx *tx, PyObject *obj)
 {
     bool first;
+    return lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0 ? -1 : bias_revoke(tx, obj);
+}
+
+int
+lock_container_write(Tx *tx, PyObject *obj)
+{
     if (captured(tx, obj))
         return check_doomed(tx);
-    return lock_exclusive(tx, cell_of(obj, WHOLE), &first) < 0 || bias_revoke(tx, obj) < 0 ? -1 : log_all(tx, obj);
+    return own_whole(tx, obj) < 0 ? -1 : log_all(tx, obj);
 }
 
 int

@@ -55,6 +55,9 @@ int exclusive_for(Tx *tx, const char *what, PyObject *obj);
 int open_nothing(Tx *tx, PyObject *obj);
 int open_no_key(Tx *tx, PyObject *obj, PyObject *key);
 
+/* Own it until the end of the transaction, whatever it is; nothing is logged. */
+int own_whole(Tx *tx, PyObject *obj);
+
 /* For `read_whole` and `write_whole` of what is locked as a whole. */
 int lock_container_read(Tx *tx, PyObject *obj);
 /* The same with another way to lock: that of containers whose keys have locks of their own. */

@@ -74,6 +74,13 @@ drop_first(Outbox *box)
     PyMem_Free(c);
 }
 
+static void
+drop_all(Outbox *box)
+{
+    while (box->first != NULL)
+        drop_first(box);
+}
+
 static int
 outbox_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -90,8 +97,7 @@ static int
 outbox_clear(PyObject *self)
 {
     Outbox *box = (Outbox *)self;
-    while (box->first != NULL)
-        drop_first(box);
+    drop_all(box);
     Py_CLEAR(box->sock);
     Py_CLEAR(box->dispatcher);
     Py_CLEAR(box->error);
@@ -114,6 +120,14 @@ outbox_dealloc(PyObject *self)
 #define PAGES 16384
 typedef struct { PyMutex lock; Outbox *box; } Place;
 static Place *_Atomic pages[PAGES];
+
+/* NULL where no socket has had one yet. */
+static Place *
+known_place(int fd)
+{
+    Place *page = fd >= 0 && fd < PAGE * PAGES ? atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire) : NULL;
+    return page != NULL ? &page[fd % PAGE] : NULL;
+}
 
 /* NULL with an exception. */
 static Place *
@@ -138,29 +152,11 @@ place_of(int fd)
     return &page[fd % PAGE];
 }
 
-/* A new reference, or NULL without an exception. */
-static Outbox *
-box_at(int fd)
-{
-    Place *page = fd >= 0 && fd < PAGE * PAGES ? atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire) : NULL;
-    if (page == NULL)
-        return NULL;
-    Place *place = &page[fd % PAGE];
-    PyMutex_Lock(&place->lock);
-    Outbox *box = (Outbox *)Py_XNewRef((PyObject *)place->box);
-    PyMutex_Unlock(&place->lock);
-    return box;
-}
-
 static void
 drop_if_empty(Outbox *box)
 {
-    Place *place = place_of(box->fd);
+    Place *place = known_place(box->fd);
     Outbox *dropped = NULL;
-    if (place == NULL) {
-        PyErr_Clear();
-        return;
-    }
     PyMutex_Lock(&place->lock);
     PyMutex_Lock(&box->lock);
     if (box->size == 0 && box->error == NULL && place->box == box) {
@@ -224,8 +220,7 @@ send_first(Outbox *box)
         if (!PyErr_ExceptionMatches(PyExc_OSError))
             return -1;
         Py_XSETREF(box->error, PyErr_GetRaisedException());
-        while (box->first != NULL)
-            drop_first(box);
+        drop_all(box);
         return 1;
     }
     Py_ssize_t sent = PyLong_AsSsize_t(r), size = PyBytes_GET_SIZE(c->data);
@@ -268,15 +263,22 @@ flush_locked(Outbox *box)
     return r < 0 ? -1 : 1;
 }
 
-static PyObject *
-outbox_flush(PyObject *self, PyObject *Py_UNUSED(unused))
+/* The same, without it. */
+static int
+flush(Outbox *box)
 {
-    Outbox *box = (Outbox *)self;
     PyMutex_Lock(&box->lock);
     int all = flush_locked(box);
     PyMutex_Unlock(&box->lock);
     if (all > 0)
         drop_if_empty(box);
+    return all;
+}
+
+static PyObject *
+outbox_flush(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    int all = flush((Outbox *)self);
     return all < 0 ? NULL : PyBool_FromLong(all);
 }
 
@@ -288,14 +290,9 @@ flush_later(Outbox *box)
     if (polled != 0)
         return polled < 0 ? -1 : 0;
     for (;;) {
-        PyMutex_Lock(&box->lock);
-        int all = flush_locked(box);
-        PyMutex_Unlock(&box->lock);
-        if (all != 0) {
-            if (all > 0)
-                drop_if_empty(box);
+        int all = flush(box);
+        if (all != 0)
             return all < 0 ? -1 : 0;
-        }
         struct pollfd writable = {.fd = box->fd, .events = POLLOUT};
         Py_BEGIN_ALLOW_THREADS
         poll(&writable, 1, -1);
@@ -310,22 +307,20 @@ static PyObject *
 outbox_transmit(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     Outbox *box = (Outbox *)self;
-    Chunk *chunk = n == 2 && PyBytes_CheckExact(args[0]) ? PyMem_Malloc(sizeof(Chunk)) : NULL;
-    if (chunk == NULL) {
-        if (n == 2 && PyBytes_CheckExact(args[0]))
-            return PyErr_NoMemory();
+    if (n != 2 || !PyBytes_CheckExact(args[0])) {
         PyErr_SetString(PyExc_TypeError, "transmit() takes bytes, and what gives them to the kernel or None");
         return NULL;
     }
+    Chunk *chunk = PyMem_Malloc(sizeof(Chunk));
+    if (chunk == NULL)
+        return PyErr_NoMemory();
     *chunk = (Chunk){NULL, args[1] != Py_None ? Py_NewRef(args[1]) : NULL, Py_NewRef(args[0])};
     PyMutex_Lock(&box->lock);
     *box->end = chunk;
     box->end = &chunk->next;
     int all = 1;
-    if (UNLIKELY(box->error != NULL)) {
-        while (box->first != NULL)
-            drop_first(box);
-    }
+    if (UNLIKELY(box->error != NULL))
+        drop_all(box);
     else
         all = flush_locked(box);
     PyMutex_Unlock(&box->lock);
@@ -356,9 +351,7 @@ static int
 tell_again(Tx *Py_UNUSED(tx), Undo *u)
 {
     Outbox *box = (Outbox *)u->obj;
-    Place *place = place_of(box->fd);
-    if (place == NULL)
-        return -1;
+    Place *place = known_place(box->fd);
     PyMutex_Lock(&place->lock);
     if (place->box == NULL)
         place->box = (Outbox *)Py_NewRef(u->obj);
@@ -418,10 +411,10 @@ put_aside(Tx *tx, Outbox *box, PyObject *data)
     return chunk;
 }
 
-Py_ssize_t
-outbox_put(PyObject *sock, int fd, PyObject *data, PyObject *write)
+/* How much of the data there was room for, and will be sent at the commit; -1 with an exception. */
+static Py_ssize_t
+put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
 {
-    Tx *tx = stm_self;
     Place *place = place_of(fd);
     if (place == NULL)
         return -1;
@@ -438,12 +431,9 @@ outbox_put(PyObject *sock, int fd, PyObject *data, PyObject *write)
     }
     PyMutex_Unlock(&place->lock);
     Py_ssize_t size = -1;
-    if (chunk != NULL) {
-        PyObject *call[] = {transmit_method, (PyObject *)box, chunk, write != NULL ? write : Py_None};
-        if (tx_defer(call, 4) == 0)
-            size = PyBytes_GET_SIZE(chunk);
-        Py_DECREF(chunk);
-    }
+    if (chunk != NULL && tx_defer((PyObject *const[]){transmit_method, (PyObject *)box, chunk, write}, 4) == 0)
+        size = PyBytes_GET_SIZE(chunk);
+    Py_XDECREF(chunk);
     Py_XDECREF((PyObject *)box);
     return size;
 }
@@ -469,37 +459,30 @@ put_off(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
         return NULL;
     if (fd < 0)     /* which raises what it has to */
         return PyObject_CallFunctionObjArgs(socket_methods.send, args[0], args[1], NULL);
-    Py_ssize_t size = outbox_put(args[0], fd, args[1], n > 2 && args[2] != Py_None ? args[2] : NULL);
+    Py_ssize_t size = put(tx, args[0], fd, args[1], n > 2 ? args[2] : Py_None);
     return size < 0 ? NULL : PyLong_FromSsize_t(size);
 }
 
-PyObject *
-find_outbox(PyObject *Py_UNUSED(module), PyObject *fd)
+static PyObject *
+outbox_of(PyObject *fd, bool take)
 {
     int number = PyLong_AsInt(fd);
     if (number == -1 && PyErr_Occurred())
         return NULL;
-    Outbox *box = box_at(number);
-    return box != NULL ? (PyObject *)box : Py_NewRef(Py_None);
-}
-
-PyObject *
-take_outbox(PyObject *Py_UNUSED(module), PyObject *fd)
-{
-    int number = PyLong_AsInt(fd);
-    if (number == -1 && PyErr_Occurred())
-        return NULL;
-    Place *page = number >= 0 && number < PAGE * PAGES ? atomic_load_explicit(&pages[number / PAGE], memory_order_acquire) : NULL;
-    Outbox *box = NULL;
-    if (page != NULL) {
-        Place *place = &page[number % PAGE];
+    Place *place = known_place(number);
+    PyObject *box = NULL;
+    if (place != NULL) {
         PyMutex_Lock(&place->lock);
-        box = place->box;
-        place->box = NULL;
+        box = Py_XNewRef((PyObject *)place->box);
+        if (take)
+            Py_CLEAR(place->box);
         PyMutex_Unlock(&place->lock);
     }
-    return box != NULL ? (PyObject *)box : Py_NewRef(Py_None);
+    return box != NULL ? box : Py_NewRef(Py_None);
 }
+
+PyObject *find_outbox(PyObject *Py_UNUSED(module), PyObject *fd) { return outbox_of(fd, false); }
+PyObject *take_outbox(PyObject *Py_UNUSED(module), PyObject *fd) { return outbox_of(fd, true); }
 
 /* shut_down_later(how) */
 static PyObject *
@@ -614,7 +597,7 @@ PyObject *
 sockets_begin(PyObject *Py_UNUSED(module), PyObject *args)
 {
     SocketMethods m;
-    if (!PyArg_ParseTuple(args, "OOOOOO", &m.send, &m.setsockopt, &m.close, &m.shutdown, &m.fileno, &m.gettimeout))
+    if (!PyArg_ParseTuple(args, "OOOOOOOOO", &m.send, &m.setsockopt, &m.close, &m.shutdown, &m.fileno, &m.gettimeout, &m.family, &m.type, &m.proto))
         return NULL;
     Py_INCREF(args);        /* for ever */
     socket_methods = m;

@@ -7,9 +7,9 @@
 /* At most so much waits to be sent: beyond that a send would block, as on a full socket. */
 #define OUTBOX_LIMIT (256 * 1024)
 
-/* The methods of sockets that are called here: functions of _socket, whatever stands in for them. */
+/* What of sockets is called here: methods of _socket.socket, whatever stands in for them, and descriptors of its attributes. */
 typedef struct {
-    PyObject *send, *setsockopt, *close, *shutdown, *fileno, *gettimeout;
+    PyObject *send, *setsockopt, *close, *shutdown, *fileno, *gettimeout, *family, *type, *proto;
 } SocketMethods;
 extern SocketMethods socket_methods;
 
@@ -20,12 +20,6 @@ void outboxes_in_child(void);
 
 /* The number of the socket's descriptor; -1: it is closed.  -2 with an exception. */
 int fileno_of(PyObject *sock);
-
-/* Let as much of the data be sent at the commit as there is room for: how much that is; -1 with an exception, BlockingIOError without
- * room, or what the kernel has said of earlier bytes.
- * `write` gives bytes to the kernel and returns how many it took, else raises as socket.send, in whose place it is; or NULL.
- * Requires: a transaction that can be rolled back; what the data is in is open. */
-Py_ssize_t outbox_put(PyObject *sock, int fd, PyObject *data, PyObject *write);
 
 /* For Python: */
 PyObject *sockets_begin(PyObject *module, PyObject *args);

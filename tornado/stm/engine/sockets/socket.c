@@ -18,7 +18,6 @@
 
 static PyObject *inboxes, *put_back;    /* of the twins */
 static _Atomic bool by_twins;
-static struct { PyObject *family, *type, *proto; } facts;   /* descriptors */
 static PyObject *set_now;
 
 /* The transaction, if this operation can be replayed or put off; else NULL, with an exception or without. */
@@ -26,7 +25,7 @@ static Tx *
 transaction_of(PyObject *sock)
 {
     Tx *tx = stm_open;
-    if (tx == NULL || tx->grade == GRADE_EXCLUSIVE)
+    if (tx == NULL)
         return NULL;
     PyObject *timeout = PyObject_CallOneArg(socket_methods.gettimeout, sock);
     bool blocks = timeout == NULL || !PyFloat_CheckExact(timeout) || PyFloat_AS_DOUBLE(timeout) != 0.0;
@@ -45,7 +44,7 @@ by_twin(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 PyObject *
 receiving_begin(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (!PyArg_ParseTuple(args, "O!OOOO", &PyDict_Type, &inboxes, &put_back, &facts.family, &facts.type, &facts.proto))
+    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &inboxes, &put_back))
         return NULL;
     Py_INCREF(args);        /* for ever */
     Py_RETURN_NONE;
@@ -63,8 +62,7 @@ static Tx *
 begin_to_receive(PyObject *sock)
 {
     Tx *tx = !atomic_load_explicit(&by_twins, memory_order_acquire) ? transaction_of(sock) : NULL;
-    bool first;
-    if (tx == NULL || lock_exclusive(tx, cell_of(sock, WHOLE), &first) < 0 || bias_revoke(tx, sock) < 0)
+    if (tx == NULL || own_whole(tx, sock) < 0)
         return NULL;
     return PyDict_GET_SIZE(inboxes) == 0 ? tx : NULL;
 }
@@ -137,8 +135,8 @@ fact(PyObject *descriptor, PyObject *sock)
 static bool
 is_tcp(PyObject *sock)
 {
-    long family = fact(facts.family, sock), proto = fact(facts.proto, sock);
-    bool is = (family == AF_INET || family == AF_INET6) && fact(facts.type, sock) == SOCK_STREAM
+    long family = fact(socket_methods.family, sock), proto = fact(socket_methods.proto, sock);
+    bool is = (family == AF_INET || family == AF_INET6) && fact(socket_methods.type, sock) == SOCK_STREAM
         && (proto == 0 || proto == IPPROTO_TCP) && fileno_of(sock) >= 0;
     PyErr_Clear();
     return is;
@@ -164,8 +162,7 @@ set_option(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwname
     return tx_defer(call, 5) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* set_now(socket, level, option, value), at the commit */
-static PyObject *
+PyObject *
 set_option_now(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
 {
     PyObject *r = PyObject_Vectorcall(socket_methods.setsockopt, args, n, NULL);
@@ -187,8 +184,6 @@ static PyMethodDef socket_ways[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef set_now_def = {"set_option_now", _PyCFunction_CAST(set_option_now), METH_FASTCALL, NULL};
-
 PyObject *
 socket_way(PyObject *Py_UNUSED(module), PyObject *pair)
 {
@@ -196,7 +191,12 @@ socket_way(PyObject *Py_UNUSED(module), PyObject *pair)
         PyErr_SetString(PyExc_TypeError, "socket_way() takes a method and its twin");
         return NULL;
     }
-    if (set_now == NULL && (set_now = PyCFunction_New(&set_now_def, NULL)) == NULL)
-        return NULL;
     return find_twin(socket_ways, PyTuple_GET_ITEM(pair, 0), pair);
+}
+
+int
+sockets_init(PyObject *module)
+{
+    set_now = PyObject_GetAttrString(module, "set_option_now");
+    return set_now != NULL ? 0 : -1;
 }

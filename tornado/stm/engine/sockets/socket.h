@@ -4,6 +4,11 @@
 
 #include "../core/base.h"
 
+int sockets_init(PyObject *module);     /* -1 with an exception */
+
+/* set_option_now(socket, level, option, value...), at the commit */
+PyObject *set_option_now(PyObject *module, PyObject *const *args, Py_ssize_t n);
+
 /* What stands in for socket.recv, recv_into, send or setsockopt where that is simple, and else calls the twin: socket_way(f, twin).
  * `inboxes` and put_back(fd, bytes) are the twins'. */
 PyObject *socket_way(PyObject *module, PyObject *args);
