@@ -130,12 +130,7 @@ int
 stm_read_attr(PyObject *obj, PyObject *name)
 {
     BARRIER_OF(tx);
-    if (!is_value_read(tx, obj, name) || name == stm_class_name)
-        return open_attr(tx, obj, name, OF_READ_ATTR, open_attr_read);
-    if (open_value_read(tx, obj, name) < 0)
-        return -1;
-    note_name(tx, obj, name, OF_READ_ATTR);
-    return 0;
+    return open_attr(tx, obj, name, OF_READ_ATTR, open_attr_read);
 }
 
 int

@@ -113,14 +113,14 @@ stm_thread_tx(void)
     }
     Tx *tx = atomic_load(&stm_threads[slot]);
     if (tx == NULL) {
-        size_t marks_at = (stm_upcalls->thread_size + 63) & ~(size_t)63;
-        tx = pages_new(marks_at + MARKS * sizeof(uint32_t));
+        size_t size = (stm_upcalls->thread_size + 63) & ~(size_t)63;
+        tx = pages_new(size + MARKS * sizeof(uint32_t));
         if (tx == NULL) {
             PyMutex_Unlock(&slots_lock);
             PyErr_NoMemory();
             return NULL;
         }
-        tx->locks.marks = (_Atomic uint32_t *)((char *)tx + marks_at);
+        tx->locks.marks = (_Atomic uint32_t *)((char *)tx + size);
         tx->slot = slot;
         atomic_store(&tx->epoch, 1);
         atomic_store(&stm_threads[slot], tx);

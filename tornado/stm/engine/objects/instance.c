@@ -245,7 +245,8 @@ open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
     return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute of", obj);
 }
 
-bool
+/* Will the interpreter, which looks for an attribute of that name, find nothing in the object but a value in it, if that?  Mostly so. */
+static bool
 is_value_read(Tx *tx, PyObject *obj, PyObject *name)
 {
     PyDictValues *v = inline_values(obj);
@@ -253,7 +254,7 @@ is_value_read(Tx *tx, PyObject *obj, PyObject *name)
         && !PyExceptionInstance_Check(obj);
 }
 
-int
+static int
 open_value_read(Tx *tx, PyObject *obj, PyObject *name)
 {
     if (read_by_bias(tx, obj))

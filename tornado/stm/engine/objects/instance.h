@@ -8,11 +8,6 @@
 enum { HOOK_NONE, HOOK_PYTHON, HOOK_UNKNOWN };
 int assignment_hook(PyTypeObject *type, const char *method);
 
-/* Will the interpreter, which looks for an attribute of that name, find nothing in the object but a value in it, if that?  Mostly so. */
-bool is_value_read(Tx *tx, PyObject *obj, PyObject *name);
-/* Then, the same as open_attr_read(). */
-int open_value_read(Tx *tx, PyObject *obj, PyObject *name);
-
 /* What the type of a C object says of the name: nothing, code, or state of the object? */
 enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
 int name_in_c_type(PyObject *obj, PyObject *name);

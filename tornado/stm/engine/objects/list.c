@@ -51,8 +51,7 @@ read_item(Tx *tx, PyObject *list, PyObject *Py_UNUSED(key))
 static int
 write_item(Tx *tx, PyObject *list, PyObject *key, bool del)
 {
-    bool first;
-    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
+    if (own_whole(tx, list) < 0)
         return -1;
     /* The items may be guarded by different locks of the program's: then a thread may change another one. */
     bool small = PyList_GET_SIZE(list) <= SMALL_LIST && thread_of(tx)->mutexes.n == 0;
@@ -87,8 +86,7 @@ open_list_append(Tx *tx, PyObject *list)
         return check_doomed(tx);
     if (kind_of(tx, list) != &list_kind)
         return open_whole_write(tx, list);
-    bool first;
-    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
+    if (own_whole(tx, list) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE)
         return 0;
@@ -109,8 +107,7 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
         return check_doomed(tx);
     if (kind_of(tx, list) != &list_kind)
         return open_whole_write(tx, list);
-    bool first;
-    if (lock_exclusive(tx, cell_of(list, WHOLE), &first) < 0 || bias_revoke(tx, list) < 0)
+    if (own_whole(tx, list) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
         return 0;
