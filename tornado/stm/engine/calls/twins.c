@@ -7,6 +7,7 @@
  */
 #include "twins.h"
 
+#include "../core/latch.h"
 #include "../objects/access.h"
 #include "../objects/class.h"
 #include "../objects/deep.h"
@@ -744,11 +745,11 @@ static PyObject *
 compiled(PyObject *text, int start)
 {
     static PyObject *texts;             /* (text, start, flags) -> code */
-    static PyMutex making;
-    PyMutex_Lock(&making);
+    static Latch making;
+    latch_take(&making);
     if (texts == NULL)
         texts = PyDict_New();
-    PyMutex_Unlock(&making);
+    latch_give(&making);
     Py_ssize_t size;
     const char *p = PyUnicode_AsUTF8AndSize(text, &size);
     if (p == NULL || texts == NULL)

@@ -54,6 +54,7 @@
 
 #include "tx.h"
 #include "history.h"
+#include "latch.h"
 #include "park.h"
 #include "queue.h"
 #include "transaction.h"
@@ -73,7 +74,7 @@ static _Atomic uint64_t exclusives_over;        /* counted when those at the gat
 
 /* One lock around "is it still doomed?" and the asynchronous exception, so
  * that the exception never reaches a later transaction of that thread. */
-static PyMutex doom_lock;
+static Latch doom_lock;
 
 #define DISPATCHING (-1)    /* as token_slot: somebody is looking for the next */
 
@@ -215,19 +216,19 @@ doom(Tx *tx, Tx *o, uint64_t attempt, int right)
 static void
 tell_doomed(Tx *o, uint64_t attempt)
 {
-    PyMutex_Lock(&doom_lock);
+    latch_take(&doom_lock);
     if (atomic_load(&o->status) == (attempt << STATE_BITS | TX_DOOMED))
         _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
-    PyMutex_Unlock(&doom_lock);
+    latch_give(&doom_lock);
 }
 
 /* At the end of a doomed attempt: from here on nobody looks for its thread. */
 void
 contention_end_doom(Tx *tx)
 {
-    PyMutex_Lock(&doom_lock);
+    latch_take(&doom_lock);
     set_state(tx, TX_COMMITTING);
-    PyMutex_Unlock(&doom_lock);
+    latch_give(&doom_lock);
 }
 
 /* ---- Overdue transactions ----------------------------------------------------- */
@@ -945,7 +946,7 @@ contention_abandon(Tx *tx)
 void
 contention_in_child(void)
 {
-    doom_lock = (PyMutex){0};
+    doom_lock = (Latch){0};
     park_in_child();
     atomic_store(&stm_reservations, 0);
     int grade = stm_self != NULL ? stm_self->grade : GRADE_NONE;

@@ -30,6 +30,7 @@
 #include "queue.h"
 
 #include "tx.h"
+#include "latch.h"
 #include "park.h"
 #include "transaction.h"
 #include "upcalls.h"
@@ -56,7 +57,7 @@
 
 struct Queue {
     PyObject_HEAD
-    PyMutex lock;
+    Latch lock;
     Transaction *first, *last;      /* ready: owned, chained by `next` */
     Py_ssize_t n_ready, n_executed;
     int n_running, n_asleep;
@@ -97,9 +98,9 @@ queue_wake(Queue *q)
 static bool
 put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_worker)
 {
-    PyMutex_Lock(&q->lock);
+    latch_take(&q->lock);
     if (UNLIKELY(from_worker && q->ended)) {
-        PyMutex_Unlock(&q->lock);
+        latch_give(&q->lock);
         return false;
     }
     uint64_t age = atomic_fetch_add(&stm_next_age, (uint64_t)n);
@@ -115,7 +116,7 @@ put(Queue *q, Transaction *first, Transaction *last, Py_ssize_t n, bool from_wor
     Py_ssize_t takers = n - from_worker < q->n_asleep ? n - from_worker : q->n_asleep;
     if (takers > q->width - q->n_running)
         takers = q->width - q->n_running;
-    PyMutex_Unlock(&q->lock);
+    latch_give(&q->lock);
     if (takers > 0)
         signal_sleepers(q, (int)takers);
     return true;
@@ -214,12 +215,12 @@ sleep_since(Queue *q, uint32_t seen, uint64_t cycles)
 Transaction *
 queue_end(Tx *tx, Queue *q)
 {
-    PyMutex_Lock(&q->lock);
+    latch_take(&q->lock);
     Transaction *dropped = q->first;
     q->first = q->last = NULL;
     q->n_ready = 0;
     atomic_store(&q->ended, true);
-    PyMutex_Unlock(&q->lock);
+    latch_give(&q->lock);
     end_others(tx, q);
     return dropped;
 }
@@ -279,13 +280,13 @@ hire(Queue *q, PyObject *start)
     Py_XDECREF(r);
     if (r != NULL)
         return 0;
-    PyMutex_Lock(&q->lock);
+    latch_take(&q->lock);
     q->n_workers--;
     q->n_hired--;
     q->limit = q->n_workers;
     if (q->width > q->limit)
         q->width = q->limit;
-    PyMutex_Unlock(&q->lock);
+    latch_give(&q->lock);
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
     PyErr_FormatUnraisable("Exception ignored while starting a thread for transactions");
@@ -329,10 +330,10 @@ run_one(Tx *tx, Queue *q, Transaction *t)
     if (UNLIKELY(how == RUN_RAISED)) {
         /* The only one of this run, before the worker is counted as one that runs nothing. */
         PyObject *exception = PyErr_GetRaisedException();
-        PyMutex_Lock(&q->lock);
+        latch_take(&q->lock);
         PyObject *before = q->failure;
         q->failure = exception;
-        PyMutex_Unlock(&q->lock);
+        latch_give(&q->lock);
         Py_XDECREF(before);
     }
     return true;
@@ -403,7 +404,7 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
             make_calls(tx, q, waiting);
         int widened = 0;
         uint64_t now = ran ? __builtin_ia32_rdtsc() : window;
-        PyMutex_Lock(&q->lock);
+        latch_take(&q->lock);
         q->n_running -= ran;
         q->n_executed += committed;
         if (now - window > WINDOW) {
@@ -429,7 +430,7 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
             q->failure = NULL;
         }
         uint32_t seen = atomic_load(&q->signal);
-        PyMutex_Unlock(&q->lock);
+        latch_give(&q->lock);
 
         if (t == NULL)
             finalize_dying(tx);
@@ -447,9 +448,9 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
         committed = ran && run_one(tx, q, t);
         if (!ran) {
             sleep_since(q, seen, nap);
-            PyMutex_Lock(&q->lock);
+            latch_take(&q->lock);
             q->n_asleep--;
-            PyMutex_Unlock(&q->lock);
+            latch_give(&q->lock);
             if (PyErr_CheckSignals() < 0)
                 fail(tx, q);
             window = __builtin_ia32_rdtsc();
@@ -484,11 +485,11 @@ queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
     if ((limit == -1 && PyErr_Occurred()) || tx == NULL || check_can_run(tx) < 0)
         return NULL;
     for (;;) {
-        PyMutex_Lock(&q->lock);
+        latch_take(&q->lock);
         if (!q->ended || q->n_workers == 0)
             break;
         uint32_t seen = atomic_load(&q->signal);
-        PyMutex_Unlock(&q->lock);
+        latch_give(&q->lock);
         sleep_since(q, seen, 0);
         if (PyErr_CheckSignals() < 0)
             return NULL;
@@ -498,7 +499,7 @@ queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
         q->anchor = PyThread_get_thread_ident();
     q->limit = q->width = limit;
     q->trial = FIRST_TRIAL;
-    PyMutex_Unlock(&q->lock);
+    latch_give(&q->lock);
     /* Its count of references would be what the threads wait for most. */
     if (limit > 1)
         PyUnstable_Object_EnableDeferredRefcount(self);

@@ -15,6 +15,7 @@
 #include "transaction.h"
 
 #include "history.h"
+#include "latch.h"
 #include "pages.h"
 #include "park.h"
 #include "queue.h"
@@ -35,7 +36,7 @@ uint64_t stm_inject_seed;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
 
-static PyMutex slots_lock;
+static Latch slots_lock;
 static _Atomic bool slot_used[MAX_THREADS];
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
@@ -82,7 +83,7 @@ in_child(void)
         stm_upcalls->abandon(tx);
         atomic_store(&slot_used[i], false);
     }
-    slots_lock = (PyMutex){0};
+    slots_lock = (Latch){0};
     locks_in_child();
     contention_in_child();
     bias_init();
@@ -102,12 +103,12 @@ stm_thread_tx(void)
     if (LIKELY(stm_self != NULL))
         return stm_self;
     pthread_once(&exit_once, make_exit_key);
-    PyMutex_Lock(&slots_lock);
+    latch_take(&slots_lock);
     int slot = 1;
     while (slot < MAX_THREADS && atomic_load_explicit(&slot_used[slot], memory_order_acquire))
         slot++;
     if (slot == MAX_THREADS) {
-        PyMutex_Unlock(&slots_lock);
+        latch_give(&slots_lock);
         PyErr_Format(PyExc_RuntimeError, "more than %d threads run transactions", MAX_THREADS - 1);
         return NULL;
     }
@@ -116,7 +117,7 @@ stm_thread_tx(void)
         size_t size = (stm_upcalls->thread_size + 63) & ~(size_t)63;
         tx = pages_new(size + MARKS * sizeof(uint32_t));
         if (tx == NULL) {
-            PyMutex_Unlock(&slots_lock);
+            latch_give(&slots_lock);
             PyErr_NoMemory();
             return NULL;
         }
@@ -128,7 +129,7 @@ stm_thread_tx(void)
             atomic_store(&stm_thread_limit, slot + 1);
     }
     atomic_store_explicit(&slot_used[slot], true, memory_order_relaxed);
-    PyMutex_Unlock(&slots_lock);
+    latch_give(&slots_lock);
     tx->thread_id = PyThread_get_thread_ident();
     allow(tx);
     tx->contention.inject_state = (stm_inject_seed + slot) * 0x9E3779B97F4A7C15ull | 1;

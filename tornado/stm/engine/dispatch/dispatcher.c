@@ -34,13 +34,13 @@ as_dispatcher(PyObject *self)
 /* Invariant: while a loop is here it lives, or is being taken down; so who has one need not ask for more than its address. */
 #define LOOPS 64
 static struct { PyObject *_Atomic loop; Dispatcher *dispatcher; } loops[LOOPS];
-static PyMutex loops_lock;
+static Latch loops_lock;
 static PyObject *dispatcher_name;
 
 static void
 remember_loop(Dispatcher *d, PyObject *loop)
 {
-    PyMutex_Lock(&loops_lock);
+    latch_take(&loops_lock);
     for (int i = 0; i < LOOPS; i++) {
         if (atomic_load(&loops[i].loop) == NULL) {
             loops[i].dispatcher = d;
@@ -48,26 +48,26 @@ remember_loop(Dispatcher *d, PyObject *loop)
             break;
         }
     }
-    PyMutex_Unlock(&loops_lock);
+    latch_give(&loops_lock);
 }
 
 static void
 forget_loop(Dispatcher *d)
 {
-    PyMutex_Lock(&loops_lock);
+    latch_take(&loops_lock);
     for (int i = 0; i < LOOPS; i++) {
         if (loops[i].dispatcher == d) {
             atomic_store(&loops[i].loop, NULL);
             loops[i].dispatcher = NULL;
         }
     }
-    PyMutex_Unlock(&loops_lock);
+    latch_give(&loops_lock);
 }
 
 void
 dispatchers_in_child(void)
 {
-    loops_lock = (PyMutex){0};
+    loops_lock = (Latch){0};
 }
 
 Dispatcher *
@@ -100,18 +100,26 @@ is_dispatcher(PyObject *o)
 void
 dispatcher_lock(Dispatcher *d)
 {
-    _PyRecursiveMutex_Lock(&d->lock);
+    unsigned long me = PyThread_get_thread_ident();
+    if (UNLIKELY(atomic_load_explicit(&d->owner, memory_order_relaxed) == me)) {
+        d->level++;
+        return;
+    }
+    latch_take(&d->lock);
+    atomic_store_explicit(&d->owner, me, memory_order_relaxed);
 }
 
 void
 dispatcher_unlock(Dispatcher *d)
 {
-    PyObject *dropped = NULL;
-    if (d->lock.level == 0) {
-        dropped = d->dropped;
-        d->dropped = NULL;
+    if (UNLIKELY(d->level > 0)) {
+        d->level--;
+        return;
     }
-    _PyRecursiveMutex_Unlock(&d->lock);
+    PyObject *dropped = d->dropped;
+    d->dropped = NULL;
+    atomic_store_explicit(&d->owner, 0, memory_order_relaxed);
+    latch_give(&d->lock);
     Py_XDECREF(dropped);
 }
 

@@ -11,11 +11,10 @@
 #ifndef TORNADO_STM_DISPATCHER_H
 #define TORNADO_STM_DISPATCHER_H
 
+#include "../core/latch.h"
 #include "poller.h"
 #include "ready.h"
 #include "timers.h"
-
-#include "internal/pycore_lock.h"
 
 /* What a thread has to do with a dispatcher. */
 typedef struct {
@@ -36,11 +35,13 @@ struct Order {
     uint64_t run;           /* whose transaction that is, as in Scheduling; 0: of none of the dispatcher's */
 };
 
-/* All but `lock` is for who has it.  It is re-entrant: outboxes are emptied under it, by code of Python, where a finalizer may
- * schedule something. */
+/* All is for who has the lock, of which `owner` is the thread, or 0.  It has it `level` times more: outboxes are emptied under it, by
+ * code of Python, where a finalizer may schedule something. */
 struct Dispatcher {
     PyObject_HEAD
-    _PyRecursiveMutex lock;
+    Latch lock;
+    _Atomic unsigned long owner;
+    int level;
     PyObject *loop;
     PyObject *run_handle, *run_timer, *handle_event;    /* what the transactions run */
     PyObject *inboxes;          /* dict: descriptor -> what has been received and not been taken */

@@ -2,6 +2,7 @@
 #include "task.h"
 
 #include "../calls/callbacks.h"
+#include "../core/latch.h"
 #include "../objects/access.h"
 #include "../objects/born.h"
 #include "../objects/deep.h"
@@ -17,7 +18,7 @@ static _Atomic uint64_t made;       /* so many tasks: they are named by it */
  * Lists, so that threads which make tasks seldom meet.  A task is in one of them from its making to its death. */
 
 #define LISTS 64
-static struct { PyMutex lock; Future *first; char pad[64 - sizeof(PyMutex) - sizeof(Future *)]; } lists[LISTS];
+static struct { Latch lock; Future *first; char pad[64 - sizeof(Latch) - sizeof(Future *)]; } lists[LISTS];
 
 static int
 list_of(Future *t)
@@ -29,7 +30,7 @@ static void
 enlist(Future *t)
 {
     int i = list_of(t);
-    PyMutex_Lock(&lists[i].lock);
+    latch_take(&lists[i].lock);
     if (t->link == NULL) {
         t->next = lists[i].first;
         t->link = &lists[i].first;
@@ -37,21 +38,21 @@ enlist(Future *t)
             t->next->link = &t->next;
         lists[i].first = t;
     }
-    PyMutex_Unlock(&lists[i].lock);
+    latch_give(&lists[i].lock);
 }
 
 void
 task_unlist(Future *t)
 {
     int i = list_of(t);
-    PyMutex_Lock(&lists[i].lock);
+    latch_take(&lists[i].lock);
     if (t->link != NULL) {
         *t->link = t->next;
         if (t->next != NULL)
             t->next->link = t->link;
         t->link = NULL;
     }
-    PyMutex_Unlock(&lists[i].lock);
+    latch_give(&lists[i].lock);
 }
 
 /* In the child of a fork: no other thread has a lock any more. */
@@ -59,7 +60,7 @@ void
 tasks_in_child(void)
 {
     for (int i = 0; i < LISTS; i++)
-        lists[i].lock = (PyMutex){0};
+        lists[i].lock = (Latch){0};
 }
 
 PyObject *
@@ -67,7 +68,7 @@ tasks_all(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     PyObject *all = PyList_New(0), *last = NULL;
     for (int i = 0; all != NULL && i < LISTS; i++) {
-        PyMutex_Lock(&lists[i].lock);
+        latch_take(&lists[i].lock);
         for (Future *t = lists[i].first; all != NULL && t != NULL; t = t->next) {
             /* One that is dying, or that an aborted attempt has made, is none. */
             if (t->state != FUTURE_PENDING || t->loop == NULL || _PyGC_FINALIZED((PyObject *)t) || !PyUnstable_TryIncRef((PyObject *)t))
@@ -78,7 +79,7 @@ tasks_all(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
             }
             Py_DECREF(t);
         }
-        PyMutex_Unlock(&lists[i].lock);
+        latch_give(&lists[i].lock);
         if (last != NULL)
             Py_CLEAR(all);
     }

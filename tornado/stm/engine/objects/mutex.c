@@ -40,6 +40,7 @@
  */
 #include "mutex.h"
 
+#include "../core/latch.h"
 #include "../core/park.h"
 #include "../core/queue.h"
 #include "../thread.h"
@@ -73,7 +74,7 @@ typedef struct Team {
 /* Invariants, under the bucket's lock.  A team is in its bucket as long as it has members, and
  * its mutex is locked; an RLock's owner is TEAM then.  Who holds a bucket's lock waits for nobody. */
 #define TEAM_BUCKETS 256
-static struct { PyMutex lock; Team *teams; } buckets[TEAM_BUCKETS];
+static struct { Latch lock; Team *teams; } buckets[TEAM_BUCKETS];
 
 static PyTypeObject *lock_type, *rlock_type;
 
@@ -210,7 +211,7 @@ join(Tx *tx, MutexObject *m)
 {
     int bucket = bucket_of(m);
     Joining result = TAKEN;
-    PyMutex_Lock(&buckets[bucket].lock);
+    latch_take(&buckets[bucket].lock);
     Team *team = *find_team(m, bucket);
     if (team != NULL) {
         if (may_join(tx, team)) {
@@ -224,7 +225,7 @@ join(Tx *tx, MutexObject *m)
         result = found_team(tx, m, bucket) < 0 ? FAILED : JOINED;
     else if (is_rlock(m) && owner_of(m) == PROGRAM)
         result = KEPT;
-    PyMutex_Unlock(&buckets[bucket].lock);
+    latch_give(&buckets[bucket].lock);
     return result;
 }
 
@@ -234,14 +235,14 @@ leave(Tx *tx, Held *h, int level)
     MutexObject *m = (MutexObject *)h->mutex;
     int bucket = bucket_of(m);
     bool last = false;
-    PyMutex_Lock(&buckets[bucket].lock);
+    latch_take(&buckets[bucket].lock);
     Team **at = find_team(m, bucket), *team = *at;
     if (--team->members == 0) {
         *at = team->next;
         PyMem_RawFree(team);
         last = true;
     }
-    PyMutex_Unlock(&buckets[bucket].lock);
+    latch_give(&buckets[bucket].lock);
     h->role = NO_MEMBER;
     if (last)
         settle_lock(m, level);
@@ -314,9 +315,9 @@ adopt(Tx *tx, PyObject *mutex)
     MutexObject *m = (MutexObject *)mutex;
     int kept = is_rlock(m) ? (int)m->lock.level + 1 : 1;
     int bucket = bucket_of(m);
-    PyMutex_Lock(&buckets[bucket].lock);
+    latch_take(&buckets[bucket].lock);
     int failed = found_team(tx, m, bucket);
-    PyMutex_Unlock(&buckets[bucket].lock);
+    latch_give(&buckets[bucket].lock);
     if (failed) {
         PyErr_NoMemory();
         return -1;
@@ -483,10 +484,10 @@ mutex_await(Tx *tx)
     int bucket = bucket_of(m);
     /* A queue that has ended waits for no thread: that may wait for the end of the run. */
     while (q == NULL || !queue_has_ended(q)) {
-        PyMutex_Lock(&buckets[bucket].lock);
+        latch_take(&buckets[bucket].lock);
         Team *team = *find_team(m, bucket);
         bool joinable = team != NULL ? may_join(tx, team) : is_rlock(m) && owner_of(m) == PROGRAM;
-        PyMutex_Unlock(&buckets[bucket].lock);
+        latch_give(&buckets[bucket].lock);
         if (joinable)
             break;
         if (lock_for(m, WAIT_NS)) {
@@ -506,9 +507,9 @@ wait_for_thread(Tx *tx, PyObject *mutex)
     MutexObject *m = (MutexObject *)mutex;
     if (lock_for(m, WAIT_NS)) {
         int bucket = bucket_of(m);
-        PyMutex_Lock(&buckets[bucket].lock);
+        latch_take(&buckets[bucket].lock);
         int failed = found_team(tx, m, bucket);
-        PyMutex_Unlock(&buckets[bucket].lock);
+        latch_give(&buckets[bucket].lock);
         if (!failed)
             return 0;
         PyMutex_Unlock(raw(m));
@@ -751,9 +752,9 @@ mutex_locked(PyObject *self, PyObject *mutex)
         return NULL;
     /* A team has it within transactions only, and one that will keep it owns the cell. */
     int bucket = bucket_of(m);
-    PyMutex_Lock(&buckets[bucket].lock);
+    latch_take(&buckets[bucket].lock);
     bool locked = *find_team(m, bucket) == NULL && is_locked(m);
-    PyMutex_Unlock(&buckets[bucket].lock);
+    latch_give(&buckets[bucket].lock);
     return PyBool_FromLong(locked);
 }
 
@@ -847,7 +848,7 @@ void
 mutexes_in_child(void)
 {
     for (int i = 0; i < TEAM_BUCKETS; i++) {
-        buckets[i].lock = (PyMutex){0};
+        buckets[i].lock = (Latch){0};
         Team **at = &buckets[i].teams;
         while (*at != NULL) {
             Team *team = *at;

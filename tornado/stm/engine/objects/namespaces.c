@@ -26,6 +26,7 @@
  */
 #include "namespaces.h"
 
+#include "../core/latch.h"
 #include "access.h"
 #include "known.h"
 
@@ -36,7 +37,7 @@
 typedef struct { PyObject *dict; void *value; } Entry;
 
 typedef struct {
-    PyMutex lock;
+    Latch lock;
     Entry *entries;             /* open addressing; dict == NULL is free */
     size_t cap, used;
 } Table;
@@ -81,7 +82,7 @@ static int
 table_enter(Table *t, PyObject *dict, void *value)
 {
     int entered = 0;
-    PyMutex_Lock(&t->lock);
+    latch_take(&t->lock);
     if (2 * t->used > t->cap && grow(t) < 0)
         entered = -1;
     else {
@@ -92,14 +93,14 @@ table_enter(Table *t, PyObject *dict, void *value)
             entered = 1;
         }
     }
-    PyMutex_Unlock(&t->lock);
+    latch_give(&t->lock);
     return entered;
 }
 
 static void *
 table_remove(Table *t, PyObject *dict)
 {
-    PyMutex_Lock(&t->lock);
+    latch_take(&t->lock);
     size_t i = find(t, dict);
     void *value = t->entries[i].value;
     if (t->entries[i].dict == NULL)
@@ -114,7 +115,7 @@ table_remove(Table *t, PyObject *dict)
             t->entries[find(t, e.dict)] = e;
         }
     }
-    PyMutex_Unlock(&t->lock);
+    latch_give(&t->lock);
     return value;
 }
 
@@ -191,11 +192,11 @@ globals_rebound(PyObject *globals)
 {
     PyObject *rebound = NULL;
     if (is_module_dict(globals)) {
-        PyMutex_Lock(&modules.lock);
+        latch_take(&modules.lock);
         size_t i = find(&modules, globals);
         if (modules.entries[i].dict == globals)
             rebound = Py_NewRef(modules.entries[i].value);
-        PyMutex_Unlock(&modules.lock);
+        latch_give(&modules.lock);
     }
     return rebound ? rebound : Py_NewRef(Py_None);
 }
@@ -293,10 +294,10 @@ namespace_base(PyObject *dict)
     }
     if (!known)
         return is_module_dict(dict) ? dict : NULL;
-    PyMutex_Lock(&instances.lock);
+    latch_take(&instances.lock);
     size_t i = find(&instances, dict);
     const void *base = instances.entries[i].dict == dict ? instances.entries[i].value : NULL;
-    PyMutex_Unlock(&instances.lock);
+    latch_give(&instances.lock);
     return base;
 }
 

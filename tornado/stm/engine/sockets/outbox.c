@@ -1,6 +1,7 @@
 /* The outbox of a socket: what committed transactions have sent, and the kernel has not taken. */
 #include "outbox.h"
 
+#include "../core/latch.h"
 #include "../core/tx.h"
 #include "../deferred.h"
 #include "../dispatch/dispatcher.h"
@@ -31,7 +32,7 @@ typedef struct {
     PyObject *sock;
     int fd;
     PyObject *dispatcher;       /* that polls for it, or NULL */
-    PyMutex lock;
+    Latch lock;
     Chunk *first, **end;
     Py_ssize_t size;
     PyObject *error;            /* what the kernel has said of earlier bytes, or NULL */
@@ -51,7 +52,7 @@ new_outbox(PyObject *sock, int fd)
     box->sock = Py_NewRef(sock);
     box->fd = fd;
     box->dispatcher = Py_XNewRef((PyObject *)d);
-    box->lock = (PyMutex){0};
+    box->lock = (Latch){0};
     box->first = NULL;
     box->end = &box->first;
     box->size = 0;
@@ -118,7 +119,7 @@ outbox_dealloc(PyObject *self)
 
 #define PAGE 1024
 #define PAGES 16384
-typedef struct { PyMutex lock; Outbox *box; } Place;
+typedef struct { Latch lock; Outbox *box; } Place;
 static Place *_Atomic pages[PAGES];
 
 /* NULL where no socket has had one yet. */
@@ -157,14 +158,14 @@ drop_if_empty(Outbox *box)
 {
     Place *place = known_place(box->fd);
     Outbox *dropped = NULL;
-    PyMutex_Lock(&place->lock);
-    PyMutex_Lock(&box->lock);
+    latch_take(&place->lock);
+    latch_take(&box->lock);
     if (box->size == 0 && box->error == NULL && place->box == box) {
         dropped = box;
         place->box = NULL;
     }
-    PyMutex_Unlock(&box->lock);
-    PyMutex_Unlock(&place->lock);
+    latch_give(&box->lock);
+    latch_give(&place->lock);
     Py_XDECREF((PyObject *)dropped);
 }
 
@@ -174,9 +175,9 @@ outboxes_in_child(void)
     for (int i = 0; i < PAGES; i++) {
         Place *page = atomic_load(&pages[i]);
         for (int k = 0; page != NULL && k < PAGE; k++) {
-            page[k].lock = (PyMutex){0};
+            page[k].lock = (Latch){0};
             if (page[k].box != NULL)
-                page[k].box->lock = (PyMutex){0};
+                page[k].box->lock = (Latch){0};
         }
     }
 }
@@ -267,9 +268,9 @@ flush_locked(Outbox *box)
 static int
 flush(Outbox *box)
 {
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     int all = flush_locked(box);
-    PyMutex_Unlock(&box->lock);
+    latch_give(&box->lock);
     if (all > 0)
         drop_if_empty(box);
     return all;
@@ -315,7 +316,7 @@ outbox_transmit(PyObject *self, PyObject *const *args, Py_ssize_t n)
     if (chunk == NULL)
         return PyErr_NoMemory();
     *chunk = (Chunk){NULL, args[1] != Py_None ? Py_NewRef(args[1]) : NULL, Py_NewRef(args[0])};
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     *box->end = chunk;
     box->end = &chunk->next;
     int all = 1;
@@ -323,7 +324,7 @@ outbox_transmit(PyObject *self, PyObject *const *args, Py_ssize_t n)
         drop_all(box);
     else
         all = flush_locked(box);
-    PyMutex_Unlock(&box->lock);
+    latch_give(&box->lock);
     if (all > 0)
         drop_if_empty(box);
     if (all < 0 || (all == 0 && flush_later(box) < 0))
@@ -337,9 +338,9 @@ static int
 give_back(Tx *Py_UNUSED(tx), Undo *u)
 {
     Outbox *box = (Outbox *)u->obj;
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     box->size -= u->n;
-    PyMutex_Unlock(&box->lock);
+    latch_give(&box->lock);
     drop_if_empty(box);
     return 0;
 }
@@ -352,15 +353,15 @@ tell_again(Tx *Py_UNUSED(tx), Undo *u)
 {
     Outbox *box = (Outbox *)u->obj;
     Place *place = known_place(box->fd);
-    PyMutex_Lock(&place->lock);
+    latch_take(&place->lock);
     if (place->box == NULL)
         place->box = (Outbox *)Py_NewRef(u->obj);
     box = place->box;
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     PyObject *told = box->error;
     box->error = Py_NewRef(u->old);
-    PyMutex_Unlock(&box->lock);
-    PyMutex_Unlock(&place->lock);
+    latch_give(&box->lock);
+    latch_give(&place->lock);
     Py_XDECREF(told);
     return 0;
 }
@@ -419,17 +420,17 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
     if (place == NULL)
         return -1;
     PyObject *chunk = NULL;
-    PyMutex_Lock(&place->lock);
+    latch_take(&place->lock);
     Outbox *box = place->box;
     if (box == NULL)
         box = place->box = new_outbox(sock, fd);
     if (box != NULL) {
         Py_INCREF(box);
-        PyMutex_Lock(&box->lock);
+        latch_take(&box->lock);
         chunk = put_aside(tx, box, data);
-        PyMutex_Unlock(&box->lock);
+        latch_give(&box->lock);
     }
-    PyMutex_Unlock(&place->lock);
+    latch_give(&place->lock);
     Py_ssize_t size = -1;
     if (chunk != NULL && tx_defer((PyObject *const[]){transmit_method, (PyObject *)box, chunk, write}, 4) == 0)
         size = PyBytes_GET_SIZE(chunk);
@@ -472,11 +473,11 @@ outbox_of(PyObject *fd, bool take)
     Place *place = known_place(number);
     PyObject *box = NULL;
     if (place != NULL) {
-        PyMutex_Lock(&place->lock);
+        latch_take(&place->lock);
         box = Py_XNewRef((PyObject *)place->box);
         if (take)
             Py_CLEAR(place->box);
-        PyMutex_Unlock(&place->lock);
+        latch_give(&place->lock);
     }
     return box != NULL ? box : Py_NewRef(Py_None);
 }
@@ -492,11 +493,11 @@ outbox_shut_down_later(PyObject *self, PyObject *how)
     int number = PyLong_AsInt(how);
     if (number == -1 && PyErr_Occurred())
         return NULL;
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     bool waits = box->first != NULL;
     if (waits)
         box->shutdown = number;
-    PyMutex_Unlock(&box->lock);
+    latch_give(&box->lock);
     return PyBool_FromLong(waits);
 }
 
@@ -506,7 +507,7 @@ outbox_close_later(PyObject *self, PyObject *replace)
 {
     Outbox *box = (Outbox *)self;
     PyObject *replaced = NULL;
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     bool waits = box->first != NULL;
     PyObject *other = waits ? PyObject_CallOneArg(replace, box->sock) : NULL;
     if (other != NULL) {
@@ -514,7 +515,7 @@ outbox_close_later(PyObject *self, PyObject *replace)
         box->sock = other;
         box->closing = true;
     }
-    PyMutex_Unlock(&box->lock);
+    latch_give(&box->lock);
     Py_XDECREF(replaced);
     if (waits && (other == NULL || flush_later(box) < 0))
         return NULL;
@@ -525,9 +526,9 @@ static PyObject *
 outbox_waiting(PyObject *self, void *Py_UNUSED(closure))
 {
     Outbox *box = (Outbox *)self;
-    PyMutex_Lock(&box->lock);
+    latch_take(&box->lock);
     bool waits = box->first != NULL;
-    PyMutex_Unlock(&box->lock);
+    latch_give(&box->lock);
     return PyBool_FromLong(waits);
 }
 
@@ -570,10 +571,10 @@ outbox_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *Py_UNUSED(kw
     Outbox *box = place != NULL ? new_outbox(sock, fd) : NULL;
     if (box == NULL)
         return NULL;
-    PyMutex_Lock(&place->lock);
+    latch_take(&place->lock);
     Outbox *before = place->box;
     place->box = (Outbox *)Py_NewRef((PyObject *)box);
-    PyMutex_Unlock(&place->lock);
+    latch_give(&place->lock);
     Py_XDECREF((PyObject *)before);
     return (PyObject *)box;
 }
