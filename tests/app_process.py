@@ -16,8 +16,9 @@ TESTS = Path(__file__).resolve().parent
 APPS = TESTS / "apps"
 TIMEOUT = 60  # seconds until a silent server is taken to hang
 
-#: how an application is run: on upstream's loop, to show that the test itself is right; on ours; on ours with aborts
-HOWS = ["upstream", "ours", "aborts"]
+#: how an application is run: on upstream's loop, to show that the test itself is right; on ours; without sequential transactions; with
+#: aborts
+HOWS = ["upstream", "ours", "parallel", "aborts"]
 ABORT_RATE = 0.002
 
 
@@ -35,6 +36,8 @@ class App:
         program = [str(APPS / name), *map(str, arguments)]
         self._questions, theirs = socket.socketpair()
         watcher = [sys.executable, str(TESTS / "observed.py")]
+        environment = os.environ | {"PYTHONFAULTHANDLER": "1"} | ({"TORNADO_STM_SEQUENTIAL": "0"} if how == "parallel" else {})
+        how = "ours" if how == "parallel" else how
         command = {
             "upstream": [sys.executable, *program],
             "ours": [sys.executable, "-m", "tornado.stm", "-j", "2", *program],
@@ -44,7 +47,7 @@ class App:
         self._stdout, self._stderr = tempfile.TemporaryFile("w+b"), tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
             command, stdout=self._stdout, stderr=self._stderr, cwd=TESTS.parent, pass_fds=[theirs.fileno()],
-            env=os.environ | {"PYTHONFAULTHANDLER": "1"},
+            env=environment,
         )
         theirs.close()
         try:

@@ -1,10 +1,11 @@
 """The loop against what asyncio and Tornado promise: the checks of lifecycle_apps/loop_checks.py, in other processes.
 
-Each check runs on two threads, once undisturbed and once with aborts injected; where there are interpreters with a GIL,
-on those too: same results.
+Each check runs on two threads, once undisturbed, once without sequential transactions, and once with aborts injected; where there
+are interpreters with a GIL, on those too: same results.
 """
 
 import json
+import os
 import subprocess
 import sys
 
@@ -20,16 +21,18 @@ NAMES = [
 ]
 
 #: name: the interpreter, the seed for aborts (0: none)
-VARIANTS = {"undisturbed": (sys.executable, 0), "aborts": (sys.executable, 41)} if FREE_THREADED else {}
+VARIANTS = {"undisturbed": (sys.executable, 0), "parallel": (sys.executable, 0), "aborts": (sys.executable, 41)} if FREE_THREADED else {}
 VARIANTS |= {f"gil-{version}": (python, 0) for version, python in WITH_A_GIL.items()}
 
 
-def run_checks(interpreter, seed, names):
+def run_checks(variant, names):
     """What went wrong by check: None if nothing did.  A check that gets stuck or crashes ends its process only."""
+    interpreter, seed = VARIANTS[variant]
+    environment = {**os.environ, **({"TORNADO_STM_SEQUENTIAL": "0"} if variant == "parallel" else {})}
     results = {}
     while names:
         process = subprocess.run(
-            [interpreter, str(CHECKS), str(seed), *names], capture_output=True, text=True, cwd=ROOT
+            [interpreter, str(CHECKS), str(seed), *names], capture_output=True, text=True, cwd=ROOT, env=environment
         )
         results.update(json.loads(line) for line in process.stdout.splitlines() if line.startswith("["))
         names = [name for name in names if name not in results]
@@ -46,7 +49,6 @@ _results = {}
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_loop(variant, name):
     if variant not in _results:
-        interpreter, seed = VARIANTS[variant]
-        _results[variant] = run_checks(interpreter, seed, NAMES)
+        _results[variant] = run_checks(variant, NAMES)
     failure = _results[variant][name]
     assert failure is None, f"{name} ({variant}):\n{failure}"

@@ -638,7 +638,7 @@ work(void *arg)
         if (transactions[i] == NULL)
             run_atomic(i);
         else {
-            PyObject *result = transaction_run((PyObject *)transactions[i], NULL);
+            PyObject *result = transaction_run(transactions[i], choose(20) == 0);
             if (result == NULL && !exception_is(&Failure_Type))
                 fail("transaction %d raised something else", i);
             Py_XDECREF(result);

@@ -12,6 +12,7 @@
         abort(); \
     }
 
+UNREACHED(PyArg_ParseTuple)
 UNREACHED(PyArg_ParseTupleAndKeywords)
 UNREACHED(PyBool_FromLong)
 UNREACHED(PyCMethod_New)

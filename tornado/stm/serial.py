@@ -20,7 +20,7 @@ _turn = threading.RLock()
 _guard = types.SimpleNamespace(thread=None, told=False)
 _state = threading.local()
 _ages = itertools.count(1)
-_counts = {"commits": 0, "aborts": 0, "exclusives": 0, "exclusive_reasons": {}}
+_counts = {"commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "exclusive_reasons": {}}
 
 
 class Abort(BaseException):
@@ -55,8 +55,8 @@ class Transaction:
         self.commit_number = 0
         self.done = False
 
-    def run(self):
-        """Run to the commit; return or raise what the function did."""
+    def run(self, alone=False):
+        """Run to the commit, alone as always; return or raise what the function did."""
         if in_transaction():
             raise RuntimeError("a transaction cannot run inside another one")
         if self.done:
@@ -273,6 +273,11 @@ def settle():
 
 def set_allowance(seconds):
     """Nobody is rolled back."""
+
+
+def set_sequential(on):
+    """They always are."""
+    return True
 
 
 def stats():

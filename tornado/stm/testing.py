@@ -90,7 +90,7 @@ def require(condition, message="a requirement"):
 # ---- Running ------------------------------------------------------------------------------------------------------------
 
 
-def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delays=0.02, pause=0.0002, timeout=60):
+def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delays=0.02, pause=0.0002, alone=0.05, timeout=60):
     """Run each call as a transaction, on several threads at the same time.
 
     Args:
@@ -103,6 +103,8 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
         aborts: the probability of an injected abort at each barrier.
         delays: the probability of an injected delay at each barrier and at each step of a commit or a rollback.
         pause: the longest injected delay, in seconds.
+        alone: the probability that a call runs exclusively from its beginning, as a loop's transactions do where nobody else has
+            anything to do.
         timeout: seconds after which calls that have not committed are given up.
 
     Returns:
@@ -120,12 +122,13 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
     hands = [[] for _ in range(threads)]
     for number in range(len(calls)):
         choice.choice(hands).append(number)
+    exclusive = [choice.random() < alone for _ in calls]
     start = threading.Barrier(threads)
 
     def play(hand):
         start.wait()
         for number in hand:
-            run.call(number, transactions[number].run)
+            run.call(number, transactions[number].run, exclusive[number])
 
     with _one_run:
         _broken.clear()

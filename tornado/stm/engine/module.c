@@ -486,6 +486,15 @@ set_allowance(PyObject *self, PyObject *seconds)
 }
 
 static PyObject *
+set_sequential(PyObject *Py_UNUSED(self), PyObject *on)
+{
+    int is = PyObject_IsTrue(on);
+    if (is < 0)
+        return NULL;
+    return PyBool_FromLong(!atomic_exchange(&stm_sequential_off, !is));
+}
+
+static PyObject *
 settle(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -501,20 +510,21 @@ stats(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    unsigned long long commits = 0, aborts = 0, exclusives = 0;
+    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0;
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx != NULL) {
             commits += tx->commits;
             aborts += tx->aborts;
             exclusives += tx->exclusives;
+            sequentials += tx->sequentials;
         }
     }
     PyObject *reasons = PyDict_Copy(stm_exclusive_reasons);
     if (reasons == NULL)
         return NULL;
-    return Py_BuildValue("{s:K,s:K,s:K,s:N}", "commits", commits, "aborts", aborts,
-                         "exclusives", exclusives, "exclusive_reasons", reasons);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N}", "commits", commits, "aborts", aborts,
+                         "exclusives", exclusives, "sequentials", sequentials, "exclusive_reasons", reasons);
 }
 
 static PyObject *
@@ -744,12 +754,16 @@ static PyMethodDef methods[] = {
     {"atomic_enter", atomic_enter, METH_NOARGS,
      DOC("exclude all transactions; False if this thread is in one already")},
     {"atomic_exit", atomic_exit, METH_NOARGS, DOC("let transactions run again")},
+    {"set_sequential", set_sequential, METH_O,
+     DOC("set_sequential(on): a test hook, whether transactions run exclusively where nobody else has anything to do; returns whether they"
+         " did")},
     {"set_allowance", set_allowance, METH_O,
      DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
     {"settle", settle, METH_NOARGS,
      DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,
-     DOC("counts since the start: commits, aborts, exclusives, and a dict exclusive_reasons")},
+     DOC("counts since the start: commits, aborts, exclusives (transactions that had to run alone), sequentials (that ran alone since"
+         " nobody else had anything to do), and a dict exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"bias", bias, METH_O,
@@ -826,6 +840,8 @@ static int
 engine_exec(PyObject *module)
 {
     stm_upcalls = &stm_engine_upcalls;
+    const char *sequential = getenv("TORNADO_STM_SEQUENTIAL");     /* for programs that tests and measurements start */
+    stm_sequential_off = sequential != NULL && strcmp(sequential, "0") == 0;
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0

@@ -9,6 +9,7 @@
 #ifndef TORNADO_STM_LOOP_H
 #define TORNADO_STM_LOOP_H
 
+#include "calls/calls.h"
 #include "objects/known.h"
 #include "objects/namespaces.h"
 #include "tracebacks.h"
@@ -382,8 +383,8 @@ STM_CALL_LEFT(_PyStackRef *site, int n)
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || Py_IS_TYPE(callable, &PyFunction_Type))
         return false;
-    if (UNLIKELY(!tx->open))
-        return true;        /* twins and deferred effects are those of exclusive transactions, too */
+    if (!tx->open)          /* twins stand in in exclusive transactions, too */
+        return !needs_nothing_alone(tx, callable, &site[1], n + 1);
     const void *method = Py_IS_TYPE(callable, &PyCFunction_Type) ? ((PyCFunctionObject *)callable)->m_ml
         : Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method : NULL;
     KnownCall *known = known_call_at(tx, method);

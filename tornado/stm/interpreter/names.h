@@ -41,6 +41,8 @@ typedef struct {
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     OpenedName names[OPENED_NAME_SLOTS];
     KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
+    const void *plain[KNOWN_CALLS];         /* keys of what needs nothing in exclusive transactions, as long as no effects have been */
+    unsigned registered;                    /* registered but those (../engine/calls/calls.c) */
 } Loop;
 
 /* An attempt begins. With the first stamp of all, old entries would count again. */

@@ -119,7 +119,7 @@ class Scheduler:
         self.cpu = CpuTime()
         collecting = gc.isenabled()
         plain_time = getattr(loop.time, "__func__", None) is base_events.BaseEventLoop.time
-        dispatcher.begin(not plain_time, loop._clock_resolution, collect if collecting else None)
+        dispatcher.begin(self.threads, not plain_time, loop._clock_resolution, collect if collecting else None)
         helpers = [
             threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
         ]

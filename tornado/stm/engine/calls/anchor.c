@@ -28,9 +28,9 @@
 
 #include "../core/park.h"
 #include "../core/transaction.h"
-#include "../core/park.h"
 #include "../core/queue.h"
 #include "../objects/class.h"
+#include "../objects/known.h"
 #include "../thread.h"
 
 #include "internal/pycore_tstate.h"
@@ -68,7 +68,7 @@ anchor_asked(void)
     return UNLIKELY(anchor != 0) && anchor == PyThread_get_thread_ident();
 }
 
-static bool
+bool
 is_on_anchor(Tx *tx)
 {
     return tx->anchor == 0 || tx->anchor == PyThread_get_thread_ident();
@@ -234,7 +234,7 @@ is_tied_type(PyTypeObject *type)
 }
 
 static bool
-is_tied(PyObject *o)
+is_tied(Tx *tx, PyObject *o)
 {
     PyTypeObject *type = Py_TYPE(o);
     if (PyCFunction_Check(o)) {
@@ -247,7 +247,15 @@ is_tied(PyObject *o)
         return is_tied_type(PyDescr_TYPE(o));
     if (PyType_Check(o))
         return is_tied_type((PyTypeObject *)o);
-    return is_tied_type(type);
+    if (type->tp_flags & _Py_TPFLAGS_STATIC_BUILTIN)
+        return false;
+    TypeEntry *entry = type_entry(tx, type);
+    if (entry->tied == TIED_UNKNOWN) {
+        bool tied = is_tied_type(type);     /* which may make another entry of it */
+        entry = type_entry(tx, type);
+        entry->tied = tied ? TIED : UNTIED;
+    }
+    return entry->tied == TIED;
 }
 
 /* Does this call, of an exclusive transaction, belong on the anchor, and is it elsewhere? If `known`, the table of effects
@@ -258,10 +266,20 @@ belongs_on_anchor(Tx *tx, PyObject *callable, bool known, PyObject *const *args,
 {
     if (LIKELY(is_on_anchor(tx)))
         return false;
-    if (!known && is_tied(callable))
+    if (!known && is_tied(tx, callable))
         return true;
     for (Py_ssize_t i = 0; i < n + nkw; i++) {
-        if (is_tied(i < n ? args[i] : kwvalues[i - n]))
+        if (is_tied(tx, i < n ? args[i] : kwvalues[i - n]))
+            return true;
+    }
+    return false;
+}
+
+bool
+belong_on_anchor(Tx *tx, _PyStackRef const *args, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!PyStackRef_IsNull(args[i]) && is_tied(tx, PyStackRef_AsPyObjectBorrow(args[i])))
             return true;
     }
     return false;

@@ -4,17 +4,22 @@
 
 #include "../core/tx.h"
 
+#include "internal/pycore_stackref.h"
+
 /* What a thread has of it. */
 typedef struct {
     _Atomic uint32_t answered;      /* futex: the call that it has asked for has been made on the anchor */
     PyObject *wake;                 /* what has the anchor look around, or NULL */
 } Asking;
 
+bool is_on_anchor(Tx *tx);
 bool anchor_asked(void);
 void anchor_serve(void);
 void anchor_in_child(void);
 bool belongs_on_anchor(Tx *tx, PyObject *callable, bool known, PyObject *const *args, Py_ssize_t n,
                   PyObject *const *kwvalues, Py_ssize_t nkw);
+/* Elsewhere than on the anchor: is an argument among these such that a call with it belongs there? */
+bool belong_on_anchor(Tx *tx, _PyStackRef const *args, int n);
 PyObject *call_on_anchor(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *anchor_tie(PyObject *self, PyObject *type);
 PyObject *anchor_set_untied(PyObject *self, PyObject *names);

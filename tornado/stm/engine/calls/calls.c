@@ -31,6 +31,7 @@ typedef struct {
 
 #define TABLE 8192
 static EffectEntry table[TABLE];
+_Atomic unsigned stm_effects_registered;
 
 PyTypeObject *stm_method_wrapper_type;    /* CPython does not export its name */
 
@@ -168,6 +169,7 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
             Py_INCREF(callable);    /* the key lives as long as the table */
         PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
         table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner, 0};
+        stm_effects_registered++;
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -186,6 +188,7 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
             table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL, 0};
+            stm_effects_registered++;
             Py_INCREF(type);
             return 0;
         }
@@ -814,6 +817,73 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
     return exclusive_for(tx, "call of", callable);
 }
 
+/* What the effect of a call is found by in an exclusive transaction, which is told of no other's callbacks. */
+static const void *
+key_when_alone(PyObject *c)
+{
+    if (LIKELY(Py_IS_TYPE(c, &PyMethodDescr_Type)))
+        return ((PyMethodDescrObject *)c)->d_method;
+    if (LIKELY(Py_IS_TYPE(c, &PyCFunction_Type)))
+        return ((PyCFunctionObject *)c)->m_ml;
+    return PyCFunction_Check(c) ? key_of(c) : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call;
+}
+
+static const void **
+plain_place(Tx *tx, const void *key)
+{
+    return &thread_of(tx)->loop.plain[((uintptr_t)key >> 5 ^ (uintptr_t)key >> 13) & (KNOWN_CALLS - 1)];
+}
+
+bool
+needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n)
+{
+    if (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)))
+        return true;
+    const void *key = key_when_alone(callable);
+    unsigned registered = atomic_load_explicit(&stm_effects_registered, memory_order_relaxed);
+    if (*plain_place(tx, key) != key || thread_of(tx)->loop.registered != registered || tx->undo.n != 0)
+        return false;
+    return is_on_anchor(tx) || !belong_on_anchor(tx, args, n);
+}
+
+/* In every exclusive transaction, calls of what has that key need nothing but a look at their arguments. */
+static void
+note_plain(Tx *tx, const void *key)
+{
+    Loop *loop = &thread_of(tx)->loop;
+    unsigned registered = atomic_load(&stm_effects_registered);
+    if (loop->registered != registered) {
+        memset(loop->plain, 0, sizeof loop->plain);
+        loop->registered = registered;
+    }
+    *plain_place(tx, key) = key;
+}
+
+/* Does the twin only note what has been made, for an attempt that may be rolled back? */
+static bool
+only_notes(PyObject *twin)
+{
+    const PyMethodDef *def = PyCFunction_CheckExact(twin) ? ((PyCFunctionObject *)twin)->m_ml : NULL;
+    return def == &call_captured_def || def == &call_fresh_def;
+}
+
+/* The same in an exclusive transaction: what stands in stands in there, too, and some calls belong on another thread. */
+static const EffectEntry *
+entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
+{
+    const void *key = key_when_alone(c);
+    const EffectEntry *e = lookup(key);
+    if (e->effect == EFFECT_VIA || (e->twin != NULL && !only_notes(e->twin)))
+        return e;
+    bool known = e->effect != EFFECT_NONE;
+    if (belongs_on_anchor(tx, c, known, args, n, kwvalues, nkw))
+        return &via[VIA_ANCHOR];
+    /* What a type does that lives for a while is found once more: another one may come to lie there. */
+    if (known || (PyType_Check(c) && !(((PyTypeObject *)c)->tp_flags & Py_TPFLAGS_HEAPTYPE)))
+        note_plain(tx, key);
+    return NULL;
+}
+
 /* Before a call of *callable with these arguments (borrowed; the receiver of a
  * method is the first). May put a twin in the place of the callable. */
 int
@@ -826,16 +896,15 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         if (before(tx, c, (Args){args, n, kwvalues, nkw}, &e, 0) < 0)
             return -1;
     }
-    else {
+    if (tx->grade == GRADE_EXCLUSIVE) {
         if (PyFunction_Check(c) || (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c))))
             return 0;
-        e = lookup(PyCFunction_Check(c) || Py_IS_TYPE(c, &PyMethodDescr_Type) ? key_of(c)
-                   : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call);
+        e = entry_when_alone(tx, c, args, n, kwvalues, nkw);
+        /* The call of a C function (gc.collect, a weak reference) could tell that
+         * something lives which nobody but the undo log refers to. */
+        if (UNLIKELY(tx->undo.n))
+            forget_past(tx);
     }
-    /* The call of a C function (gc.collect, a weak reference) could tell that
-     * something lives which nobody but the undo log refers to. */
-    if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE && tx->undo.n))
-        forget_past(tx);
     if (thread_of(tx)->loop.deleted != NULL) {
         static PyObject *giver;
         if (giver == NULL)
@@ -847,10 +916,6 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         PyStackRef_CLOSE(old);
         return 0;
     }
-    bool replaced = e != NULL && (e->twin != NULL || e->effect == EFFECT_VIA);
-    if (tx->grade == GRADE_EXCLUSIVE && !replaced
-        && belongs_on_anchor(tx, c, e != NULL && e->effect != EFFECT_NONE && e != &watched, args, n, kwvalues, nkw))
-        e = &via[VIA_ANCHOR];
     if (e == NULL || (e->twin == NULL && e != &watched && e->effect != EFFECT_VIA))
         return 0;
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)

@@ -816,7 +816,7 @@ exclude_others(Tx *tx, uint64_t since)
     atomic_thread_fence(memory_order_seq_cst);
     wake_attempts();
     await_others(tx, others_over, ANY_AGE, since);
-    count_one(&tx->exclusives);
+    count_one(tx->sequential ? &tx->sequentials : &tx->exclusives);
 }
 
 static bool

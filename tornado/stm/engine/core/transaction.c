@@ -33,6 +33,8 @@ PyObject *stm_Abort;
 _Atomic uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
 int stm_barriers_off;
 uint64_t stm_inject_seed;
+_Atomic int stm_runners;
+_Atomic bool stm_sequential_off;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
 
@@ -47,7 +49,20 @@ static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 static void
 on_thread_exit(void *p)
 {
-    atomic_store_explicit(&slot_used[((Tx *)p)->slot], false, memory_order_release);
+    Tx *tx = p;
+    if (tx->runs)
+        atomic_fetch_sub(&stm_runners, 1);
+    tx->runs = false;
+    atomic_store_explicit(&slot_used[tx->slot], false, memory_order_release);
+}
+
+void
+count_runner(Tx *tx)
+{
+    if (LIKELY(tx->runs))
+        return;
+    tx->runs = true;
+    atomic_fetch_add(&stm_runners, 1);
 }
 
 /* The one that this thread is about from here on, or none. */
@@ -77,6 +92,7 @@ in_child(void)
         tx->releasing = HOLDING;
         tx->aborting = false;
         tx->want_grade = GRADE_NONE;
+        tx->runs = false;
         set_transaction(tx, NULL);
         tx->deferred = NULL;
         tx->anchor = 0;
@@ -84,6 +100,7 @@ in_child(void)
         atomic_store(&slot_used[i], false);
     }
     slots_lock = (Latch){0};
+    atomic_store(&stm_runners, stm_self != NULL && stm_self->runs);
     locks_in_child();
     contention_in_child();
     bias_init();
@@ -144,6 +161,7 @@ stm_thread_tx(void)
 void
 tx_begin(Tx *tx, uint64_t age, int grade)
 {
+    count_runner(tx);
     tx->tstate = PyThreadState_Get();
     atomic_store_explicit(&tx->age, age, memory_order_relaxed);
     atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing,
@@ -154,7 +172,9 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     stm_upcalls->begins(tx);
     if (UNLIKELY(stm_log_on) && !tx->releasing)
         log_begin(tx);
-    if (UNLIKELY(grade != GRADE_NONE))
+    if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE))
+        ;                           /* it has been alone: see tx_end() */
+    else if (UNLIKELY(grade != GRADE_NONE))
         begin_inevitable(tx, grade);
     else if (state_of(tx) == TX_IDLE)
         pass_gate(tx);
@@ -165,7 +185,7 @@ tx_begin(Tx *tx, uint64_t age, int grade)
 
 /* Let all locks go. Marks fall with the epoch; waiters watch the number of the attempt. Afterwards the thread
  * is idle, or (`goes_on`) at once in the next transaction, which drops what this one held: what
- * waits to be exclusive waits for that, too. */
+ * waits to be exclusive waits for that, too, and one that is exclusive stays so. */
 static void
 tx_end(Tx *tx, bool goes_on)
 {
@@ -187,9 +207,11 @@ tx_end(Tx *tx, bool goes_on)
     tx_set_idle(tx);
     if (goes_on)
         atomic_store_explicit(&tx->age, UINT64_MAX, memory_order_relaxed);
-    atomic_store_explicit(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | (goes_on ? TX_ACTIVE : TX_IDLE),
-                          memory_order_release);
-    inevitable_end(tx);
+    bool stays_alone = goes_on && tx->grade == GRADE_EXCLUSIVE;
+    int state = stays_alone ? TX_INEVITABLE : goes_on ? TX_ACTIVE : TX_IDLE;
+    atomic_store_explicit(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | (unsigned)state, memory_order_release);
+    if (!stays_alone)
+        inevitable_end(tx);
     wake(tx->slot, PARK_OTHERS);
 }
 
@@ -437,13 +459,18 @@ check_can_run(Tx *tx)
  * if nobody wants it); or RUN_RAISED, with the exception; or RUN_DROPPED, because another one
  * has raised: then it has done nothing. */
 int
-run_to_commit(Tx *tx, Transaction *t, PyObject **result)
+run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
 {
     PyObject *value = NULL, *exception = NULL;
     set_transaction(tx, t);
     stm_upcalls->run_begins(tx);
     atomic_store_explicit(&tx->logged.inevitable_at, NULL, memory_order_relaxed);
+    count_runner(tx);
     tx->want_grade = stm_upcalls->first_grade();
+    if (alone && tx->want_grade == GRADE_NONE) {
+        tx->sequential = true;
+        tx->want_grade = GRADE_EXCLUSIVE;
+    }
     uint64_t lost = tx->contention.lost, start = __builtin_ia32_rdtsc();
     allow(tx);
     for (;;) {
@@ -451,6 +478,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
             log_end(tx, LOG_ABORT);
             tx_end(tx, false);
+            tx->sequential = false;
             set_transaction(tx, NULL);
             return RUN_DROPPED;
         }
@@ -482,6 +510,7 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
         else if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_grade = GRADE_EXCLUSIVE;
     }
+    tx->sequential = false;
     set_transaction(tx, NULL);
     if (result != NULL)
         *result = value;
@@ -492,9 +521,8 @@ run_to_commit(Tx *tx, Transaction *t, PyObject **result)
 }
 
 PyObject *
-transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
+transaction_run(Transaction *t, bool alone)
 {
-    Transaction *t = (Transaction *)self;
     Tx *tx = stm_thread_tx();
     if (tx == NULL || check_can_run(tx) < 0)
         return NULL;
@@ -505,10 +533,17 @@ transaction_run(PyObject *self, PyObject *Py_UNUSED(unused))
         return NULL;
     }
     PyObject *result = NULL;
-    Py_INCREF(self);
-    run_to_commit(tx, t, &result);
-    Py_DECREF(self);
+    Py_INCREF(t);
+    run_to_commit(tx, t, alone, &result);
+    Py_DECREF(t);
     return result;
+}
+
+static PyObject *
+run(PyObject *self, PyObject *args)
+{
+    int alone = 0;
+    return PyArg_ParseTuple(args, "|p", &alone) ? transaction_run((Transaction *)self, alone) : NULL;
 }
 
 static PyObject *
@@ -533,8 +568,8 @@ transaction_get_commit_number(PyObject *self, void *closure)
 }
 
 static PyMethodDef transaction_methods[] = {
-    {"run", transaction_run, METH_NOARGS,
-     PyDoc_STR("run($self, /)\n--\n\nRun to the commit on this thread; return or raise what the "
+    {"run", run, METH_VARARGS,
+     PyDoc_STR("run($self, alone=False, /)\n--\n\nRun to the commit on this thread, exclusively if `alone`; return or raise what the "
                "function did. Raises RuntimeError inside a transaction, and the second time.")},
     {NULL, NULL, 0, NULL},
 };

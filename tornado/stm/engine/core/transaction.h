@@ -26,6 +26,25 @@ extern PyTypeObject Transaction_Type;
 extern _Atomic uint64_t stm_next_age;
 extern uint64_t stm_inject_seed;        /* a test hook: of the random numbers of threads to come */
 
+/* Sequential transactions.  Where no other thread has anything to do, a transaction is exclusive from its beginning: nobody is kept
+ * from anything, and it needs neither locks nor undo (the phase SEQUENTIAL-NOABORT of Lev, Moir & Nussbaum, "PhTM: Phased
+ * Transactional Memory", 2007).  Who hands transactions out says which (../dispatch/dispatcher.c).  Whoever begins meanwhile waits at
+ * the gate, as always. */
+extern _Atomic int stm_runners;         /* threads that run transactions: as long as they live, once they have begun one */
+extern _Atomic bool stm_sequential_off; /* a test hook: there are none */
+
+/* Do at most so many threads run transactions, and may these be sequential?  Tests that inject aborts and delays need attempts which can
+ * be rolled back. */
+static inline bool
+runs_on_few(int threads)
+{
+    return atomic_load_explicit(&stm_runners, memory_order_relaxed) <= threads
+        && !atomic_load_explicit(&stm_sequential_off, memory_order_relaxed) && stm_inject_rate == 0 && stm_delay_rate == 0;
+}
+
+/* This thread is about to run transactions. */
+void count_runner(Tx *tx);
+
 /* Without an age yet, as a vectorcall of the function; n counts the positional arguments. NULL with MemoryError. */
 Transaction *transaction_make(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 void transactions_drop(Transaction *chain);     /* those that will not run */
@@ -34,10 +53,12 @@ void transactions_drop(Transaction *chain);     /* those that will not run */
 int check_can_run(Tx *tx);
 
 /* Run it to the commit, however often it takes. RUN_RETURNED: *result is what its function returned (dropped, if `result` is
- * NULL); RUN_RAISED: that exception is set; RUN_DROPPED: its queue has ended, and it has done nothing. */
+ * NULL); RUN_RAISED: that exception is set; RUN_DROPPED: its queue has ended, and it has done nothing.  `alone`: no other thread
+ * has anything to do. */
 enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1 };
-int run_to_commit(Tx *tx, Transaction *t, PyObject **result);
-PyObject *transaction_run(PyObject *self, PyObject *unused);    /* of Python */
+int run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result);
+/* The same for one of no queue, on whatever thread: what its function returned, or NULL with what that has raised, or RuntimeError. */
+PyObject *transaction_run(Transaction *t, bool alone);
 
 /* What run_to_commit() is made of, for atomic blocks: begin an attempt (in that grade, if not GRADE_NONE); commit it (-1 with
  * stm_Abort set: it has to abort); roll it back. */

@@ -41,7 +41,7 @@ struct Tx {
     _Atomic uint64_t age;           /* smaller is older; fixed at the enqueueing */
     _Atomic uint64_t ticket;        /* place among those that commit; 0: not committing */
     Queue *_Atomic queue;           /* that its transaction comes from, or NULL; while it releases, too */
-    _Atomic uint64_t commits, aborts, exclusives;   /* counted by count_one() */
+    _Atomic uint64_t commits, aborts, exclusives, sequentials;  /* counted by count_one() */
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
     unsigned long anchor;           /* of the thread that it runs transactions for; 0: for nobody else */
@@ -55,6 +55,8 @@ struct Tx {
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
+    bool sequential;                /* this attempt is exclusive since nobody else has anything to do (transaction.h) */
+    bool runs;                      /* counted among stm_runners */
     int cause;                      /* of the abort, CAUSE_... */
     PyThreadState *tstate;
     Transaction *txn;

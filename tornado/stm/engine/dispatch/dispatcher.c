@@ -682,13 +682,16 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
 {
     ThreadClock *clock = &thread_of(tx)->chain.clock;
     double began = clock_read(clock);
-    PyObject *result = transaction_run(entry->transaction, NULL);
+    /* With several threads it would not do: what has been short so far may take long once, and nobody could go on meanwhile. */
+    bool alone = d->n_threads == 1 && runs_on_few(1);
+    PyObject *result = transaction_run((Transaction *)entry->transaction, alone);
     if (result == NULL)
         fail(d);
     Py_XDECREF(result);
     double took = clock_read(clock) - began;
     dispatcher_lock(d);
     d->running--;
+    d->running_short -= s->is_short;
     ready_ran(d->ready, entry, took);
     s->run = 0;
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
@@ -724,22 +727,38 @@ typedef struct {
     double seconds;         /* to wait; -1: for ever */
 } Step;
 
-/* Under the lock: is what waits so little that it can wait for a thread that is at something short? */
+/* Under the lock: can what waits wait for a thread that is at something short? */
 static bool
-is_little(Dispatcher *d)
+can_wait(Dispatcher *d)
 {
-    return ready_length(d->ready) <= FEW && ready_is_known_short(d->ready);
+    if (!ready_is_known_short(d->ready))
+        return false;
+    return ready_length(d->ready) <= FEW || !restraint_look(&d->restraint, seconds_of(CLOCK_MONOTONIC), d->runs);
 }
 
-/* Under the lock, of a thread that is about to run this: are others needed meanwhile? */
+/* Where this thread comes from: a transaction, or a look at what has become ready; waiting; waiting that the watchdog has ended. */
+typedef enum { AT_WORK, CALLED, WATCHDOG } From;
+
+/* Under the lock: do others do without this thread what there is to do?  One that is at work goes on before one that comes to it. */
+static bool
+others_do_it(Dispatcher *d, From from)
+{
+    int others = from == AT_WORK ? d->running : d->workers - d->poller.resting - d->poller.polls - 1;
+    if (others == 0 || !can_wait(d))
+        return false;
+    return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_short == d->running;
+}
+
+
+/* Under the lock, of a thread that is about to run something. */
 static void
-call_others(Dispatcher *d, Entry *entry)
+call_others(Dispatcher *d, bool needed)
 {
     Poller *poller = &d->poller;
     if (!poller_has_free(poller))
         return;
     Py_ssize_t left = ready_length(d->ready);
-    if (!is_known_short(d->ready->estimates, entry->site) || !is_little(d))
+    if (needed)
         poller_wake(poller, left + !poller->polls);
     else if (left > 0 || !poller->polls)
         poller_watch(poller, d->runs);
@@ -767,14 +786,16 @@ idle(Dispatcher *d)
 }
 
 /* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
- * transaction?  `watchdog`: only that has woken this thread. */
+ * transaction? */
 static Step
-next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, bool watchdog)
+next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
 {
     if (arm_heard(d, s) < 0 || due_timers(d) < 0)
         return (Step){.what = FAIL};
-    if (watchdog && d->running > 0 && d->runs != d->poller.watched_run && is_little(d) && d->stop_at == UINT64_MAX && !is_asked(tx)) {
-        /* The others get on: they are as quick as they were expected to be. */
+    bool leaves_it = d->stop_at == UINT64_MAX && !is_asked(tx) && others_do_it(d, from);
+    if (from == WATCHDOG)
+        poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
+    if (leaves_it) {
         poller_watch(&d->poller, d->runs);
         d->poller.resting++;
         return (Step){.what = WAIT, .how = REST, .seconds = -1};
@@ -786,10 +807,13 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, bool watchdog)
     }
     Entry *entry = ready_take(d->ready, d->stop_at);
     if (entry != NULL) {
-        d->running++;
-        d->round--;
         s->run = ++d->runs;
-        call_others(d, entry);
+        s->is_short = is_known_short(d->ready->estimates, entry->site);
+        d->running++;
+        d->running_short += s->is_short;
+        d->round--;
+        bool needed = !s->is_short || !can_wait(d);
+        call_others(d, needed);
         return (Step){.what = RUN, .entry = entry};
     }
     if (d->stop_at != UINT64_MAX)
@@ -805,7 +829,7 @@ static int
 work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
 {
     bool looked = false;
-    int watchdog = 0;
+    From from = AT_WORK;
     double let_in = 0;      /* when signals last were */
     for (;;) {
         if (thread_of(tx)->births.dying != NULL)
@@ -818,7 +842,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             let_in = seconds_of(CLOCK_MONOTONIC);
         }
         dispatcher_lock(d);
-        Step step = next_step(d, tx, s, looked, watchdog > 0);
+        Step step = next_step(d, tx, s, looked, from);
         dispatcher_unlock(d);
         looked = step.what != RUN;
         switch (step.what) {
@@ -828,12 +852,15 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             return 0;
         case RUN:
             run_one(d, tx, s, step.entry);
-            watchdog = 0;
+            from = AT_WORK;
             break;
-        case WAIT:
-            if ((watchdog = poller_poll(d, step.how, step.seconds, open)) < 0)
+        case WAIT: {
+            int watchdog = poller_poll(d, step.how, step.seconds, open);
+            if (watchdog < 0)
                 return -1;
+            from = watchdog ? WATCHDOG : step.how == LOOK ? AT_WORK : CALLED;
             continue;
+        }
         }
         if (d->collect != NULL && tx->tstate->interp->gc.young.count > GARBAGE) {
             PyObject *r = PyObject_CallNoArgs(d->collect);
@@ -869,19 +896,20 @@ work(PyObject *self, PyObject *signals)
     Tx *tx = stm_thread_tx();
     if (tx == NULL || (signals != Py_None && as_mask(signals, &open) < 0))
         return NULL;
+    count_runner(tx);
     dispatcher_lock(d);
     Scheduling *s = mine(d);
+    d->workers++;
     dispatcher_unlock(d);
-    if (s == NULL || work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) < 0) {
-        /* The others do without this thread, which may have polled for them. */
-        PyObject *raised = PyErr_GetRaisedException();
-        dispatcher_lock(d);
+    int r = s != NULL ? work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) : -1;
+    PyObject *raised = PyErr_GetRaisedException();
+    dispatcher_lock(d);
+    d->workers--;
+    if (r < 0)      /* the others do without this thread, which may have polled for them */
         poller_wake(&d->poller, INT_MAX);
-        dispatcher_unlock(d);
-        PyErr_SetRaisedException(raised);
-        return NULL;
-    }
-    Py_RETURN_NONE;
+    dispatcher_unlock(d);
+    PyErr_SetRaisedException(raised);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -905,11 +933,12 @@ begin(PyObject *self, PyObject *args)
 {
     Dispatcher *d = as_dispatcher(self);
     PyObject *collect;
-    int other_clock;
+    int threads, other_clock;
     double resolution;
-    if (!PyArg_ParseTuple(args, "pdO", &other_clock, &resolution, &collect))
+    if (!PyArg_ParseTuple(args, "ipdO", &threads, &other_clock, &resolution, &collect))
         return NULL;
     dispatcher_lock(d);
+    d->n_threads = threads;
     d->other_clock = other_clock;
     d->resolution = resolution;
     Py_XSETREF(d->collect, collect != Py_None ? Py_NewRef(collect) : NULL);
@@ -1074,7 +1103,7 @@ static PyMethodDef methods[] = {
     {"stop", stop, METH_NOARGS, PyDoc_STR("stop($self, /)\n--\n\nAt commit: run what is ready now, then return from `work`.")},
     {"wake_all", wake_all, METH_NOARGS, PyDoc_STR("wake_all($self, /)\n--\n\nAll threads that poll look around.")},
     {"begin", begin, METH_VARARGS,
-     PyDoc_STR("begin($self, other_clock, resolution, collect, /)\n--\n\nThreads are about to work.\n\nother_clock: is the loop's time()"
+     PyDoc_STR("begin($self, threads, other_clock, resolution, collect, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's time()"
                " not asyncio's?  resolution: of that clock, in seconds.  collect: called when there may be garbage, or None.")},
     {"work", work, METH_O,
      PyDoc_STR("work($self, open, /)\n--\n\nRun transactions on this thread until `stop`.\n\n`open` is the program's signal mask on the main"

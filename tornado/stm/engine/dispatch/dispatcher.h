@@ -14,6 +14,7 @@
 #include "../core/latch.h"
 #include "poller.h"
 #include "ready.h"
+#include "restraint.h"
 #include "timers.h"
 
 /* What a thread has to do with a dispatcher. */
@@ -21,6 +22,7 @@ typedef struct {
     PyObject_HEAD
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
+    bool is_short;          /* that is known to be short */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     int *heard;             /* descriptors whose events its last transactions have handled: they are armed before the next step */
     int n_heard, room;
@@ -56,7 +58,9 @@ struct Dispatcher {
     Py_ssize_t timers_cancelled;    /* so many of them are only waiting to be forgotten */
     Poller poller;
     Py_ssize_t round;           /* transactions to run before the next look at what has become ready */
-    int running;
+    Restraint restraint;
+    int running, running_short; /* threads that run a transaction; of those, one that is known to be short */
+    int n_threads, workers;    /* threads that are to work; those that do */
     uint64_t runs;              /* so many have begun */
     uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */
     bool debug;                 /* the loop is in debug mode */

@@ -15,7 +15,8 @@
 #define WRITE_EVENTS (~(uint32_t)EPOLLIN)
 
 /* How long a thread that could run may be idle because of a wrong guess. */
-#define MOMENT_NS 1000000
+#define MOMENT_NS 1000000L
+#define CALMEST 2     /* such a moment doubles so often */
 
 static bool
 listens(int epoll, int fd)
@@ -105,11 +106,21 @@ poller_has_free(Poller *poller)
 void
 poller_watch(Poller *poller, uint64_t run)
 {
-    struct itimerspec in_a_moment = {.it_value.tv_nsec = MOMENT_NS};
+    long moment = MOMENT_NS << poller->calm;
+    struct itimerspec in_a_moment = {.it_value.tv_nsec = moment};
     if (poller->watched || timerfd_settime(poller->watchdog, 0, &in_a_moment, NULL) < 0)
         return;
     poller->watched = true;
     poller->watched_run = run;
+}
+
+void
+poller_calm(Poller *poller, bool calm)
+{
+    if (!calm)
+        poller->calm = 0;
+    else if (poller->calm < CALMEST)
+        poller->calm++;
 }
 
 /* This thread waits in the kernel no more.  It takes a call along if it has seen one: in one step, so that there are never fewer

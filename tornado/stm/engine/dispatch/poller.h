@@ -37,6 +37,7 @@ typedef struct {
     int n;
     bool polls, woken, watched;
     uint64_t watched_run;   /* the last transaction that had begun when the watchdog was set */
+    int calm;               /* so many times in a row it has found nothing amiss */
     int resting, called;
     double until;           /* when who polls comes back for a timer, on the loop's clock; INFINITY: for none */
 } Poller;
@@ -54,8 +55,10 @@ void poller_wake_who_polls(Poller *poller);
 /* Is a thread free that nobody has called yet? */
 bool poller_has_free(Poller *poller);
 
-/* In a moment, some thread that has nothing to run must look whether transaction `run` still is the last that has begun. */
+/* In a moment, some thread that has nothing to run must look whether transaction `run` still is the last that has begun.  The moment
+ * is the longer, the more often in a row that was not so. */
 void poller_watch(Poller *poller, uint64_t run);
+void poller_calm(Poller *poller, bool calm);    /* it has looked */
 
 /* These return NULL or -1 with an exception. */
 Descriptor *poller_descriptor(Poller *poller, int fd);

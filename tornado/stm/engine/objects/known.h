@@ -21,7 +21,7 @@ type_entry(Tx *tx, PyTypeObject *t)
     Kind k = classify(t);
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
-    *e = (TypeEntry){t, t->tp_version_tag, k, false, is_reference_type(t)};
+    *e = (TypeEntry){t, t->tp_version_tag, k, false, is_reference_type(t), TIED_UNKNOWN};
     return e;
 }
 

@@ -74,6 +74,7 @@ typedef struct {
     Kind kind;
     bool simple_call;   /* calling the class runs a Python __init__ and no other Python code */
     bool reference;     /* a weak one */
+    enum { TIED_UNKNOWN, UNTIED, TIED } tied;   /* instances: may C code use them on the anchor only? (calls/anchor.c) */
 } TypeEntry;
 
 #endif

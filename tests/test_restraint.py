@@ -1,0 +1,83 @@
+"""Is what is short worth a second thread?  The algorithm alone, on a clock of the test's."""
+
+import ctypes
+import subprocess
+import sysconfig
+
+import pytest
+
+from interpreters import FREE_THREADED, ROOT
+
+pytestmark = pytest.mark.skipif(not FREE_THREADED, reason="there is one thread")
+
+SOURCE = ROOT / "tornado" / "stm" / "engine" / "dispatch" / "restraint.c"
+
+
+class Restraint(ctypes.Structure):
+    _fields_ = [
+        ("all", ctypes.c_bool), ("settled", ctypes.c_bool), ("trial", ctypes.c_bool), ("begun", ctypes.c_double),
+        ("runs", ctypes.c_uint64), ("settled_rate", ctypes.c_double), ("keep", ctypes.c_double), ("until", ctypes.c_double),
+    ]
+
+
+@pytest.fixture(scope="module")
+def look(tmp_path_factory):
+    library = tmp_path_factory.mktemp("restraint") / "restraint.so"
+    include = sysconfig.get_path("include")
+    subprocess.run(["cc", "-shared", "-fPIC", f"-I{include}", str(SOURCE), "-o", str(library)], check=True)
+    function = ctypes.CDLL(str(library)).restraint_look
+    function.argtypes = [ctypes.POINTER(Restraint), ctypes.c_double, ctypes.c_uint64]
+    function.restype = ctypes.c_bool
+    return function
+
+
+class Load:
+    """Much that is short waits all the time; so many transactions a second begin on one thread, and on all."""
+
+    def __init__(self, look, one, all):
+        self.look, self.rates, self.state, self.now, self.runs = look, (one, all), Restraint(), 1000.0, 0.0
+
+    def pass_time(self, seconds):
+        """The share of the time in which all threads are called."""
+        steps, called = round(seconds / 0.001), 0
+        for _ in range(steps):
+            of_all = self.look(ctypes.byref(self.state), self.now, int(self.runs))
+            called += of_all
+            self.now += 0.001
+            self.runs += self.rates[of_all] * 0.001
+        return called / steps
+
+
+def test_one_thread_does_it_until_more_is_known(look):
+    assert not look(ctypes.byref(Restraint()), 1000.0, 5)
+
+
+def test_all_are_called_where_that_is_more(look):
+    load = Load(look, 10_000, 14_000)
+    load.pass_time(1)
+    assert load.pass_time(20) > 0.95
+
+
+@pytest.mark.parametrize("gain", [0.5, 1.0, 1.15])
+def test_one_thread_goes_on_where_that_is_not_more(look, gain):
+    load = Load(look, 10_000, gain * 10_000)
+    load.pass_time(1)
+    assert load.pass_time(20) < 0.05
+
+
+def test_what_was_found_is_looked_at_again(look):
+    load = Load(look, 10_000, 14_000)
+    load.pass_time(30)
+    load.rates = (10_000, 9_000)
+    load.pass_time(10)
+    assert load.pass_time(20) < 0.05
+    load.rates = (10_000, 14_000)
+    load.pass_time(10)
+    assert load.pass_time(20) > 0.9
+
+
+def test_a_window_in_which_there_was_too_little_to_do_says_nothing(look):
+    load = Load(look, 10_000, 14_000)
+    load.pass_time(30)
+    load.now += 60  # nobody has asked
+    assert load.pass_time(1) > 0.9
