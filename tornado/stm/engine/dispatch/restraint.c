@@ -2,7 +2,7 @@
 
 #define WINDOW 0.05         /* seconds over which transactions are counted */
 #define STALE (4 * WINDOW)  /* in so long a window there was too little to do */
-#define GAIN 1.2            /* all threads are worth it if they begin so many times as many */
+#define GAIN 1.05           /* all threads are worth it if they begin so many times as many */
 #define SHORTEST 0.5
 #define LONGEST 8.0
 
