@@ -896,7 +896,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         if (before(tx, c, (Args){args, n, kwvalues, nkw}, &e, 0) < 0)
             return -1;
     }
-    if (tx->grade == GRADE_EXCLUSIVE) {
+    if (tx->grade == GRADE_EXCLUSIVE) {     /* before, or because of this call */
         if (PyFunction_Check(c) || (PyMethod_Check(c) && PyFunction_Check(PyMethod_GET_FUNCTION(c))))
             return 0;
         e = entry_when_alone(tx, c, args, n, kwvalues, nkw);

@@ -749,7 +749,6 @@ others_do_it(Dispatcher *d, From from)
     return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_short == d->running;
 }
 
-
 /* Under the lock, of a thread that is about to run something. */
 static void
 call_others(Dispatcher *d, bool needed)
