@@ -465,7 +465,6 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
     set_transaction(tx, t);
     stm_upcalls->run_begins(tx);
     atomic_store_explicit(&tx->logged.inevitable_at, NULL, memory_order_relaxed);
-    count_runner(tx);
     tx->want_grade = stm_upcalls->first_grade();
     if (alone && tx->want_grade == GRADE_NONE) {
         tx->sequential = true;

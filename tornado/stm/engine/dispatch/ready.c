@@ -16,6 +16,7 @@ line_append(Line *line, Entry *entry)
         line->first = entry;
     line->last = entry;
     line->n++;
+    line->n_short += entry->is_short;
 }
 
 static void
@@ -27,6 +28,7 @@ line_prepend(Line *line, Entry *entry)
     if (line->last == NULL)
         line->last = entry;
     line->n++;
+    line->n_short += entry->is_short;
 }
 
 /* The first, which the caller owns from here on; not of an empty line. */
@@ -38,6 +40,7 @@ line_pop(Line *line)
     if (line->first == NULL)
         line->last = NULL;
     line->n--;
+    line->n_short -= entry->is_short;
     entry->next = NULL;
     entry->line = NULL;
     return entry;
@@ -136,6 +139,7 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     Entry *entry = entry_new(function, args, site, before, expected_of(q->estimates, site));
     if (entry == NULL)
         return NULL;
+    entry->is_short = is_known_short(q->estimates, site);
     bool later = entry->expected >= LONG || (before != NULL && before->line == &q->long_ones);
     line_append(later ? &q->long_ones : &q->prompt, (Entry *)Py_NewRef(entry));
     return entry;
@@ -280,10 +284,7 @@ queue_traverse(PyObject *self, visitproc visit, void *arg)
 bool
 ready_is_known_short(ReadyQueue *q)
 {
-    bool are = q->long_ones.n == 0;
-    for (Entry *entry = q->prompt.first; are && entry != NULL; entry = entry->next)
-        are = is_known_short(q->estimates, entry->site);
-    return are;
+    return q->long_ones.n == 0 && q->prompt.n_short == q->prompt.n;
 }
 
 void

@@ -21,7 +21,7 @@ typedef struct Entry Entry;
 
 typedef struct {
     Entry *first, *last;
-    Py_ssize_t n;
+    Py_ssize_t n, n_short;
 } Line;
 
 /* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
@@ -33,6 +33,7 @@ struct Entry {
     Entry *before, *next;
     Line *line;
     double expected;            /* seconds */
+    bool is_short;              /* known to be, when it came */
 };
 
 /* All but `estimates` is for who has the dispatcher's lock.
@@ -66,7 +67,7 @@ ready_length(ReadyQueue *q)
     return q->prompt.n + q->long_ones.n;
 }
 
-/* All that waits is known to be short. */
+/* All that waits was known to be short when it came. */
 bool ready_is_known_short(ReadyQueue *q);
 
 static inline bool
