@@ -72,6 +72,10 @@ def a_set():
     return {1, 2, Key()}
 
 
+def some_numbers():
+    return {1, 2, 3}
+
+
 def run(function, *args):
     return core.Transaction(function, args).run()
 
@@ -291,6 +295,56 @@ def test_whoever_reads_does_not(make, read, warm):
     obj = prepared(make, read, warm)
     run(read, obj)
     assert core.is_biased(obj)
+
+
+WALKS = [iter, reversed, enumerate, lambda obj: zip(obj, range(9)), lambda obj: map(str, obj), lambda obj: iter(obj.items()),
+         lambda obj: reversed(obj.values())]
+CHANGES = [
+    (a_dict, [lambda obj: obj.__delitem__("b"), lambda obj: obj.pop("b"), lambda obj: obj.popitem(), lambda obj: obj.clear(),
+              lambda obj: obj.update(c=1), lambda obj: obj.setdefault("c", 1), lambda obj: obj.__setitem__("b", 5)]),
+    (a_list, [lambda obj: obj.append(4), lambda obj: obj.pop(), lambda obj: obj.pop(0), lambda obj: obj.insert(0, 4),
+              lambda obj: obj.__delitem__(slice(0, 2)), lambda obj: obj.sort(), lambda obj: obj.reverse(), lambda obj: obj.clear()]),
+    (some_numbers, [lambda obj: obj.add(5), lambda obj: obj.discard(1), lambda obj: obj.pop(), lambda obj: obj.clear(),
+                    lambda obj: obj.update({1, 9}), lambda obj: obj.remove(2)]),
+]
+
+
+@each([(make, change) for make, changes in CHANGES for change in changes])
+def test_who_changes_what_it_is_going_over_meets_what_plain_python_would(make, change, warm):
+    """That it has read the whole is known by no lock."""
+
+    def with_a_loop(obj, walk):
+        seen = []
+        for item in walk(obj):
+            seen.append(item)
+            change(obj)
+            if len(seen) > 5:
+                break
+        return seen
+
+    def with_next(obj, walk):
+        items = walk(obj)
+        first = next(items)
+        change(obj)
+        return first, list(items), len(obj)
+
+    def deleting(obj, walk):
+        for item in walk(obj):
+            del obj[item]
+
+    def outcome(call, obj, function, walk):
+        try:
+            result = call(function, obj, walk)
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError) as error:
+            result = type(error), str(error)
+        return repr(result), repr(obj)
+
+    Key.__repr__ = lambda _: "a key"
+    for function in with_a_loop, with_next, deleting:
+        for walk in WALKS:
+            obj = prepared(make, lambda obj: outcome(lambda function, *args: function(*args), obj, function, walk), warm)
+            expected = outcome(lambda function, *args: function(*args), make(), function, walk)
+            assert outcome(run, obj, function, walk) == expected
 
 
 def test_a_dict_of_attributes_that_was_there_before():
