@@ -1715,6 +1715,33 @@ def dict_popped(h, n):
 
 
 @op
+def delete_from_a_dict_while_walking_over_it(h, n):
+    seen = []
+    try:
+        for key in h.dict:
+            seen.append(key)
+            if key != "coins":
+                del h.dict[key]
+    except RuntimeError as e:
+        seen.append(str(e))
+    h.dict["a"] = n
+    return seen
+
+
+@op
+def delete_behind_an_iterator_of_a_dict(h, n):
+    items = iter(h.dict.items())
+    seen = [next(items)]
+    h.dict.pop("a", None)
+    try:
+        seen.extend(items)
+    except RuntimeError as e:
+        seen.append(str(e))
+    h.dict["a"] = n
+    return seen
+
+
+@op
 def dict_pop_item(h):
     key, value = h.words.popitem()
     if key == "coins":

@@ -195,6 +195,14 @@ read_by_bias(Tx *tx, PyObject *obj)
     return has_bias(obj);
 }
 
+/* By a writer that has its lock: may this transaction have read it without one before?  It has or had the bias then, and what takes it away
+ * is noted for longer than a transaction lasts.  Traces alone would not do: objects share their places. */
+static inline bool
+may_have_read_by_bias(Tx *tx, PyObject *obj)
+{
+    return atomic_load(bias_bits(obj)) & (BIAS_SET | BIAS_TAKEN) && bias_traced(tx, bias_trace(obj));
+}
+
 /* By a reader that has its mark. */
 static inline void
 bias_seen(Tx *tx, PyObject *obj)
