@@ -59,6 +59,9 @@ class Key:
     def __hash__(self):
         return 7
 
+    def __repr__(self):
+        return "a key"
+
 
 def a_list():
     return [3, 1, 2]
@@ -339,11 +342,10 @@ def test_who_changes_what_it_is_going_over_meets_what_plain_python_would(make, c
             result = type(error), str(error)
         return repr(result), repr(obj)
 
-    Key.__repr__ = lambda _: "a key"
     for function in with_a_loop, with_next, deleting:
         for walk in WALKS:
-            obj = prepared(make, lambda obj: outcome(lambda function, *args: function(*args), obj, function, walk), warm)
-            expected = outcome(lambda function, *args: function(*args), make(), function, walk)
+            obj = prepared(make, lambda obj: outcome(operator.call, obj, function, walk), warm)
+            expected = outcome(operator.call, make(), function, walk)
             assert outcome(run, obj, function, walk) == expected
 
 
