@@ -6,7 +6,6 @@ repository itself on the path, where upstream's package never looks for a subpac
 
 The engine has an evaluation loop that is made from CPython's source, one for each micro version: STM_SOURCE names the folders of
 those sources (several as in PATH), or else the one for this interpreter is used that `make setup` has left in its cache.
-The engine is profile-guided if the interpreter is, or as STM_PROFILE (0 or 1) says.
 
 `tornado/platform/pypystm.py` is for PyPy-STM, that is, Python 2.7 and Tornado 4.  There, nothing else is installed; on
 Python 3 it travels only in the source distribution.  So this file must run on both.
@@ -46,16 +45,6 @@ def sanitizer():
     return name
 
 
-def wants_profile():
-    """Whether to compile the engine with a profile: beside an interpreter that has one, an engine without one would look slow."""
-    said = os.environ.get("STM_PROFILE", "")
-    if said not in ("", "0", "1"):
-        refuse("STM_PROFILE is %r: it can be 0 or 1" % said)
-    if sanitizer():
-        return False
-    return said == "1" or (not said and "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""))
-
-
 def folders_of_sources():
     """Where CPython's sources are that an engine is built from."""
     named = os.environ.get("STM_SOURCE")
@@ -81,10 +70,9 @@ class Engine(build_ext):
         target = PACKAGE if self.inplace or self.editable_mode else os.path.join(self.build_lib, PACKAGE)
         os.makedirs(target, exist_ok=True)
         output = os.path.join("build", "engine-" + sanitizer() if sanitizer() else "engine")
-        profile = wants_profile()
         for source in sources:
             try:
-                made = str(build(source, output, SANITIZERS[sanitizer()], profile=profile))
+                made = str(build(source, output, SANITIZERS[sanitizer()]))
             except BuildError as e:
                 refuse(e)
             # not over one that a process may have in use

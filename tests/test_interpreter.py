@@ -82,56 +82,6 @@ def test_a_source_that_does_not_fit_is_one_line_and_status_2(tmp_path, version, 
     assert done.stderr == f"setup: {source} {message}\n"
 
 
-@parallel_only
-def test_a_wrong_wish_for_a_profile_is_one_line_and_status_2(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", tmp_path / "output"], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"STM_PROFILE": "yes"})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "setup: STM_PROFILE is 'yes': it can be 0 or 1\n"
-
-
-@parallel_only
-def test_the_training_of_a_profile_answers_all_its_clients():
-    script = ROOT / "tornado" / "stm" / "interpreter" / "training.py"
-    done = subprocess.run([sys.executable, script, ROOT / "tornado", "2"], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("script, said", [("raise SystemExit('no loopback')", "no loopback"), ("while True: pass", "does not end")])
-def test_a_training_that_fails_ends_the_build_and_says_how_to_do_without(tmp_path, monkeypatch, script, said):
-    (tmp_path / "output" / "objects").mkdir(parents=True)
-    (tmp_path / "package" / "interpreter").mkdir(parents=True)
-    (tmp_path / "package" / "interpreter" / "training.py").write_text(script)
-    (tmp_path / "output" / "module").touch()
-    monkeypatch.setattr(build, "HERE", tmp_path / "package" / "interpreter")
-    monkeypatch.setattr(build, "TRAINING_ENDS", 2)
-    with pytest.raises(build.BuildError, match=f"(?s)training.py.*{said}.*STM_PROFILE=0"):
-        build.train(tmp_path / "output" / "module")
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-@parallel_only
-def test_an_engine_with_a_profile_is_made_once_and_again_after_a_new_training(tmp_path):
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    source = os.environ.get("STM_SOURCE") or f"{cache}/tornado-stm/src/Python-{platform.python_version()}"
-    if not os.path.exists(source):
-        pytest.skip(f"the source of this interpreter is not in {source}: STM_SOURCE can name another folder")
-
-    def made():
-        module = build.build(source, tmp_path, profile=True)
-        return module, {path.name: path.stat().st_mtime_ns for path in module.parent.glob("objects/*.o")}
-
-    module, objects = made()
-    assert module.exists()
-    assert made() == (module, objects)
-    for profile in module.parent.glob("counting/objects/*.gcda"):
-        profile.unlink()
-    assert made()[1].keys() == objects.keys()
-    assert all(time > objects[name] for name, time in made()[1].items() if name.startswith("engine_core_orec"))
-
-
 def test_another_machine_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(build.BuildError, match="the engine is for Linux on x86_64, and this is .* on riscv64"):

@@ -8,7 +8,6 @@ import os
 import pathlib
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,15 +23,7 @@ COMMON = """-std=gnu11 -O3 -fPIC -fvisibility=hidden -fno-strict-aliasing -pthre
 BORROWED = "-w -DNDEBUG -fno-plt -fsemantic-interposition -fno-strict-overflow -ffunction-sections -fdata-sections".split()
 #: a thread's transaction is one load away, without a call; the assertions are in the builds with a sanitizer
 OWN = "-Wall -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
-#: what a profile is made with; each object's lies beside it
-COUNTED = "-fprofile-generate -fprofile-update=atomic".split()
-#: what no page of the training has run is compiled as without a profile
-PROFILED = "-fprofile-partial-training -fprofile-correction -Wno-missing-profile".split()
 LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
-
-
-#: seconds
-TRAINING_ENDS = 300
 
 
 class BuildError(Exception):
@@ -65,13 +56,12 @@ def check(source):
     return version
 
 
-def is_right(target, command, profile):
-    """Has this command made the object file from what the sources, and its profile if there is one, are now?"""
+def is_right(target, command):
+    """Has this command made the object file from what the sources are now?"""
     made_by, needs = target.with_suffix(".command"), target.with_suffix(".d")
     if not (target.exists() and needs.exists() and made_by.exists() and made_by.read_text() == " ".join(command)):
         return False
     names = needs.read_text().replace("\\\n", " ").partition(":")[2].split()
-    names += [profile] if profile and profile.exists() else []
     made = target.stat().st_mtime_ns
     return all(os.path.exists(name) and os.stat(name).st_mtime_ns < made for name in names)
 
@@ -87,9 +77,9 @@ def run(command):
         raise BuildError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def compile_object(target, command, borrowed, profile):
+def compile_object(target, command, borrowed):
     """Compile one source file, if its object file is not right yet."""
-    if is_right(target, command, profile):
+    if is_right(target, command):
         return
     target.with_suffix(".command").unlink(missing_ok=True)
     run([*command, "-MMD", "-MF", str(target.with_suffix(".d"))])
@@ -120,89 +110,13 @@ def make_sources(source, made):
     return [f"{pathlib.Path(name).name}.c" for name in names]
 
 
-def compile_module(source, version, output, compiler, own=(), everywhere=(), profiles=None):
-    """Compile all files and link them.
-
-    Args:
-        own: more flags for the compiler, of the engine's own files, and for the linker.
-        everywhere: the same, of CPython's files, too.
-        profiles: the folder of the objects' profiles, or None.
-
-    Returns:
-        The path of the module.
-    """
-    made, objects = output / "made", output / "objects"
-    objects.mkdir(parents=True, exist_ok=True)
-    names = make_sources(source, made)
-    include = source / "Include"
-    theirs = [f"-I{path}" for path in (
-        made, ENGINE, HERE, include / "internal", include / "internal" / "mimalloc", source, include, source / "Python"
-    )]
-    ours = [f"-I{path}" for path in (made, ENGINE, HERE, include, include / "internal")]
-    jobs = []
-    for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / name for name in names)]:
-        jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *everywhere, *theirs], path, True))
-    for path in [*sorted(ENGINE.rglob("*.c")), *sorted(HERE.glob("*.c"))]:
-        name = "_".join(path.relative_to(HERE.parent).with_suffix("").parts)
-        jobs.append((name, [*COMMON, *OWN, *own, *everywhere, *ours], path, False))
-
-    def compile_job(job):
-        name, options, path, borrowed = job
-        target = objects / f"{name}.o"
-        profile = profiles and profiles / f"{name}.gcda"
-        guided = [*PROFILED, f"-fprofile-use={profile}"] if profile else []
-        compile_object(target, [compiler, *options, *guided, "-c", str(path), "-o", str(target)], borrowed, profile)
-        return str(target)
-
-    with concurrent.futures.ThreadPoolExecutor(os.process_cpu_count()) as executor:
-        targets = list(executor.map(compile_job, jobs))
-    exports = output / "exports"
-    write(exports, "{ global: PyInit__engine; local: *; };\n")
-    module = output / file_name(version)
-    run([compiler, "-o", str(module), *targets, *LINKED, *own, *everywhere, f"-Wl,--version-script={exports}"])
-    return module
-
-
-def train(module):
-    """Run what servers do on an engine that counts what it runs; return the folder of the profiles.
-
-    What an earlier training has left is kept if it was of the same objects.
-
-    Raises:
-        BuildError: it does not work.
-    """
-    objects, script = module.parent / "objects", HERE / "training.py"
-    profiles = list(objects.glob("*.gcda"))
-    parts = [*objects.glob("*.o"), script]
-    if profiles and max(p.stat().st_mtime_ns for p in parts) < min(p.stat().st_mtime_ns for p in profiles):
-        return objects
-    for profile in profiles:
-        profile.unlink()
-    package = module.parent / "training" / "tornado" / "stm"
-    shutil.rmtree(package, ignore_errors=True)
-    shutil.copytree(HERE.parent, package, ignore=shutil.ignore_patterns("*.so", "*.[ch]", "__pycache__"))
-    shutil.copy2(module, package)
-    for threads in "1", "2":
-        command = [sys.executable, str(script), str(package.parent), threads]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TRAINING_ENDS)
-            why = f"status {done.returncode}\n{done.stderr.strip()}" if done.returncode else ""
-        except subprocess.TimeoutExpired:
-            why = f"it does not end within {TRAINING_ENDS} s"
-        if why:
-            raise BuildError(f"{' '.join(command)}\n{why}\n(with STM_PROFILE=0 there is no training)")
-    return objects
-
-
-def build(source, output, flags=(), compiler="gcc", profile=False):
+def build(source, output, flags=(), compiler="gcc"):
     """Build the extension module for one version of CPython.
 
     Args:
         source: the folder of that version's unpacked source.
         output: the folder for what is made on the way, which another build may use again, and for the module.
         flags: more for the compiler, of the engine's own files, and for the linker.
-        profile: compile twice, the second time with the profile of a server that the first runs (see training.py); of this
-            interpreter's own version only, and where Tornado can be imported.
 
     Returns:
         The path of the module.
@@ -213,10 +127,33 @@ def build(source, output, flags=(), compiler="gcc", profile=False):
     source, output = pathlib.Path(source).resolve(), pathlib.Path(output).resolve()
     version = check(source)
     output /= version
-    profiles = None
-    if profile and version == platform.python_version():
-        profiles = train(compile_module(source, version, output / "counting", compiler, flags, COUNTED))
-    module = compile_module(source, version, output, compiler, flags, (), profiles)
+    made, objects = output / "made", output / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    names = make_sources(source, made)
+    include = source / "Include"
+    theirs = [f"-I{path}" for path in (
+        made, ENGINE, HERE, include / "internal", include / "internal" / "mimalloc", source, include, source / "Python"
+    )]
+    ours = [f"-I{path}" for path in (made, ENGINE, HERE, include, include / "internal")]
+    jobs = []
+    for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / name for name in names)]:
+        jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *theirs], path, True))
+    for path in [*sorted(ENGINE.rglob("*.c")), *sorted(HERE.glob("*.c"))]:
+        name = "_".join(path.relative_to(HERE.parent).with_suffix("").parts)
+        jobs.append((name, [*COMMON, *OWN, *flags, *ours], path, False))
+
+    def compile_job(job):
+        name, options, path, borrowed = job
+        target = objects / f"{name}.o"
+        compile_object(target, [compiler, *options, "-c", str(path), "-o", str(target)], borrowed)
+        return str(target)
+
+    with concurrent.futures.ThreadPoolExecutor(os.process_cpu_count()) as executor:
+        targets = list(executor.map(compile_job, jobs))
+    exports = output / "exports"
+    write(exports, "{ global: PyInit__engine; local: *; };\n")
+    module = output / file_name(version)
+    run([compiler, "-o", str(module), *targets, *LINKED, *flags, f"-Wl,--version-script={exports}"])
     if version == platform.python_version():
         missing = symbols.undefined(module) - symbols.exported(os.path.realpath(sys.executable))
         missing = sorted(name for name in missing if re.match(r"_?Py|stm_|loop_", name))
