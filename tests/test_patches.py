@@ -47,6 +47,27 @@ def test_the_table_lists_what_there_is():
     assert output_of(sys.executable, modules)["absent"] == []
 
 
+#: prints what the callables of the module that the last argument names say they are; the first one is run before
+NAMES = """
+import asyncio, importlib, json, sys
+exec(sys.argv[1])
+asyncio.new_event_loop().close()
+functions = {name: value for name, value in vars(importlib.import_module(sys.argv[2])).items() if callable(value)}
+print(json.dumps({name: f"{getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}" for name, value in functions.items()}))
+"""
+
+
+@pytest.mark.skipif(has_gil(sys.executable), reason="most is not changed there")
+@pytest.mark.parametrize("module", ["threading", "socket", "os", "subprocess", "_signal"])
+def test_what_replaces_a_function_has_its_names(module):
+    stock, ours = (
+        json.loads(subprocess.run(
+            [sys.executable, "-c", NAMES, before, module], capture_output=True, text=True, timeout=100, cwd=ROOT, check=True).stdout)
+        for before in ("", "import tornado.stm; tornado.stm.install()")
+    )
+    assert ours == stock
+
+
 def test_changes_are_seen(monkeypatch):
     before = patched.namespaces()
     monkeypatch.setattr(shutil, "which", print)

@@ -1,20 +1,28 @@
-"""CPython's own tests come out as transactions as they do plainly: a few modules always, all of them with ``-m long``."""
+"""CPython's own tests come out as they do plainly, as transactions and on our loop outside of them.
+
+A few modules always, all of them with ``-m long``.
+"""
 
 import importlib.util
 
 import pytest
 
 from tests.outcomes import Comparison, Run
-from tests.suites import MODULES, compare
+from tests.suites import LOOP_MODULES, MODULES, compare, compare_outside
 
 if importlib.util.find_spec("test.test_list") is None:
     pytest.skip("this interpreter came without the package test", allow_module_level=True)
 
 QUICK = ["test_list", "test_heapq"]
+QUICK_OUTSIDE = ["test_sys_setprofile", "test_frame"]
+
+
+def these_quick(quick, modules):
+    return [*quick, *(pytest.param(name, marks=pytest.mark.long) for name in modules if name not in quick)]
 
 
 @pytest.mark.parametrize("inject", [0.0, 0.02])
-@pytest.mark.parametrize("module", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in MODULES if name not in QUICK)])
+@pytest.mark.parametrize("module", these_quick(QUICK, MODULES))
 @pytest.mark.timeout(1300)
 def test_a_suite_comes_out_as_it_does_plainly(module, inject):
     comparison = compare(module, inject, seed=1)
@@ -22,6 +30,13 @@ def test_a_suite_comes_out_as_it_does_plainly(module, inject):
     assert comparison.good, (comparison.unlisted, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
     if module in QUICK:  # not because its tests run alone, from unittest's own code on
         assert len(comparison.ours.having("exclusive")) < len(comparison.plain.outcomes) / 2, comparison.ours.reasons.most_common(5)
+
+
+@pytest.mark.parametrize("module", these_quick(QUICK_OUTSIDE, LOOP_MODULES))
+@pytest.mark.timeout(1300)
+def test_a_suite_comes_out_on_our_loop_as_on_the_interpreters(module):
+    comparison = compare_outside(module)
+    assert comparison.good, (comparison.unlisted, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
 
 
 def test_a_difference_fails_unless_it_is_listed():

@@ -23,6 +23,7 @@ What changes no name is not here: environment variables for other libraries (pro
 
 import sys
 import threading
+import types
 from collections import namedtuple
 
 from .. import core
@@ -140,12 +141,21 @@ def apply(moment, *arguments):
             new = _replacement(patch)
             if patch.makes:
                 new = new(original, *arguments)
+            if type(new) is types.FunctionType and new.__module__.startswith(_PACKAGE):
+                _pass_for(new, original)
             for holder in holders:
                 setattr(holder, name, new)
             if "*" in patch.modules:
                 everywhere[id(original)] = new
         if everywhere:
             _replace_everywhere(everywhere)
+
+
+def _pass_for(new, original):
+    """Give a function the names of what it replaces: programs pickle functions by them, and ask which ones are a module's."""
+    for name in "__module__", "__name__", "__qualname__", "__doc__":
+        if isinstance(value := getattr(original, name, None), str):
+            setattr(new, name, value)
 
 
 def _at(module, path):
