@@ -2,6 +2,8 @@
 
 import asyncio
 import functools
+import os
+import socket
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,6 +14,7 @@ from tornado.stm import activation, core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: asyncio's own loop runs", allow_module_level=True)
 
+from progress import TIMEOUT
 from tornado.stm.core import LONG, Estimates, ReadyQueue, Site, site_of
 
 activation.activate()
@@ -274,3 +277,72 @@ def test_a_trivial_task_goes_before_heavy_ones_that_came_before_it():
 
     tornado.stm.run(main(), threads=1)
     assert order == ["trivial", 0, 1, 2, 3]
+
+
+def test_what_a_reader_has_scheduled_runs_before_it_is_told_again():
+    """As a driver's in C does, the callback leaves the reading to whom it wakes, for whom the long ones leave no thread."""
+    told = 0
+
+    def compute():
+        return sum(i * i % 7 for i in range(50_000))
+
+    async def compute_often():
+        for _ in range(WAITS):
+            compute()
+            await asyncio.sleep(0)
+
+    async def wait_often():
+        loop, (end, peer) = asyncio.get_running_loop(), socket.socketpair()
+        with end, peer:
+            for _ in range(WAITS):
+                readable = asyncio.Event()
+
+                def tell():
+                    nonlocal told
+                    told += 1
+                    readable.set()
+
+                peer.send(b"x")
+                loop.add_reader(end, tell)
+                await readable.wait()
+                loop.remove_reader(end)
+                assert os.read(end.fileno(), 10) == b"x"
+                compute()
+
+    async def main():
+        await asyncio.gather(wait_often(), *(compute_often() for _ in range(8)))
+
+    for threads in 1, 2:
+        told = 0
+        tornado.stm.run(main(), threads=threads)
+        assert WAITS <= told <= 2 * WAITS  # once more, each time, before what it has scheduled is known to be what reads
+
+
+WAITS = 10
+
+
+def test_what_a_reader_tells_of_is_told_again_when_nobody_reads():
+    """What it has scheduled has run and has not read: so it is told until somebody does."""
+    told = []
+
+    async def main():
+        loop, (end, peer) = asyncio.get_running_loop(), socket.socketpair()
+        with end, peer:
+            enough = loop.create_future()
+
+            def tell():
+                told.append(len(told))
+                if len(told) % 2:
+                    loop.call_soon(int)
+                if len(told) == 20:
+                    loop.remove_reader(end)
+                    enough.set_result(None)
+
+            peer.send(b"x")
+            loop.add_reader(end, tell)
+            await asyncio.wait_for(enough, TIMEOUT)
+
+    for threads in 1, 2:
+        told.clear()
+        tornado.stm.run(main(), threads=threads)
+        assert told == list(range(20))

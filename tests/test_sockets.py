@@ -1,9 +1,11 @@
 """What a transaction asks of a socket happens at its commit, in the order in which it was asked for."""
 
 import contextlib
+import itertools
 import select
 import socket
 import threading
+from collections import deque
 
 import pytest
 
@@ -220,3 +222,15 @@ def test_what_waits_is_sent_before_the_end_of_a_stream(connected):
     ours.close()
     reader.join()
     assert b"".join(received) == data
+
+
+def test_buffers_of_an_iterator_are_sent_at_the_commit(connected):
+    ours, client = connected
+    waiting = deque([b"one ", b"two ", b"three"])  # as asyncio's transports have it
+
+    def send():
+        assert ours.sendmsg(itertools.islice(waiting, 2)) == 8
+        return core.is_exclusive()
+
+    assert core.Transaction(send, ()).run() is False
+    assert client.recv(100) == b"one two "

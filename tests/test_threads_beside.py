@@ -819,3 +819,51 @@ def test_the_mix_finds_planted_bugs(bug, tmp_path):
     found = mix(4, 1, 100, engine=tmp_path)
     print(bug, found[:200])
     assert found
+
+
+# ---- Queues ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("put", [queue.SimpleQueue.put, queue.SimpleQueue.put_nowait])
+def test_what_is_put_into_a_queue_is_there_at_the_commit(put):
+    """As aiosqlite's connections do it, for a thread of theirs."""
+    items, echo = queue.SimpleQueue(), queue.SimpleQueue()
+    thread = Worker(lambda: [echo.put(items.get(timeout=TIMEOUT)) for _ in range(2)])
+
+    def hand_over():
+        put(items, "first"), put(items, "second")
+        return core.is_exclusive()
+
+    exclusive = core.Transaction(hand_over, ()).run()
+    thread.result()
+    assert exclusive is False
+    assert [echo.get_nowait(), echo.get_nowait()] == ["first", "second"]
+
+
+def test_an_aborted_attempt_puts_nothing_into_a_queue():
+    items = queue.SimpleQueue()
+    core.inject_aborts(0.2, 7)
+    try:
+        for i in range(50):
+            core.Transaction(lambda: [items.put(i), [str(n) for n in range(20)]], ()).run()
+    finally:
+        core.inject_aborts(0, 0)
+    assert [items.get_nowait() for _ in range(items.qsize())] == list(range(50))
+
+
+def test_who_looks_at_a_queue_finds_what_the_transaction_has_put():
+    items = queue.SimpleQueue()
+
+    def put_and_get():
+        items.put(item="mine", block=True, timeout=None)
+        return items.qsize(), items.get(), core.is_exclusive()
+
+    assert core.Transaction(put_and_get, ()).run() == (1, "mine", True)
+
+
+def test_a_queue_says_what_is_wrong_at_once():
+    def put_nothing():
+        with pytest.raises(TypeError):
+            queue.SimpleQueue().put()
+
+    core.Transaction(put_nothing, ()).run()

@@ -11,6 +11,7 @@ import _collections
 import _heapq
 import _io
 import _locale
+import _queue
 import _socket
 import _ssl
 import _thread
@@ -740,6 +741,17 @@ IN_MEMORY = {
     _ssl.MemoryBIO.write_eof: Call(),
 }
 
+def items_left(world, queue):
+    return [queue.get_nowait() for _ in range(queue.qsize())]
+
+
+QUEUE = {
+    _queue.SimpleQueue.put: Call(VALUES, st.sampled_from([True, False]), st.sampled_from([None, 5, "a"]), needed=0, item=VALUES,
+                                 result=type),
+    _queue.SimpleQueue.put_nowait: Call(VALUES, needed=0, item=VALUES, result=type),
+    _queue.SimpleQueue.qsize: Call(),
+}
+
 SEQUENCES = {
     "reading a file": Sequences(open_for_reading, READING, whether_closed),
     "writing text": Sequences(open_text("utf-8", "strict"), WRITING, text_left),
@@ -752,6 +764,7 @@ SEQUENCES = {
         connected, SOCKET, received_by_the_other, examples=12,
         last=(_socket.socket.close, _socket.socket.detach, _socket.socket.shutdown)),
     "a TLS connection": Sequences(encrypted, TLS, decrypted_by_the_other, examples=12),
+    "a queue": Sequences(lambda world: _queue.SimpleQueue(), QUEUE, items_left),
     "TLS in memory": Sequences(lambda world: ssl.MemoryBIO(), IN_MEMORY, lambda world, memory: (memory.eof, memory.read())),
 }
 
@@ -788,8 +801,8 @@ def perform_all(methods, calls, receiver):
 def test_every_twin_is_compared():
     covered = {*CALLS, *BY_HAND}.union(*(how.methods for how in SEQUENCES.values()))
     assert [f"{twin}" for twin in activation.TWINS if twin not in covered] == []
-    assert [f"{twin}" for twin in covered if twin not in activation.TWINS] == []
-    assert list(twins.INSTANCE_TWINS) == [type]  # test_making_a_dict_of_a_class
+    assert [f"{twin}" for twin in covered if twin not in activation.TWINS and twin is not _queue.SimpleQueue.qsize] == []
+    assert list(twins.INSTANCE_TWINS) == [type, types.GenericAlias]  # test_making_a_dict_of_a_class, test_making_what_an_alias_is_of
 
 
 def compared(function_, *args):
@@ -863,6 +876,38 @@ def test_entering_a_lock():
             return entered, lock.locked()
 
     compared(enter)
+
+
+class Remembering:
+    def __init__(self, *args, **kwargs):
+        if kwargs:
+            raise ValueError(kwargs)
+        self.args = args
+
+
+class WithoutRoom:
+    __slots__ = ()
+
+
+class Refusing(Remembering):
+    def __setattr__(self, name, value):
+        if name == "__orig_class__":
+            raise LookupError(name)
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("origin", [list, dict, Remembering, WithoutRoom, Refusing])
+def test_making_what_an_alias_is_of(origin):
+    alias = types.GenericAlias(origin, (int,))
+
+    def make(*args, **kwargs):
+        made = alias(*args, **kwargs)
+        return type(made), getattr(made, "__orig_class__", None) is alias, getattr(made, "args", made if origin in (list, dict) else None)
+
+    compared(make)
+    compared(make, [(1, 2)])
+    compared(lambda: make(key=5))
+
 
 
 def test_making_a_dict_of_a_class():

@@ -7,6 +7,7 @@ own loops.  A line of JSON says how each went: ``[name, what went wrong or null]
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import datetime
@@ -37,6 +38,7 @@ import tornado.queues
 import tornado.tcpclient
 import tornado.tcpserver
 import tornado.web
+from tornado.concurrent import dummy_executor
 
 #: seconds after which a check is taken to be stuck, on a machine however busy
 SECONDS_UNTIL_STUCK = 60
@@ -790,6 +792,40 @@ async def executor_runs_each_function_once():
     await asyncio.gather(*[asyncio.to_thread(work, x) for x in range(50)])
     with lock:
         assert sorted(calls) == list(range(50)), calls
+
+
+async def executor_that_calls_at_once():
+    loop, main = asyncio.get_running_loop(), threading.get_ident()
+
+    def work(x):
+        assert threading.get_ident() == main
+        if x == 3:
+            raise RuntimeError("three")
+        return x * x
+
+    results = await asyncio.gather(
+        *[loop.run_in_executor(dummy_executor, work, x) for x in range(6)], return_exceptions=True)
+    assert [r for r in results if isinstance(r, int)] == [0, 1, 4, 16, 25], results
+    assert isinstance(results[3], RuntimeError) and str(results[3]) == "three", results
+    begun = []
+    future = loop.run_in_executor(dummy_executor, begun.append, 1)
+    assert begun == [1], "what its caller finds done, as on asyncio's loop"
+    await future
+
+
+async def executor_of_another_kind():
+    """One that somebody has derived from the standard library's."""
+    class Counting(concurrent.futures.ThreadPoolExecutor):
+        submitted = 0
+
+        def submit(self, function, /, *args):
+            self.submitted += 1
+            return super().submit(function, *args)
+
+    with Counting(2) as executor:
+        loop = asyncio.get_running_loop()
+        assert await asyncio.gather(*[loop.run_in_executor(executor, abs, -x) for x in range(5)]) == list(range(5))
+        assert executor.submitted == 5
 
 
 async def signals():

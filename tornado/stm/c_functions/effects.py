@@ -843,6 +843,8 @@ CALLS = """
     posix.get_blocking PURE
     posix.get_inheritable PURE
     _thread.get_ident PURE
+    _thread.daemon_threads_allowed PURE
+    _queue.SimpleQueue CREATES
     _thread.get_native_id PURE
     sys._getframe PURE    # frames of suspended generators are opened by their attributes
     sys.exc_info PURE

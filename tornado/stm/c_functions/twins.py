@@ -11,6 +11,7 @@ import _collections
 import _compat_pickle
 import _heapq
 import _locale
+import _queue
 import _string
 import _thread
 import builtins
@@ -23,6 +24,7 @@ import pickle
 import struct
 import sys
 import time
+import types
 from collections import OrderedDict, defaultdict
 
 from .. import _engine, core
@@ -445,6 +447,27 @@ def _lock_twins(lock_type):
     }
 
 
+# ---- Queues to threads -----------------------------------------------------------------------------------------------
+
+
+@trusted
+def simple_queue_put(queue, item, block=True, timeout=None):
+    """Twin of ``SimpleQueue.put``: whoever waits gets what a transaction has put when that has committed.
+
+    It never waits, so that nothing depends on when; who looks at the queue is exclusive, and finds it there.
+    """
+    core.defer(_simple_queue_put, queue, item)
+
+
+@trusted
+def simple_queue_put_nowait(queue, item):
+    """Twin of ``SimpleQueue.put_nowait``, likewise."""
+    core.defer(_simple_queue_put, queue, item)
+
+
+_simple_queue_put = _queue.SimpleQueue.put
+
+
 @trusted
 def sleep(seconds, /):
     """Twin of ``time.sleep``.  Who sleeps may wait for a thread, which may wait for a lock until this transaction ends."""
@@ -454,6 +477,16 @@ def sleep(seconds, /):
 
 
 _sleep = time.sleep
+
+def call_alias(alias, /, *args, **kwargs):
+    """Twin of calling what ``list[int]`` is: an object of the class, which remembers the alias if it can."""
+    made = alias.__origin__(*args, **kwargs)
+    try:
+        made.__orig_class__ = alias
+    except (AttributeError, TypeError):
+        pass
+    return made
+
 
 _lru_wrapper = functools._lru_cache_wrapper
 
@@ -465,6 +498,7 @@ HEAP = [
 #: types whose instances, when called, are stood in for; `type` itself only where the engine says so
 INSTANCE_TWINS = {
     type: dict_subclass,
+    types.GenericAlias: call_alias,
 }
 
 TWINS = {
@@ -488,6 +522,8 @@ TWINS = {
     pickle.dumps: dumps,
     pickle.loads: loads,
     _sleep: sleep,
+    _simple_queue_put: simple_queue_put,
+    _queue.SimpleQueue.put_nowait: simple_queue_put_nowait,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (

@@ -289,9 +289,16 @@ def sendall(sock, data, flags=0, /):
         view = view[send(sock, view):]
 
 
-@trusted
 def sendmsg(sock, buffers, /, *rest):
-    """Twin of ``socket.sendmsg``, for plain data."""
+    """Twin of ``socket.sendmsg``."""
+    if type(buffers) not in (list, tuple) and hasattr(buffers, "__iter__"):
+        buffers = list(buffers)
+    return _sendmsg(sock, buffers, *rest)
+
+
+@trusted
+def _sendmsg(sock, buffers, /, *rest):
+    """The same, for plain data."""
     usual = not rest and isinstance(buffers, (list, tuple)) and all(map(is_readable, buffers))
     if not usual or not transactional(sock):
         send_at_once(sock)

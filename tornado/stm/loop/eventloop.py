@@ -11,7 +11,7 @@ import asyncio
 import socket
 import threading
 from asyncio import events, futures
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from .. import activation, core
 from ..core import trusted
@@ -266,6 +266,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             self._check_callback(func, "run_in_executor")
         if executor is None:
             executor = self._get_default_executor()
+        if not _is_pool(executor):
+            return super().run_in_executor(executor, func, *args)  # Tornado's dummy one calls the function at once
         future = self.create_future()
         if type(executor) is ThreadPoolExecutor:
             work = Work(self, func, args, future)
@@ -354,6 +356,11 @@ class Work:
 def _fail(future, exception):
     if not future.cancelled():
         future.set_exception(exception)
+
+
+def _is_pool(executor):
+    """Is it the standard library's, or derived from one of those?  They hand functions to their threads or processes."""
+    return any(base.__module__.startswith("concurrent.futures.") and base is not Executor for base in type(executor).__mro__)
 
 
 def _hand_over(loop, executor, func, args, future):

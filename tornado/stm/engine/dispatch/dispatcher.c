@@ -188,7 +188,7 @@ scheduling_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     scheduling_clear(self);
-    PyMem_RawFree(((Scheduling *)self)->heard);
+    PyMem_RawFree(((Scheduling *)self)->heard.fds);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -452,8 +452,39 @@ number_of(PyObject *o)
     return number;
 }
 
+static bool
+descriptors_add(Descriptors *all, int fd)
+{
+    if (all->n == all->room) {
+        int room = all->room ? 2 * all->room : 16;
+        int *fds = PyMem_RawRealloc(all->fds, room * sizeof(int));
+        if (fds == NULL)
+            return false;
+        all->fds = fds;
+        all->room = room;
+    }
+    all->fds[all->n++] = fd;
+    return true;
+}
+
+/* Under the lock: what this thread's transaction has scheduled last, borrowed; or NULL. */
+static Entry *
+just_scheduled(Scheduling *s)
+{
+    Order *order = s->order;
+    bool of_this = order != NULL && stm_self != NULL && stm_self->txn != NULL && order->parent == stm_self->txn->age;
+    return of_this ? order->last : NULL;
+}
+
+static bool
+is_to_run(Entry *entry)
+{
+    return entry != NULL && entry->transaction != NULL;
+}
+
 /* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
- * By then there may be more to read, which this thread then goes on with; armed here, the kernel would wake another one for it. */
+ * By then there may be more to read, which this thread then goes on with; armed here, the kernel would wake another one for it.
+ * Or arm it later still: see poller.h. */
 static bool
 arms_later(Dispatcher *d, int fd)
 {
@@ -462,18 +493,16 @@ arms_later(Dispatcher *d, int fd)
         PyErr_Clear();
         return false;
     }
-    if (s->run != 0 && s->n_heard == s->room) {
-        int room = s->room ? 2 * s->room : 16;
-        int *heard = PyMem_RawRealloc(s->heard, room * sizeof(int));
-        if (heard != NULL) {
-            s->heard = heard;
-            s->room = room;
-        }
-    }
-    if (s->run == 0 || s->n_heard == s->room)
+    if (s->run == 0)
         return false;
-    s->heard[s->n_heard++] = fd;
-    return true;
+    Descriptor *descriptor = &d->poller.descriptors[fd];
+    Entry *before = descriptor->scheduled, *scheduled = just_scheduled(s);
+    if (scheduled == NULL && is_to_run(before))
+        return descriptors_add(&d->held, fd);
+    descriptor->scheduled = (Entry *)Py_XNewRef((PyObject *)scheduled);
+    if (before != NULL)
+        drop_later(d, (PyObject *)before);
+    return descriptors_add(&s->heard, fd);
 }
 
 /* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
@@ -693,13 +722,26 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     d->running--;
     d->running_short -= s->is_short;
     ready_ran(d->ready, entry, took);
+    PyObject *transaction = entry->transaction;
+    entry->transaction = NULL;
     s->run = 0;
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;
     if (PyErr_Occurred())
         PyErr_WriteUnraisable((PyObject *)d);
     dispatcher_unlock(d);
+    Py_DECREF(transaction);
     Py_DECREF(entry);
+}
+
+/* Under the lock: the kernel may report the descriptor's next event. */
+static int
+arm_again(Dispatcher *d, int fd, bool looks)
+{
+    if (fd >= d->poller.n)
+        return 0;
+    d->poller.descriptors[fd].busy = false;
+    return looks ? poller_arm_or_go_on(d, fd) : poller_arm(d, fd);
 }
 
 /* Under the lock: see arms_later(). */
@@ -707,15 +749,17 @@ static int
 arm_heard(Dispatcher *d, Scheduling *s)
 {
     int r = 0;
-    /* If nothing is ready and another one polls, the kernel must not wake that for what is there already. */
-    bool looks = s->n_heard > 0 && d->poller.polls && ready_length(d->ready) == 0;
-    while (s->n_heard > 0) {
-        int fd = s->heard[--s->n_heard];
-        if (fd < d->poller.n) {
-            d->poller.descriptors[fd].busy = false;
-            r |= looks ? poller_arm_or_go_on(d, fd) : poller_arm(d, fd);
-        }
+    for (int i = d->held.n; i-- > 0;) {
+        int fd = d->held.fds[i];
+        if (fd < d->poller.n && is_to_run(d->poller.descriptors[fd].scheduled))
+            continue;
+        d->held.fds[i] = d->held.fds[--d->held.n];
+        r |= arm_again(d, fd, false);
     }
+    /* If nothing is ready and another one polls, the kernel must not wake that for what is there already. */
+    bool looks = s->heard.n > 0 && d->poller.polls && ready_length(d->ready) == 0;
+    while (s->heard.n > 0)
+        r |= arm_again(d, s->heard.fds[--s->heard.n], looks);
     return r;
 }
 
@@ -998,6 +1042,8 @@ forget(Dispatcher *d)
         ready_clear(d->ready);
     timers_clear(&d->timers);
     poller_close(&d->poller);
+    PyMem_RawFree(d->held.fds);
+    d->held = (Descriptors){0};
     if (d->threads != NULL)
         PyDict_Clear(d->threads);
 }

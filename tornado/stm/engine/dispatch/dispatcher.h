@@ -17,6 +17,11 @@
 #include "restraint.h"
 #include "timers.h"
 
+typedef struct {
+    int *fds;
+    int n, room;
+} Descriptors;
+
 /* What a thread has to do with a dispatcher. */
 typedef struct {
     PyObject_HEAD
@@ -24,8 +29,7 @@ typedef struct {
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
     bool is_short;          /* that is known to be short */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
-    int *heard;             /* descriptors whose events its last transactions have handled: they are armed before the next step */
-    int n_heard, room;
+    Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
 } Scheduling;
 
 /* What one transaction has scheduled, in the order in which it commits. */
@@ -57,6 +61,7 @@ struct Dispatcher {
     uint64_t timers_set;
     Py_ssize_t timers_cancelled;    /* so many of them are only waiting to be forgotten */
     Poller poller;
+    Descriptors held;           /* to be armed when what the handling of their events has scheduled has run */
     Py_ssize_t round;           /* transactions to run before the next look at what has become ready */
     Restraint restraint;
     int running, running_short; /* threads that run a transaction; of those, one that is known to be short */

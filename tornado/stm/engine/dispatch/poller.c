@@ -57,6 +57,7 @@ poller_close(Poller *poller)
         Py_XDECREF(poller->descriptors[fd].watch);
         Py_XDECREF(poller->descriptors[fd].outbox);
         Py_XDECREF(poller->descriptors[fd].special);
+        Py_XDECREF((PyObject *)poller->descriptors[fd].scheduled);
     }
     PyMem_RawFree(poller->descriptors);
     poller->descriptors = NULL;
@@ -70,6 +71,7 @@ poller_traverse(Poller *poller, visitproc visit, void *arg)
         Py_VISIT(poller->descriptors[fd].watch);
         Py_VISIT(poller->descriptors[fd].outbox);
         Py_VISIT(poller->descriptors[fd].special);
+        Py_VISIT((PyObject *)poller->descriptors[fd].scheduled);
     }
     return 0;
 }

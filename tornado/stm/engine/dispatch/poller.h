@@ -2,6 +2,10 @@
  *
  * While an event of a descriptor is queued or being handled the kernel reports no other, so events of one connection never
  * overtake each other.  All of this is for who has the dispatcher's lock, but for poller_poll().
+ *
+ * A callback may leave to what it schedules to read what there is, as those of drivers do that read in C: until that has run the kernel
+ * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
+ * is the last one until what the first has scheduled has run.
  */
 #ifndef TORNADO_STM_POLLER_H
 #define TORNADO_STM_POLLER_H
@@ -11,13 +15,15 @@
 #include <signal.h>
 
 typedef struct Dispatcher Dispatcher;
+typedef struct Entry Entry;
 
 /* Of one file descriptor; zeroed: nobody waits for it. */
 typedef struct {
     PyObject *watch;        /* whose `reader` and `writer` belong to transactions, or NULL */
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
-    bool busy;              /* an event is queued or being handled */
+    Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
+    bool busy;              /* an event is queued or being handled, or would be the same again */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
 

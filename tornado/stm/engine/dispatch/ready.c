@@ -62,7 +62,7 @@ line_clear(Line *line)
 static Entry *
 entry_new(PyObject *function, PyObject *args, PyObject *site, Entry *before, double expected)
 {
-    PyObject *predecessor = before != NULL ? before->transaction : Py_None;
+    PyObject *predecessor = before != NULL && before->transaction != NULL ? before->transaction : Py_None;
     PyObject *transaction = PyObject_CallFunctionObjArgs((PyObject *)&Transaction_Type, function, args, predecessor, NULL);
     if (transaction == NULL)
         return NULL;

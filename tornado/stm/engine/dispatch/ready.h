@@ -28,7 +28,7 @@ typedef struct {
  * must have been dispatched first, or NULL; also once it has been. */
 struct Entry {
     PyObject_HEAD
-    PyObject *transaction;
+    PyObject *transaction;      /* NULL: it has run */
     PyObject *site;             /* Site or None */
     Entry *before, *next;
     Line *line;
