@@ -27,7 +27,8 @@ static const struct { const char *name; int at; } looked_into[] = {
     {"__contains__", LOOKS_AT_TRUTH},
 };
 enum { LOOKED_INTO = sizeof looked_into / sizeof looked_into[0] };
-static PyObject *looked_into_names[LOOKED_INTO], *del_name, *init_name;
+static PyObject *looked_into_names[LOOKED_INTO];
+PyObject *stm_del_name, *stm_init_name;
 
 int
 loop_barriers_init(void)
@@ -35,10 +36,11 @@ loop_barriers_init(void)
     for (int i = 0; i < LOOKED_INTO; i++) {
         if ((looked_into_names[i] = PyUnicode_InternFromString(looked_into[i].name)) == NULL)
             return -1;
+        assert(may_be_looked_into(looked_into_names[i]));
     }
-    del_name = PyUnicode_InternFromString("__del__");
-    init_name = PyUnicode_InternFromString("__init__");
-    return del_name == NULL || init_name == NULL ? -1 : 0;
+    stm_del_name = PyUnicode_InternFromString("__del__");
+    stm_init_name = PyUnicode_InternFromString("__init__");
+    return stm_del_name == NULL || stm_init_name == NULL ? -1 : 0;
 }
 
 static void
@@ -392,7 +394,7 @@ stm_read_cell(PyObject *cell)
     BARRIER_OF(tx);
     if (open_closure_read(tx, cell) < 0)
         return -1;
-    note_opened(tx, cell, OPENED_READ);
+    *read_cell_at(&thread_of(tx)->loop, cell) = cell;
     return 0;
 }
 
@@ -814,20 +816,20 @@ constructor_begins(Tx *tx, PyObject *self)
 }
 
 int
-stm_enter(Tx *tx, _PyInterpreterFrame *frame)
+stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame)
 {
     PyCodeObject *code = _PyFrame_GetCode(frame);
     if (code->co_argcount == 0 || frame->owner != FRAME_OWNED_BY_THREAD || PyStackRef_IsNull(frame->localsplus[0]))
         return 0;
     PyObject *first = PyStackRef_AsPyObjectBorrow(frame->localsplus[0]);
-    _PyInterpreterFrame *caller = PyThreadState_Get()->current_frame;
-    if (code->co_argcount == 1 && code->co_name == del_name)
+    _PyInterpreterFrame *caller = tstate->current_frame;
+    if (code->co_argcount == 1 && code->co_name == stm_del_name)
         return finalizer_called(tx, first, caller);
     if (code->co_flags & CO_STM_TRUSTED)
         return 0;
     if (!PyStackRef_IsNull(frame->f_funcobj) && callback_called(tx, frame, caller))
         return -1;
-    return tx->open && code->co_name == init_name ? constructor_begins(tx, first) : 0;
+    return tx->open && code->co_name == stm_init_name ? constructor_begins(tx, first) : 0;
 }
 
 /* Did nothing else refer to what a method has just returned, it has been made in it; but a view of a dict is not all

@@ -21,6 +21,9 @@ HERE = pathlib.Path(__file__).parent
 COMMON = """-std=gnu11 -O3 -fPIC -fvisibility=hidden -fno-strict-aliasing -pthread -DPy_BUILD_CORE_MODULE""".split()
 #: CPython's own code, as its makefile has it compiled; what the loop does not need is left out when it is linked
 BORROWED = "-w -DNDEBUG -fno-plt -fsemantic-interposition -fno-strict-overflow -ffunction-sections -fdata-sections".split()
+#: the loop once more, without the barriers that do nothing outside of transactions and in exclusive ones
+ALONE = "loop_evaluate_alone"
+ALONE_FLAGS = ["-DSTM_ALONE", f"-Dloop_evaluate={ALONE}"]
 #: a thread's transaction is one load away, without a call; the assertions are in the builds with a sanitizer
 OWN = "-Wall -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
 LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
@@ -77,14 +80,16 @@ def run(command):
         raise BuildError(f"{' '.join(command)}\n{done.stderr}")
 
 
-def compile_object(target, command, borrowed):
-    """Compile one source file, if its object file is not right yet."""
+def compile_object(target, command, borrowed=False, keep=None):
+    """Compile one source file, if its object file is not right yet; see `symbols.undefine`."""
     if is_right(target, command):
         return
     target.with_suffix(".command").unlink(missing_ok=True)
     run([*command, "-MMD", "-MF", str(target.with_suffix(".d"))])
     if borrowed:
-        symbols.undefine_exported(target)
+        symbols.undefine(target)
+    if keep is not None:
+        symbols.undefine(target, keep)
     target.with_suffix(".command").write_text(" ".join(command))
 
 
@@ -98,6 +103,7 @@ def make_sources(source, made):
     names = [name for name in sources.CHANGED if "/" in name]
     try:
         write(made / "generated_cases.c.h", sources.changed("generated_cases", generate.generate(source, made)))
+        write(made / "ceval_macros.h", sources.changed("ceval_macros", (source / "Python" / "ceval_macros.h").read_text()))
         for name in names:
             text = sources.changed(name, (source / f"{name}.c").read_text())
             if name == "Python/ceval":
@@ -105,7 +111,6 @@ def make_sources(source, made):
             write(made / f"{pathlib.Path(name).name}.c", text)
     except ValueError as e:
         raise BuildError(f"not known how to build a loop for this version: {e}") from None
-    write(made / "ceval_macros.h", (source / "Python" / "ceval_macros.h").read_text())
     write(made / "pyconfig.h", pathlib.Path(sysconfig.get_config_h_filename()).read_text())
     return [f"{pathlib.Path(name).name}.c" for name in names]
 
@@ -137,15 +142,17 @@ def build(source, output, flags=(), compiler="gcc"):
     ours = [f"-I{path}" for path in (made, ENGINE, HERE, include, include / "internal")]
     jobs = []
     for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / name for name in names)]:
-        jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *theirs], path, True))
+        jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *theirs], path, {"borrowed": True}))
+    again = {"borrowed": True, "keep": ALONE}
+    jobs.append(("cpython_ceval_alone", [*COMMON, *BORROWED, *ALONE_FLAGS, *theirs], made / "ceval.c", again))
     for path in [*sorted(ENGINE.rglob("*.c")), *sorted(HERE.glob("*.c"))]:
         name = "_".join(path.relative_to(HERE.parent).with_suffix("").parts)
-        jobs.append((name, [*COMMON, *OWN, *flags, *ours], path, False))
+        jobs.append((name, [*COMMON, *OWN, *flags, *ours], path, {}))
 
     def compile_job(job):
-        name, options, path, borrowed = job
+        name, options, path, symbols_of = job
         target = objects / f"{name}.o"
-        compile_object(target, [compiler, *options, "-c", str(path), "-o", str(target)], borrowed)
+        compile_object(target, [compiler, *options, "-c", str(path), "-o", str(target)], **symbols_of)
         return str(target)
 
     with concurrent.futures.ThreadPoolExecutor(os.process_cpu_count()) as executor:

@@ -15,22 +15,31 @@
 HIDDEN vectorcallfunc loop_function_vectorcall;
 HIDDEN getattrofunc loop_getattr_hook, loop_getattro;
 HIDDEN PyObject *loop_missing, *loop_disable;
+/* With all barriers, and with those alone that act in exclusive transactions, too. */
 HIDDEN PyObject *loop_evaluate(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
+HIDDEN PyObject *loop_evaluate_alone(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
 
 static PyObject *
 enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
 {
     Tx *tx = stm_self;
     /* A generator that C code resumes: nothing is made or returned by that which C code would look into unseen. */
-    if (tx == NULL || frame->owner == FRAME_OWNED_BY_GENERATOR || stm_barriers_off)
-        return loop_evaluate(tstate, frame, throwflag);
-    PyObject **called = &thread_of(tx)->loop.called;
-    if (*called != NULL && *called == PyStackRef_AsPyObjectBorrow(frame->f_funcobj))
-        *called = NULL;
-    else if (!throwflag && UNLIKELY(stm_enter(tx, frame) < 0)) {
-        _PyEval_FrameClearAndPop(tstate, frame);
-        return NULL;
+    bool unseen = tx == NULL || frame->owner == FRAME_OWNED_BY_GENERATOR || stm_barriers_off;
+    if (!unseen) {
+        PyObject **called = &thread_of(tx)->loop.called;
+        if (*called != NULL && *called == PyStackRef_AsPyObjectBorrow(frame->f_funcobj))
+            *called = NULL;
+        else if (!throwflag && !begins_plainly(frame) && UNLIKELY(stm_enter(tx, tstate, frame) < 0)) {
+            _PyEval_FrameClearAndPop(tstate, frame);
+            return NULL;
+        }
     }
+    /* Outside of transactions and in exclusive ones a frame runs on the loop for that, to its end: whatever begins a transaction
+     * of another grade calls its function from C, and that gets a frame of its own. */
+    if (stm_open == NULL)
+        return loop_evaluate_alone(tstate, frame, throwflag);
+    if (unseen)
+        return loop_evaluate(tstate, frame, throwflag);
     PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
     _PyErr_StackItem *handling = tstate->exc_info;
     PyObject *handled = Py_XNewRef(handling->exc_value);
@@ -42,7 +51,7 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
         handled = passed;
     }
     Py_XDECREF(handled);
-    return result != NULL && tx->open ? stm_return(tx, name, result) : result;
+    return result != NULL && tx->open && may_be_looked_into(name) ? stm_return(tx, name, result) : result;
 }
 
 static const char samples[] =

@@ -22,6 +22,13 @@
 /* What the loop seldom calls it calls from a place of its own, so that what it executes lies close together. */
 #ifdef _PY_INTERPRETER
 #define SLOW __attribute__((cold))
+
+/* The loop's own copies of functions of CPython's (sources.py). */
+PyObject **loop_PyObjectArray_FromStackRefArray(_PyStackRef *input, Py_ssize_t nargs, PyObject **scratch);
+void loop_PyObjectArray_Free(PyObject **array, PyObject **scratch);
+_PyInterpreterFrame *loop_PyEvalFramePushAndInit(PyThreadState *tstate, _PyStackRef func, PyObject *locals, _PyStackRef const *args,
+                                                 size_t argcount, PyObject *kwnames, _PyInterpreterFrame *previous);
+void loop_PyEval_FrameClearAndPop(PyThreadState *tstate, _PyInterpreterFrame *frame);
 #else
 #define SLOW
 #endif
@@ -80,8 +87,32 @@ bool stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame);
 /* In the place of _Py_HandlePending(): a doomed attempt is told at its jumps and calls, if no barrier does. */
 int stm_handle_pending(PyThreadState *tstate);
 
-/* C code has Python code run, and its frame begins. -1 with an exception: it must not. */
-int stm_enter(Tx *tx, _PyInterpreterFrame *frame);
+extern PyObject *stm_del_name, *stm_init_name;      /* "__del__" and "__init__" */
+
+/* C code has Python code run, and its frame begins: is nothing to be looked at then? */
+static inline bool
+begins_plainly(_PyInterpreterFrame *frame)
+{
+    PyCodeObject *code = _PyFrame_GetCode(frame);
+    if (code->co_name == stm_del_name || code->co_name == stm_init_name)
+        return false;
+    for (int i = 0; i < 2 && i < code->co_argcount; i++) {
+        if (!PyStackRef_IsNull(frame->localsplus[i]) && may_be_reference(PyStackRef_AsPyObjectBorrow(frame->localsplus[i])))
+            return false;
+    }
+    return true;
+}
+
+/* What is to be done if not. -1 with an exception: it must not begin. */
+int stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame);
+
+/* Does C code look into what functions of that name return? As their first letters say: those of "keys" and "__iter__". */
+static inline bool
+may_be_looked_into(PyObject *name)
+{
+    char first = *(const char *)((PyASCIIObject *)name + 1);    /* or something else, of a name that is not ASCII */
+    return first == '_' || first == 'k';
+}
 
 /* What a function of that name returns to C code, or NULL with an exception: takes the reference. */
 PyObject *stm_return(Tx *tx, PyObject *name, PyObject *result);
@@ -102,11 +133,21 @@ bool stm_key_left(Tx *tx, PyObject *container, PyObject *key);
 
 /* ---- The tests -------------------------------------------------------------------------------------- */
 
+/* In the loop for what runs alone, outside of transactions and in exclusive ones, nothing is left to do by then. */
+#ifdef STM_ALONE
+#define stm_open ((Tx *)NULL)
+#endif
+
 #define TEST static inline __attribute__((always_inline))
 
 #define STM_QUIET(tx) LIKELY(!atomic_load_explicit(&(tx)->attention, memory_order_relaxed))
 #define STM_LIVE() (stm_self != NULL && stm_self->live)
 #define STM_ACTS() (stm_open != NULL)
+#ifdef STM_ALONE
+#define STM_OPEN(tx) false
+#else
+#define STM_OPEN(tx) ((tx)->open)
+#endif
 #define STM_TRUSTED(frame) (_PyFrame_GetCode(frame)->co_flags & CO_STM_TRUSTED)
 
 static inline bool
@@ -249,11 +290,11 @@ STM_CONTAINS_LEFT(PyObject *item, PyObject *container)
 TEST bool
 STM_OPERANDS_LEFT(PyObject *left, PyObject *right)
 {
+    if (LIKELY(Py_IS_TYPE(left, &PyLong_Type) && Py_IS_TYPE(right, &PyLong_Type)))
+        return false;       /* that often that it asks for nothing else */
     Tx *tx = stm_open;
     if (tx == NULL)
         return false;
-    if (LIKELY(Py_IS_TYPE(left, &PyLong_Type) && Py_IS_TYPE(right, &PyLong_Type)))
-        return !STM_QUIET(tx);
     return !(LIKELY(is_plain_value(right)
                     && (is_plain_value(left) || Py_IS_TYPE(left, &PyTuple_Type) || captured_container(tx, left)))
              && STM_QUIET(tx));
@@ -300,10 +341,17 @@ STM_TRUTH_LEFT(PyObject *o)
 }
 
 TEST bool
-STM_CELL_LEFT(PyObject *cell, uint32_t what)
+STM_READ_CELL_LEFT(PyObject *cell)
 {
     Tx *tx = stm_open;
-    return tx != NULL && !(LIKELY(opened(tx, cell, what)) && STM_QUIET(tx));
+    return tx != NULL && !(LIKELY(*read_cell_at(&thread_of(tx)->loop, cell) == cell) && STM_QUIET(tx));
+}
+
+TEST bool
+STM_WRITTEN_CELL_LEFT(PyObject *cell)
+{
+    Tx *tx = stm_open;
+    return tx != NULL && !(LIKELY(opened(tx, cell, OPENED_WRITE)) && STM_QUIET(tx));
 }
 
 /* A generator or coroutine of this attempt, which handles no exceptions. */
@@ -344,7 +392,7 @@ TEST bool
 STM_DISPLAY_LEFT(PyObject *o)
 {
     Tx *tx = stm_open;
-    return tx != NULL && !captured(tx, o);
+    return tx != NULL && !quickly_captured(tx, o) && !captured(tx, o);
 }
 
 /* Nothing, once it is known that no function of the module rebinds a global. */
@@ -355,8 +403,7 @@ STM_GLOBAL_LEFT(_PyInterpreterFrame *frame, PyObject *name)
     if (tx == NULL)
         return false;
     PyObject *globals = frame->f_globals;
-    uint64_t known = 1ull << stm_module_watcher, rebound = 1ull << stm_rebound_watcher;
-    if (LIKELY((((PyDictObject *)globals)->_ma_watcher_tag & (known | rebound)) == known))
+    if (LIKELY((((PyDictObject *)globals)->_ma_watcher_tag & (stm_module_bit | stm_rebound_bit)) == stm_module_bit))
         return false;
     return !(opened_name(tx, globals, name, OF_GLOBAL) && STM_QUIET(tx));
 }
@@ -376,6 +423,16 @@ STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
     return !(is_captured_generator(tx, iterator) && STM_QUIET(tx));
 }
 
+/* In an exclusive transaction: is it known that calls of that method need nothing, whatever their arguments? */
+TEST bool
+known_alone(Tx *tx, const void *method)
+{
+    Loop *loop = &thread_of(tx)->loop;
+    return LIKELY(*plain_place(loop, method) == method) && method != NULL && tx->undo.n == 0
+        && (tx->anchor == 0 || tx->anchor == tx->thread_id)
+        && loop->registered == atomic_load_explicit(&stm_effects_registered, memory_order_relaxed);
+}
+
 TEST bool
 STM_CALL_LEFT(_PyStackRef *site, int n)
 {
@@ -383,10 +440,10 @@ STM_CALL_LEFT(_PyStackRef *site, int n)
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || Py_IS_TYPE(callable, &PyFunction_Type))
         return false;
-    if (!tx->open)          /* twins stand in in exclusive transactions, too */
-        return !needs_nothing_alone(tx, callable, &site[1], n + 1);
-    const void *method = Py_IS_TYPE(callable, &PyCFunction_Type) ? ((PyCFunctionObject *)callable)->m_ml
-        : Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method : NULL;
+    const void *method = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method
+        : Py_IS_TYPE(callable, &PyCFunction_Type) ? ((PyCFunctionObject *)callable)->m_ml : NULL;
+    if (!STM_OPEN(tx))      /* twins stand in in exclusive transactions, too */
+        return !known_alone(tx, method) && !needs_nothing_alone(tx, callable, &site[1], n + 1);
     KnownCall *known = known_call_at(tx, method);
     if (method == NULL || known->method != method || !STM_QUIET(tx))
         return true;

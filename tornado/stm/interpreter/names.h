@@ -32,8 +32,11 @@ typedef struct {
 } KnownCall;
 #define KNOWN_CALLS 256
 
+#define READ_CELLS 16
+
 /* What the evaluation loop keeps for a thread. */
 typedef struct {
+    PyObject *read_cells[READ_CELLS];   /* closure cells that this attempt has locked for reading: their addresses, by which locks go */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
     PyObject *called;               /* function that C code calls next with what it was given, as a Guarded: borrowed, or NULL */
     bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
@@ -45,12 +48,26 @@ typedef struct {
     unsigned registered;                    /* registered but those (../engine/calls/calls.c) */
 } Loop;
 
+/* Where it is noted that calls of what has that key need nothing in an exclusive transaction. */
+static inline const void **
+plain_place(Loop *loop, const void *key)
+{
+    return &loop->plain[((uintptr_t)key >> 5 ^ (uintptr_t)key >> 13) & (KNOWN_CALLS - 1)];
+}
+
+static inline PyObject **
+read_cell_at(Loop *loop, PyObject *cell)
+{
+    return &loop->read_cells[((uintptr_t)cell >> 4 ^ (uintptr_t)cell >> 8) & (READ_CELLS - 1)];
+}
+
 /* An attempt begins. With the first stamp of all, old entries would count again. */
 static inline void
 loop_reset(Loop *loop, uint32_t stamp)
 {
     loop->constructing = NULL;
     loop->called = NULL;
+    memset(loop->read_cells, 0, sizeof loop->read_cells);
     if (UNLIKELY(stamp == 1))
         memset(loop->names, 0, sizeof loop->names);
 }

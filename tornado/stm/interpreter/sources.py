@@ -24,6 +24,13 @@ IDENTITIES = {
     "loop_disable": "PyObject *",
 }
 
+#: What the loop calls for nearly every call, though the executable exports it: it has copies of its own, which the compiler
+#: may put in line.  They are declared in `loop.h`.
+_ARRAY, _ARRAY_FREE, _PUSH, _POP = (
+    (rf"\b{name}\b", f"loop{name}")
+    for name in ("_PyObjectArray_FromStackRefArray", "_PyObjectArray_Free", "_PyEvalFramePushAndInit", "_PyEval_FrameClearAndPop")
+)
+
 _MISSING = (r"&_PyInstrumentation_MISSING\b", "loop_missing")
 _DISABLE = (r"&_PyInstrumentation_DISABLE\b", "loop_disable")
 
@@ -31,7 +38,12 @@ _DISABLE = (r"&_PyInstrumentation_DISABLE\b", "loop_disable")
 CHANGED = {
     "Python/ceval": [
         (r"\b_PyEval_EvalFrameDefault\b", "loop_evaluate"),
+        _ARRAY,
+        _ARRAY_FREE,
+        _PUSH,
+        _POP,
     ],
+    "ceval_macros": [_ARRAY, _ARRAY_FREE],
     "Python/specialize": [
         # frames of this loop are inlined and specialised as on the stock one
         (r"_PyInterpreterState_GET\(\)->eval_frame", "0"),
@@ -50,6 +62,8 @@ CHANGED = {
     "generated_cases": [
         (r"vectorcall == _PyFunction_Vectorcall", "vectorcall == loop_function_vectorcall"),
         _MISSING,
+        _PUSH,
+        _POP,
         # an abort passes every handler; a doomed attempt that calls nothing is told at its jumps
         (r"int handled = get_exception_handler\(", "int handled = !stm_unwinds(tstate, frame) && get_exception_handler("),
         (r"_Py_HandlePending\(tstate\)", "stm_handle_pending(tstate)"),

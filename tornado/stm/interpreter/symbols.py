@@ -23,11 +23,12 @@ def _listed(path, which):
     return {line.split()[0].partition("@")[0] for line in done.stdout.splitlines()}
 
 
-def undefine_exported(path):
-    """In this object file make definitions of what CPython's executable exports references to that; how many there were.
+def undefine(path, keep=None):
+    """In this object file make definitions references to what others define by these names; how many there were.
 
-    Those are the ones that other modules may see, by their visibility.  What the file itself refers to by such a name then
-    comes from the executable, too.
+    Those are the ones that other modules may see, by their visibility: CPython's executable exports them.  If `keep` is
+    given, they are all that other files may see, but that one.  What the file itself refers to by such a name then comes from
+    elsewhere, too.
     """
     with open(path, "rb") as file:
         data = bytearray(file.read())
@@ -37,13 +38,20 @@ def undefine_exported(path):
         count = _SECTION.unpack_from(data, start)[5]
     sections = [_SECTION.unpack_from(data, start + i * _SECTION.size) for i in range(count)]
     done = 0
-    for _, kind, _, _, offset, size, *_ in sections:
+    for _, kind, _, _, offset, size, link, *_ in sections:
         if kind != _SYMBOL_TABLE:
             continue
+        names = sections[link][4]
         for at in range(offset, offset + size, _SYMBOL.size):
             name, info, visibility, section, _, _ = _SYMBOL.unpack_from(data, at)
-            if info >> 4 == _GLOBAL and section != 0 and visibility & 3 == _DEFAULT:
-                _SYMBOL.pack_into(data, at, name, _GLOBAL << 4, _DEFAULT, 0, 0, 0)
+            if info >> 4 != _GLOBAL or section == 0:
+                continue
+            if keep is None:
+                seen = visibility & 3 == _DEFAULT
+            else:
+                seen = data[names + name : data.index(0, names + name)] != keep.encode()
+            if seen:
+                _SYMBOL.pack_into(data, at, name, _GLOBAL << 4, visibility, 0, 0, 0)
                 done += 1
     with open(path, "wb") as file:
         file.write(data)

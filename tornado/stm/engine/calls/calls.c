@@ -828,12 +828,6 @@ key_when_alone(PyObject *c)
     return PyCFunction_Check(c) ? key_of(c) : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call;
 }
 
-static const void **
-plain_place(Tx *tx, const void *key)
-{
-    return &thread_of(tx)->loop.plain[((uintptr_t)key >> 5 ^ (uintptr_t)key >> 13) & (KNOWN_CALLS - 1)];
-}
-
 bool
 needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n)
 {
@@ -841,7 +835,7 @@ needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n)
         return true;
     const void *key = key_when_alone(callable);
     unsigned registered = atomic_load_explicit(&stm_effects_registered, memory_order_relaxed);
-    if (*plain_place(tx, key) != key || thread_of(tx)->loop.registered != registered || tx->undo.n != 0)
+    if (*plain_place(&thread_of(tx)->loop, key) != key || thread_of(tx)->loop.registered != registered || tx->undo.n != 0)
         return false;
     return is_on_anchor(tx) || !belong_on_anchor(tx, args, n);
 }
@@ -856,7 +850,7 @@ note_plain(Tx *tx, const void *key)
         memset(loop->plain, 0, sizeof loop->plain);
         loop->registered = registered;
     }
-    *plain_place(tx, key) = key;
+    *plain_place(loop, key) = key;
 }
 
 /* Does the twin only note what has been made, for an attempt that may be rolled back? */

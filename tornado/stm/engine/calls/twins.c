@@ -430,7 +430,6 @@ call_guarded(PyObject *original, const Guarding *g, PyObject *const *args, Py_ss
         static const Guarding guarding = {__VA_ARGS__}; \
         return call_guarded(original, &guarding, args, n, kwnames); \
     }
-GUARDED(join, {LOOKED_AT, ITEMS_LOOKED_AT})
 GUARDED(reduce, {FUNCTION, ITEMS_PASSED_ON, AS_IT_IS})
 GUARDED(sort, {SORTED})
 
@@ -458,21 +457,24 @@ all_simple(Tx *tx, PyObject *const *args, Py_ssize_t n, Simple is_simple)
     return true;
 }
 
-#define AGGREGATE(function, is_simple, ...) \
+/* `receivers`: so many arguments come before what is gone over. */
+#define AGGREGATE(function, receivers, is_simple, ...) \
     static PyObject *function(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames) \
     { \
         static const Guarding guarding = {__VA_ARGS__}; \
         Tx *tx = stm_self; \
-        bool simple = tx != NULL && tx->open && kwnames == NULL && all_simple(tx, args, n, is_simple); \
+        bool simple = tx != NULL && tx->open && kwnames == NULL && n >= receivers && (!receivers || is_simple(args[0])) \
+            && all_simple(tx, args + receivers, n - receivers, is_simple); \
         if (PyErr_Occurred()) \
             return NULL; \
         return simple ? PyObject_Vectorcall(original, args, n, NULL) \
                       : call_guarded(original, &guarding, args, n, kwnames); \
     }
-AGGREGATE(test_items, is_constant, {ITEMS_TESTED})
-AGGREGATE(sum_up, is_constant, {ITEMS_LOOKED_AT, LOOKED_AT}, .keyword = "start")
-AGGREGATE(sort_items, compares_plainly, {ITEMS_LOOKED_AT_UNLESS_KEYED})
-AGGREGATE(choose_item, compares_plainly, {LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED},
+AGGREGATE(test_items, 0, is_constant, {ITEMS_TESTED})
+AGGREGATE(sum_up, 0, is_constant, {ITEMS_LOOKED_AT, LOOKED_AT}, .keyword = "start")
+AGGREGATE(join, 1, is_constant, {LOOKED_AT, ITEMS_LOOKED_AT})
+AGGREGATE(sort_items, 0, compares_plainly, {ITEMS_LOOKED_AT_UNLESS_KEYED})
+AGGREGATE(choose_item, 0, compares_plainly, {LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED},
           .one = ITEMS_LOOKED_AT_UNLESS_KEYED)
 
 /* ---- Searching in what is sorted ------------------------------------------------------------------

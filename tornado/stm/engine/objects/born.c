@@ -265,7 +265,7 @@ static _Atomic(vectorcallfunc) call_function;   /* the interpreter's, for all fu
 static bool
 is_dead_reference(Tx *tx, PyObject *obj)
 {
-    return type_entry(tx, Py_TYPE(obj))->reference && ((PyWeakReference *)obj)->wr_object == Py_None;
+    return UNLIKELY(may_be_reference(obj)) && type_entry(tx, Py_TYPE(obj))->reference && ((PyWeakReference *)obj)->wr_object == Py_None;
 }
 
 /* The call of a function. Returns 0, or -1 without an exception if it cannot be put off. */

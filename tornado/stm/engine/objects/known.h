@@ -12,6 +12,13 @@ is_reference_type(PyTypeObject *t)
     return PyType_IsSubtype(t, &_PyWeakref_RefType) || t == &_PyWeakref_ProxyType || t == &_PyWeakref_CallableProxyType;
 }
 
+/* Most of what functions are called with is smaller than a weak reference. */
+static inline bool
+may_be_reference(PyObject *obj)
+{
+    return Py_TYPE(obj)->tp_basicsize >= (Py_ssize_t)sizeof(PyWeakReference);
+}
+
 static inline TypeEntry *
 type_entry(Tx *tx, PyTypeObject *t)
 {
@@ -179,7 +186,7 @@ static inline bool
 is_constant(PyObject *o)
 {
     PyTypeObject *t = Py_TYPE(o);
-    return t == &PyLong_Type || t == &PyFloat_Type || t == &PyUnicode_Type || t == &PyBool_Type || o == Py_None
+    return t == &PyUnicode_Type || t == &PyLong_Type || t == &PyFloat_Type || o == Py_None || t == &PyBool_Type
         || t == &PyBytes_Type;
 }
 

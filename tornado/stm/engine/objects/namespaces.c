@@ -123,8 +123,9 @@ table_remove(Table *t, PyObject *dict)
 
 static Table modules;           /* -> frozenset of the rebound names */
 static Table instances;         /* -> where the values lie, or lay */
-int stm_module_watcher = -1, stm_instance_watcher = -1;
-int stm_rebound_watcher = -1;   /* of the modules of which a global is rebound: it only tells them from others */
+static int module_watcher = -1, instance_watcher = -1;
+static int rebound_watcher = -1;    /* of the modules of which a global is rebound: it only tells them from others */
+uint64_t stm_module_bit, stm_instance_bit, stm_rebound_bit;
 PyObject *stm_register_module;  /* Python: globals -> None, enters them */
 
 static int
@@ -164,10 +165,15 @@ namespaces_init(void)
         PyErr_NoMemory();
         return -1;
     }
-    stm_module_watcher = PyDict_AddWatcher(on_module_event);
-    stm_instance_watcher = PyDict_AddWatcher(on_instance_event);
-    stm_rebound_watcher = PyDict_AddWatcher(on_rebound_event);
-    return stm_module_watcher < 0 || stm_instance_watcher < 0 || stm_rebound_watcher < 0 ? -1 : 0;
+    module_watcher = PyDict_AddWatcher(on_module_event);
+    instance_watcher = PyDict_AddWatcher(on_instance_event);
+    rebound_watcher = PyDict_AddWatcher(on_rebound_event);
+    if (module_watcher < 0 || instance_watcher < 0 || rebound_watcher < 0)
+        return -1;
+    stm_module_bit = 1ull << module_watcher;
+    stm_instance_bit = 1ull << instance_watcher;
+    stm_rebound_bit = 1ull << rebound_watcher;
+    return 0;
 }
 
 /* `rebound` are the names that are read with barriers. The first call decides. */
@@ -181,9 +187,9 @@ register_module_globals(PyObject *globals, PyObject *rebound)
         PyErr_NoMemory();
         return -1;
     }
-    if (entered && PyObject_Length(rebound) > 0 && PyDict_Watch(stm_rebound_watcher, globals) < 0)
+    if (entered && PyObject_Length(rebound) > 0 && PyDict_Watch(rebound_watcher, globals) < 0)
         return -1;
-    return PyDict_Watch(stm_module_watcher, globals);
+    return PyDict_Watch(module_watcher, globals);
 }
 
 /* The names given to register_module_globals(), or None. */
@@ -285,11 +291,11 @@ open_module_name(Tx *tx, PyObject *name)
 const void *
 namespace_base(PyObject *dict)
 {
-    bool known = ((PyDictObject *)dict)->_ma_watcher_tag >> stm_instance_watcher & 1;
+    bool known = ((PyDictObject *)dict)->_ma_watcher_tag & stm_instance_bit;
     PyDictValues *v = _Py_atomic_load_ptr_acquire(&((PyDictObject *)dict)->ma_values);
     if (v != NULL && v->embedded) {
         if (!known && table_enter(&instances, dict, v) >= 0)
-            PyDict_Watch(stm_instance_watcher, dict);
+            PyDict_Watch(instance_watcher, dict);
         return v;
     }
     if (!known)

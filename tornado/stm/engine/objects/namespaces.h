@@ -9,7 +9,7 @@
 bool may_be_biased(Tx *tx, PyObject *obj);
 bool instance_may_be_biased(PyObject *obj);
 int bias_revoke_namespace(Tx *tx, PyObject *dict);
-extern int stm_module_watcher, stm_instance_watcher, stm_rebound_watcher;
+extern uint64_t stm_module_bit, stm_instance_bit, stm_rebound_bit;     /* in a dict's _ma_watcher_tag */
 extern PyObject *stm_register_module;
 int namespaces_init(void);
 int register_module_globals(PyObject *globals, PyObject *rebound);
@@ -23,7 +23,7 @@ const void *namespace_base(PyObject *dict);
 static inline bool
 is_module_dict(PyObject *dict)
 {
-    return ((PyDictObject *)dict)->_ma_watcher_tag >> stm_module_watcher & 1;
+    return ((PyDictObject *)dict)->_ma_watcher_tag & stm_module_bit;
 }
 
 /* What the names in this dict are known by, or NULL: it is a dict like any other. */
@@ -31,8 +31,7 @@ static inline const void *
 namespace_of(PyObject *dict)
 {
     PyDictObject *d = (PyDictObject *)dict;
-    uint64_t watched = 1ull << stm_module_watcher | 1ull << stm_instance_watcher;
-    return LIKELY(d->ma_values == NULL && !(d->_ma_watcher_tag & watched)) ? NULL : namespace_base(dict);
+    return LIKELY(d->ma_values == NULL && !(d->_ma_watcher_tag & (stm_module_bit | stm_instance_bit))) ? NULL : namespace_base(dict);
 }
 
 #endif
