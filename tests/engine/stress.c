@@ -321,7 +321,7 @@ key_restore(Tx *tx, Undo *u)
 /* In the engine: dict.c and instance.c. Nobody has attributes, or hides placeholders to look at the whole. */
 const UndoKind undo_key = {.what = "a key", .undo = key_restore, .logged = order_logged};
 const UndoKind undo_attr, undo_dict;
-int stm_module_watcher, stm_instance_watcher = 1;      /* no dict is watched */
+uint64_t stm_module_bit, stm_instance_bit;   /* no dict is watched */
 const void *namespace_base(PyObject *dict) { (void)dict; return NULL; }
 PyObject *dict_copy_places(PyObject *dict) { (void)dict; fail("placeholders are hidden"); }
 
