@@ -428,9 +428,7 @@ TEST bool
 known_alone(Tx *tx, const void *method)
 {
     Loop *loop = &thread_of(tx)->loop;
-    return LIKELY(*plain_place(loop, method) == method) && method != NULL && tx->undo.n == 0
-        && (tx->anchor == 0 || tx->anchor == tx->thread_id)
-        && loop->registered == atomic_load_explicit(&stm_effects_registered, memory_order_relaxed);
+    return LIKELY(loop->plain_counts && *plain_place(loop, method) == method) && method != NULL;
 }
 
 TEST bool

@@ -46,6 +46,7 @@ typedef struct {
     KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
     const void *plain[KNOWN_CALLS];         /* keys of what needs nothing in exclusive transactions, as long as no effects have been */
     unsigned registered;                    /* registered but those (../engine/calls/calls.c) */
+    bool plain_counts;                      /* the attempt is exclusive, on the anchor's thread, and will have nothing to forget */
 } Loop;
 
 /* Where it is noted that calls of what has that key need nothing in an exclusive transaction. */
@@ -67,6 +68,7 @@ loop_reset(Loop *loop, uint32_t stamp)
 {
     loop->constructing = NULL;
     loop->called = NULL;
+    loop->plain_counts = false;
     memset(loop->read_cells, 0, sizeof loop->read_cells);
     if (UNLIKELY(stamp == 1))
         memset(loop->names, 0, sizeof loop->names);

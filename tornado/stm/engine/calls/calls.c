@@ -33,6 +33,15 @@ typedef struct {
 static EffectEntry table[TABLE];
 _Atomic unsigned stm_effects_registered;
 
+/* What threads have noted of calls counts no more: the one that is exclusive, which is this one if any, has looked already. */
+static void
+count_registered(void)
+{
+    stm_effects_registered++;
+    if (stm_self != NULL)
+        thread_of(stm_self)->loop.plain_counts = false;
+}
+
 PyTypeObject *stm_method_wrapper_type;    /* CPython does not export its name */
 
 static size_t
@@ -169,7 +178,7 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
             Py_INCREF(callable);    /* the key lives as long as the table */
         PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
         table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner, 0};
-        stm_effects_registered++;
+        count_registered();
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -188,7 +197,7 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
             table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL, 0};
-            stm_effects_registered++;
+            count_registered();
             Py_INCREF(type);
             return 0;
         }
@@ -837,6 +846,7 @@ needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n)
     unsigned registered = atomic_load_explicit(&stm_effects_registered, memory_order_relaxed);
     if (*plain_place(&thread_of(tx)->loop, key) != key || thread_of(tx)->loop.registered != registered || tx->undo.n != 0)
         return false;
+    thread_of(tx)->loop.plain_counts = tx->anchor == 0 || tx->anchor == tx->thread_id;
     return is_on_anchor(tx) || !belong_on_anchor(tx, args, n);
 }
 
@@ -848,6 +858,7 @@ note_plain(Tx *tx, const void *key)
     unsigned registered = atomic_load(&stm_effects_registered);
     if (loop->registered != registered) {
         memset(loop->plain, 0, sizeof loop->plain);
+        loop->plain_counts = false;
         loop->registered = registered;
     }
     *plain_place(loop, key) = key;
