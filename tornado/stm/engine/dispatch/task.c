@@ -23,7 +23,7 @@ static struct { Latch lock; Future *first; char pad[64 - sizeof(Latch) - sizeof(
 static int
 list_of(Future *t)
 {
-    return (int)((uintptr_t)t >> 12 ^ (uintptr_t)t >> 20) % LISTS;
+    return (int)(((uintptr_t)t >> 12 ^ (uintptr_t)t >> 20) % LISTS);
 }
 
 static void
