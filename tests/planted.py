@@ -48,9 +48,6 @@ BUGS = {
     "readers without a lock not waited for": [
         ("engine/core/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    bias_take(obj);\n    return 0;\n"),
     ],
-    "a closure cell known from an earlier attempt": [
-        ("interpreter/names.h", "    memset(loop->read_cells, 0, sizeof loop->read_cells);\n", ""),
-    ],
     "an iterator not restored": [
         ("engine/objects/structure.c", "    structure_swap(u->obj, u->mem);\n", ""),
     ],
