@@ -19,6 +19,7 @@
 #include "objects/class.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
+#include "objects/ordered_dict.h"
 #include "objects/function.h"
 #include "objects/instance.h"
 #include "objects/known.h"
@@ -843,7 +844,7 @@ engine_exec(PyObject *module)
     const char *sequential = getenv("TORNADO_STM_SEQUENTIAL");     /* for programs that tests and measurements start */
     stm_sequential_off = sequential != NULL && strcmp(sequential, "0") == 0;
     bias_init();
-    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
+    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
         || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0 || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)

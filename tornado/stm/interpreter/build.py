@@ -25,7 +25,7 @@ BORROWED = "-w -DNDEBUG -fno-plt -fsemantic-interposition -fno-strict-overflow -
 ALONE = "loop_evaluate_alone"
 ALONE_FLAGS = ["-DSTM_ALONE", f"-Dloop_evaluate={ALONE}"]
 #: a thread's transaction is one load away, without a call; the assertions are in the builds with a sanitizer
-OWN = "-Wall -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
+OWN = "-Wall -Werror=implicit-function-declaration -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
 LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
 
 

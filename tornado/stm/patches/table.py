@@ -54,8 +54,8 @@ PATCHES = {
         asyncio.tasks,*:Task           loop.futures:Task                      likewise
         asyncio.tasks,*:all_tasks      asyncio.tasks:_py_all_tasks            the one in C knows its own tasks
         asyncio.tasks,*:eager_task_factory  loop.futures:eager_task_factory() it makes tasks in C
-        asyncio.futures:future_add_to_awaited_by  core:future_add_to_awaited_by  the one in C knows its own futures
-        asyncio.futures:future_discard_from_awaited_by  core:future_discard_from_awaited_by  likewise
+        asyncio.futures,*:future_add_to_awaited_by  core:future_add_to_awaited_by  the one in C knows its own futures
+        asyncio.futures,*:future_discard_from_awaited_by  core:future_discard_from_awaited_by  likewise
         asyncio.tasks:_GatheringFuture      loop.futures:rebased()            it is a Future in C
         asyncio.tasks:_py_enter_task        asyncio.tasks:_c_enter_task       C code keeps the current task of a thread
         asyncio.tasks:_py_leave_task        asyncio.tasks:_c_leave_task       likewise

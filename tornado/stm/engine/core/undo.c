@@ -24,7 +24,7 @@ undo_push(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, PyObject *
         log->cap = cap;
     }
     Undo *u = &log->entries[log->n++];
-    *u = (Undo){kind, 0, Py_XNewRef(obj), Py_XNewRef(key), Py_XNewRef(old), NULL};
+    *u = (Undo){kind, 0, Py_XNewRef(obj), Py_XNewRef(key), Py_XNewRef(old), 0, NULL};
     if (kind->logged != NULL)
         kind->logged(tx, u);
     return u;

@@ -13,9 +13,12 @@ typedef struct {
     const UndoKind *kind;
     Py_ssize_t n;               /* what these mean is the kind's affair; the references are owned, and may be NULL */
     PyObject *obj, *key, *old;
+    Py_hash_t hash;             /* of `key`, where that is in a dict or set: nobody may ask for it at a rollback */
     void *mem;
 } Undo;
 
+/* Undoing runs no code of the program: not the __hash__ or __eq__ of a key, no finalizer. It would run without barriers, and might
+ * wait for a lock that this very attempt has taken. */
 struct UndoKind {
     const char *what;                           /* has been written: "an attribute" */
     int (*undo)(Tx *tx, Undo *u);               /* -1 with an exception when it cannot be; the log owns nothing less than before */

@@ -903,10 +903,12 @@ await(PyObject *self)
 
 /* The set is changed in place, as there may be many: entries of the undo log have the same one. */
 static int
-log_awaiting(Future *f, const char *inverse, PyObject *task)
+log_awaiting(Future *f, PyObject *task, bool there)
 {
     Tx *tx = stm_open;
-    return tx == NULL || captured(tx, (PyObject *)f) ? 0 : push_inverse(tx, f->awaited_by, inverse, task);
+    if (tx == NULL || captured(tx, (PyObject *)f))
+        return 0;
+    return log_element(tx, f->awaited_by, task, PyObject_Hash(task), there);
 }
 
 int
@@ -927,7 +929,7 @@ future_awaited_by(Future *f, PyObject *task)
         Py_SETREF(f->awaited_by, all);
     }
     int there = PySet_Contains(f->awaited_by, task);
-    return there != 0 ? there < 0 ? -1 : 0 : log_awaiting(f, "discard", task) < 0 ? -1 : PySet_Add(f->awaited_by, task);
+    return there != 0 ? there < 0 ? -1 : 0 : log_awaiting(f, task, false) < 0 ? -1 : PySet_Add(f->awaited_by, task);
 }
 
 int
@@ -946,7 +948,7 @@ future_not_awaited_by(Future *f, PyObject *task)
     int there = PyAnySet_CheckExact(f->awaited_by) ? PySet_Contains(f->awaited_by, task) : 0;
     if (there <= 0)
         return there;
-    return log_awaiting(f, "add", task) < 0 || PySet_Discard(f->awaited_by, task) < 0 ? -1 : 0;
+    return log_awaiting(f, task, true) < 0 || PySet_Discard(f->awaited_by, task) < 0 ? -1 : 0;
 }
 
 static PyObject *

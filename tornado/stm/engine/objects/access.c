@@ -5,6 +5,7 @@
 #include "access.h"
 
 #include "../calls/calls.h"
+#include "dictkeys.h"
 #include "instance.h"
 #include "known.h"
 #include "memoryview.h"
@@ -39,23 +40,23 @@ log_all(Tx *tx, PyObject *obj)
 }
 
 int
-hash_of(PyObject *key, uint64_t *bits)
+hash_of(PyObject *key, Py_hash_t *hash)
 {
-    Py_hash_t h = PyObject_Hash(key);
-    if (h == -1 && PyErr_Occurred()) {
+    *hash = PyObject_Hash(key);
+    if (*hash == -1 && PyErr_Occurred()) {
         if (PyErr_ExceptionMatches(stm_Abort))
             return -1;
         PyErr_Clear();
         return 0;
     }
-    *bits = key_bits(h);
     return 1;
 }
 
 bool
 key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
 {
-    if (PyUnicode_CheckExact(key) || (PyLong_CheckExact(key) && PyObject_Hash(key) != -2))
+    if ((PyUnicode_CheckExact(key) || (PyLong_CheckExact(key) && PyObject_Hash(key) != -2))
+        && !thread_of(tx)->order.logs_objects)
         return true;
     for (Py_ssize_t i = tx->undo.n; --i >= 0 && i >= tx->undo.n - 16;) {
         Undo *u = &tx->undo.entries[i];
@@ -63,6 +64,17 @@ key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
             return true;
     }
     return false;
+}
+
+Undo *
+undo_push_key(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, Py_hash_t hash, PyObject *old)
+{
+    Undo *u = undo_push(tx, kind, obj, key, old);
+    if (u != NULL)
+        u->hash = hash;
+    if (!PyUnicode_CheckExact(key) && !is_plain_key(key, 0))
+        thread_of(tx)->order.logs_objects = true;
+    return u;
 }
 
 /* ---- Methods in C, past any override ----------------------------------------------------- */

@@ -37,6 +37,8 @@ int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
 int open_deque_op(Tx *tx, PyObject *deque, int op);
 int open_set_change(Tx *tx, PyObject *set, PyObject *key);
+/* Log that an element is about to be taken out (it is there) or put in. */
+int log_element(Tx *tx, PyObject *set, PyObject *key, Py_hash_t hash, bool there);
 int open_closure_read(Tx *tx, PyObject *cell);
 int open_closure_write(Tx *tx, PyObject *cell);
 int open_context(Tx *tx, PyObject *context);
@@ -75,14 +77,18 @@ int log_contents(Tx *tx, PyObject *obj);
 /* The same for one that this transaction owns, to do with it what it likes. */
 int log_all(Tx *tx, PyObject *obj);
 
-/* 1 with the hash, 0 when the key has none (the native operation complains),
+/* 1 with the hash (of which key_bits() makes a cell), 0 when the key has none (the native operation complains),
  * -1 when the transaction aborted in a __hash__. */
-int hash_of(PyObject *key, uint64_t *bits);
+int hash_of(PyObject *key, Py_hash_t *hash);
 
 /* Has this very key been logged? Owning its cell does not tell, for another key may
  * have the same hash: hash(-1) == hash(-2), and so with tuples of them. Among the
  * latest entries only: to log a key twice does no harm. */
 bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key);
+
+/* undo_push(), of a key of a dict or set. One that only Python code can compare has to be the very object that is there, or
+ * will be. */
+Undo *undo_push_key(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, Py_hash_t hash, PyObject *old);
 
 /* A list of what iteration in C gives; NULL with an exception. */
 PyObject *c_items(PyObject *obj);

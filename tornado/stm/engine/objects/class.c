@@ -88,7 +88,7 @@ on_entry(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *ref)
     PyObject *cls;
     if (event != PyDict_EVENT_ADDED || tx == NULL || !tx->open || PyWeakref_GetRef(ref, &cls) <= 0)
         return 0;
-    int r = make_fresh(tx, cls) < 0 || undo_push(tx, &undo_key, dict, key, NULL) == NULL ? -1 : 0;
+    int r = make_fresh(tx, cls) < 0 || log_key(tx, dict, key, PyObject_Hash(key), NULL) == NULL ? -1 : 0;
     Py_DECREF(cls);
     return r;
 }

@@ -32,14 +32,22 @@ static int
 put_value_back(Tx *tx, Undo *u)
 {
     PyObject *now = NULL;
-    PyDict_GetItemRef(u->obj, u->key, &now);
+    int r = u->old != NULL ? dict_put(u->obj, u->key, u->hash, u->old, &now) : dict_take(u->obj, u->key, u->hash, &now);
     displace(tx, now);
-    if (u->old != NULL)
-        return PyDict_SetItem(u->obj, u->key, u->old);
-    return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
+    return r < 0 ? -1 : 0;
 }
 
 const UndoKind undo_key = {.what = "a key", .undo = put_value_back, .logged = order_logged};
+
+/* The rollback compares no keys with Python code. */
+Undo *
+log_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *old)
+{
+    PyObject *actual = old == NULL ? Py_NewRef(key) : dict_actual_key(dict, key, hash);
+    Undo *u = actual == NULL ? NULL : undo_push_key(tx, &undo_key, dict, actual, hash, old);
+    Py_XDECREF(actual);
+    return u;
+}
 
 /* Put all contents back, at once for those who look up keys. */
 static int
@@ -171,15 +179,15 @@ open_merge(Tx *tx, PyObject *obj, PyObject *other)
 static int
 read_key(Tx *tx, PyObject *dict, PyObject *key)
 {
-    uint64_t bits;
+    Py_hash_t hash;
     int open = is_open_for_keys(tx, dict);
     if (open != 0)
         return open < 0 ? -1 : 0;
-    int h = hash_of(key, &bits);
+    int h = hash_of(key, &hash);
     if (h <= 0)
         return h;
     const void *base = namespace_of(dict);
-    return base != NULL ? lock_shared(tx, cell_of(base, bits)) : lock_key_shared(tx, dict, cell_of(dict, bits));
+    return base != NULL ? lock_shared(tx, cell_of(base, key_bits(hash))) : lock_key_shared(tx, dict, cell_of(dict, key_bits(hash)));
 }
 
 static bool
@@ -233,8 +241,8 @@ open_whole_for_key(Tx *tx, PyObject *dict)
 static int
 write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
 {
-    uint64_t bits;
-    int h = hash_of(key, &bits);
+    Py_hash_t hash;
+    int h = hash_of(key, &hash);
     if (h <= 0)
         return h;
     const void *base = namespace_of(dict);
@@ -245,7 +253,7 @@ write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
     if (del)
         return open_whole_for_key(tx, dict);
     bool first;
-    if (lock_key_owned(tx, dict, cell_of(dict, bits), &first) < 0)
+    if (lock_key_owned(tx, dict, cell_of(dict, key_bits(hash)), &first) < 0)
         return -1;
     if (UNLIKELY(namespace_of(dict) != NULL))
         return write_key(tx, dict, key, del);     /* it has become one meanwhile */
@@ -266,7 +274,7 @@ write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
     }
     if (old == NULL && dict_would_close_gaps(dict, key))
         return open_whole_for_key(tx, dict);
-    Undo *u = undo_push(tx, &undo_key, dict, key, old);
+    Undo *u = log_key(tx, dict, key, hash, old);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
 }
@@ -276,16 +284,16 @@ write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
 int
 delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
 {
-    uint64_t bits;
+    Py_hash_t hash;
     bool first;
     /* Captured as by whoever looks at it afterwards, and would not find a placeholder then. */
     if (kind_of(tx, obj) != &dict_kind || namespace_of(obj) != NULL || opened(tx, obj, OPENED_WRITE)
         || captured_container(tx, obj) || captured(tx, obj))
         return open_key_write(tx, obj, key, true);
-    int h = hash_of(key, &bits);
+    int h = hash_of(key, &hash);
     if (h <= 0)
         return h;
-    if (lock_key_owned(tx, obj, cell_of(obj, bits), &first) < 0)
+    if (lock_key_owned(tx, obj, cell_of(obj, key_bits(hash)), &first) < 0)
         return -1;
     if (UNLIKELY(namespace_of(obj) != NULL))
         return open_key_write(tx, obj, key, true);      /* it has become one meanwhile */
@@ -299,11 +307,11 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
      * been forgotten. */
     if (may_have_read(tx, cell_of(obj, WHOLE)) || may_have_read_by_bias(tx, obj) || (thread_of(tx)->opened.forgot && obj->ob_tid == thread_of(tx)->opened.tid))
         return open_whole_for_key(tx, obj);
-    int done = order_delete_key(tx, obj, key, value);
+    int done = order_delete_key(tx, obj, key, hash, value);
     if (done == -2)
         return open_whole_for_key(tx, obj);
     if (done == 0)
-        return undo_push(tx, &undo_key, obj, key, NULL) ? 0 : -1;
+        return log_key(tx, obj, key, hash, NULL) ? 0 : -1;
     return done;
 }
 

@@ -17,6 +17,9 @@ int visit_dict(Tx *tx, PyObject *dict, Visit visit, void *arg);
 int open_merge(Tx *tx, PyObject *obj, PyObject *other);
 int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 
+/* A key is about to be changed, or inserted (`old` is NULL): the entry of the log, or NULL with an exception. */
+Undo *log_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *old);
+
 extern const UndoKind undo_key;     /* dict[key] = old, or delete it */
 extern const UndoKind undo_dict;    /* contents = old */
 

@@ -7,6 +7,11 @@
  * entries may be exchanged under the dict's lock, as long as nobody looks up the
  * two keys that they belong to; and all of the contents may, at once, by way of
  * the pointer to them.
+ *
+ * The interpreter's functions hash the key that they are given, and compare it with keys of the
+ * same hash: code of the program, maybe.  A rollback and a commit must not run any.  There, a key
+ * comes with its hash and is found by identity, or by a comparison in C code alone.  That is
+ * enough: whoever logs a key that only Python code can compare logs the very one that is in the dict.
  */
 #include "dictkeys.h"
 
@@ -70,7 +75,7 @@ probe_next(Probe *p)
 }
 
 /* Is comparing the key with another such key C code that cannot fail? */
-static bool
+bool
 is_plain_key(PyObject *key, int depth)
 {
     richcmpfunc compare = Py_TYPE(key)->tp_richcompare;
@@ -85,6 +90,21 @@ is_plain_key(PyObject *key, int depth)
             return false;
     }
     return true;
+}
+
+/* Is this the key, as far as C code can tell? */
+bool
+is_same_key(PyObject *there, Py_hash_t hash_there, PyObject *key, Py_hash_t hash)
+{
+    return there == key
+        || (hash_there == hash && is_plain_key(there, 0) && is_plain_key(key, 0) && PyObject_RichCompareBool(there, key, Py_EQ) == 1);
+}
+
+/* Do the interpreter's functions compare nothing but strings there? */
+static bool
+is_of_strings(PyObject *dict, PyObject *key)
+{
+    return DK_IS_UNICODE(((PyDictObject *)dict)->ma_keys) && PyUnicode_CheckExact(key);
 }
 
 #define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
@@ -115,13 +135,13 @@ entry_replace(PyDictKeysObject *keys, Py_ssize_t ix, PyObject **key, Py_hash_t h
     STORE(keys->dk_version, 0);
 }
 
-/* The slot of the index table that leads to this very key, or false. */
+/* The slot of the index table that leads to the key, or false. */
 static bool
 slot_of(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, size_t *slot)
 {
     Py_ssize_t ix;
     for (Probe p = probe(keys, hash); (ix = index_get(keys, p.slot)) != DKIX_EMPTY; probe_next(&p)) {
-        if (ix >= 0 && entry_key(keys, ix) == key) {
+        if (ix >= 0 && is_same_key(entry_key(keys, ix), entry_hash(keys, ix), key, hash)) {
             *slot = p.slot;
             return true;
         }
@@ -129,20 +149,199 @@ slot_of(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, size_t *slot)
     return false;
 }
 
-/* Delete a key without any Python code but its __hash__, and have a placeholder stand in
- * its place. Returns 1 with new references to the key that the dict had and to its value,
- * and the place; 0 if the key is not there; -1 when only Python code could tell, or
+/* The entry that the hash leads to is this one, from here on. */
+static void
+lead_to(PyDictKeysObject *keys, Py_hash_t hash, Py_ssize_t ix)
+{
+    Probe p = probe(keys, hash);
+    while (index_get(keys, p.slot) >= 0)
+        probe_next(&p);
+    index_set(keys, p.slot, ix);
+}
+
+/* Insert a key that is not there; the dict is locked. */
+static int
+insert(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *value)
+{
+    if (is_of_strings(dict, key))
+        return PyDict_SetItem(dict, key, value);
+    PyDictObject *d = (PyDictObject *)dict;
+    PyDictKeysObject *keys = d->ma_keys;
+    PyObject *k = Py_NewRef(key), *v = Py_NewRef(value);
+    int r = 0;
+    if (!DK_IS_UNICODE(keys) && keys->dk_usable > 0) {
+        Py_ssize_t ix = keys->dk_nentries;
+        entry_replace(keys, ix, &k, hash, &v);
+        lead_to(keys, hash, ix);
+        STORE(keys->dk_usable, keys->dk_usable - 1);
+        STORE(keys->dk_nentries, ix + 1);
+        STORE(d->ma_used, d->ma_used + 1);
+        return 0;
+    }
+    /* An object that nothing else is equal to makes the dict grow, and the key takes its place: no index leads to
+     * a deleted entry then, so that the slot may be empty again. */
+    PyObject *stand_in = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+    Py_hash_t other = stand_in == NULL ? -1 : PyObject_Hash(stand_in);
+    size_t slot;
+    r = stand_in == NULL ? -1 : PyDict_SetItem(dict, stand_in, value);
+    keys = d->ma_keys;
+    if (r == 0 && slot_of(keys, stand_in, other, &slot)) {
+        Py_ssize_t ix = index_get(keys, slot);
+        index_set(keys, slot, DKIX_EMPTY);
+        entry_replace(keys, ix, &k, hash, &v);
+        lead_to(keys, hash, ix);
+    }
+    Py_XDECREF(stand_in);
+    Py_DECREF(k);
+    Py_DECREF(v);
+    return r;
+}
+
+/* The entry of a key of a dict that is locked; -1 if it is not there. */
+static Py_ssize_t
+entry_of(PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    size_t slot;
+    PyDictObject *d = (PyDictObject *)dict;
+    return d->ma_values == NULL && slot_of(d->ma_keys, key, hash, &slot) ? index_get(d->ma_keys, slot) : -1;
+}
+
+/* Put a value under the key. Returns 0 with a new reference to what was there, or NULL; -1 with an exception. */
+int
+dict_put(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *value, PyObject **old)
+{
+    int r = 0;
+    *old = NULL;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    Py_ssize_t ix;
+    if (is_of_strings(dict, key)) {
+        if (PyDict_GetItemRef(dict, key, old) < 0 || PyDict_SetItem(dict, key, value) < 0)
+            r = -1;
+    }
+    else if ((ix = entry_of(dict, key, hash)) >= 0) {
+        PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+        PyObject **place = DK_IS_UNICODE(keys) ? &DK_UNICODE_ENTRIES(keys)[ix].me_value : &DK_ENTRIES(keys)[ix].me_value;
+        *old = *place;
+        STORE(*place, Py_NewRef(value));
+    }
+    else
+        r = insert(dict, key, hash, value);
+    Py_END_CRITICAL_SECTION();
+    return r;
+}
+
+/* Take the key out. Returns 1 with a new reference to its value, 0 if it is not there, -1 with an exception. */
+int
+dict_take(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject **value)
+{
+    int r = 0;
+    PyObject *k = NULL;
+    *value = NULL;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    PyDictObject *d = (PyDictObject *)dict;
+    size_t slot;
+    if (is_of_strings(dict, key))
+        r = PyDict_Pop(dict, key, value);
+    else if (d->ma_values == NULL && slot_of(d->ma_keys, key, hash, &slot)) {
+        Py_ssize_t ix = index_get(d->ma_keys, slot);
+        index_set(d->ma_keys, slot, DKIX_DUMMY);
+        entry_replace(d->ma_keys, ix, &k, 0, value);
+        STORE(d->ma_used, d->ma_used - 1);
+        r = 1;
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(k);
+    return r;
+}
+
+/* A new reference to the value of the key, or NULL. */
+PyObject *
+dict_value(PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    PyObject *value = NULL;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    Py_ssize_t ix = entry_of(dict, key, hash);
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    if (ix >= 0)
+        value = Py_NewRef(DK_IS_UNICODE(keys) ? DK_UNICODE_ENTRIES(keys)[ix].me_value : DK_ENTRIES(keys)[ix].me_value);
+    Py_END_CRITICAL_SECTION();
+    return value;
+}
+
+/* Where among the entries the key is, which has been inserted; -1 if it is not there. */
+Py_ssize_t
+dict_entry(PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    Py_ssize_t ix;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    ix = entry_of(dict, key, hash);
+    Py_END_CRITICAL_SECTION();
+    return ix;
+}
+
+/* The keys of that hash; a new list, or NULL with an exception. */
+static PyObject *
+keys_of_hash(PyObject *dict, Py_hash_t hash)
+{
+    PyObject *found = PyList_New(0);
+    int r = found == NULL ? -1 : 0;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
+    Py_ssize_t ix;
+    for (Probe p = probe(keys, hash); r == 0 && (ix = index_get(keys, p.slot)) != DKIX_EMPTY; probe_next(&p)) {
+        if (ix >= 0 && entry_hash(keys, ix) == hash)
+            r = PyList_Append(found, entry_key(keys, ix));
+    }
+    Py_END_CRITICAL_SECTION();
+    if (r < 0)
+        Py_CLEAR(found);
+    return found;
+}
+
+/* Of keys of one hash, that which is equal to the key. It is among them, so where there is one, nothing is
+ * compared. A new reference; NULL with an exception. */
+PyObject *
+equal_key(PyObject *keys, PyObject *key)
+{
+    Py_ssize_t n = PyList_GET_SIZE(keys);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *there = PyList_GET_ITEM(keys, i);
+        int same = n == 1 || there == key ? 1 : PyObject_RichCompareBool(there, key, Py_EQ);
+        if (same != 0)
+            return same < 0 ? NULL : Py_NewRef(there);
+    }
+    return Py_NewRef(key);
+}
+
+/* The key that the dict has, which is equal to this one: 1 for 1.0. To be called where code of the program may run.
+ * A new reference; NULL with an exception. */
+PyObject *
+dict_actual_key(PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    if (is_of_strings(dict, key))
+        return Py_NewRef(key);
+    PyObject *actual = NULL;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    Py_ssize_t ix = entry_of(dict, key, hash);
+    if (ix >= 0)
+        actual = Py_NewRef(entry_key(((PyDictObject *)dict)->ma_keys, ix));
+    Py_END_CRITICAL_SECTION();
+    if (LIKELY(actual != NULL))
+        return actual;
+    PyObject *keys = keys_of_hash(dict, hash);
+    actual = keys == NULL ? NULL : equal_key(keys, key);
+    Py_XDECREF(keys);
+    return actual;
+}
+
+/* Delete a key, and have a placeholder stand in its place. Returns 1 with new references to the key that the dict
+ * had and to its value, and the place; 0 if the key is not there; -1 when only Python code could tell, or
  * the dict shares its keys with others. */
 int
-dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **actual, PyObject **value,
+dict_hide(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *placeholder, PyObject **actual, PyObject **value,
           Py_ssize_t *place)
 {
     PyDictObject *d = (PyDictObject *)dict;
-    Py_hash_t hash = PyObject_Hash(key);
-    if (hash == -1) {
-        PyErr_Clear();
-        return -1;
-    }
     if (!is_plain_key(key, 0))
         return -1;
     int result = 0;
@@ -188,12 +387,9 @@ is_at(PyDictKeysObject *keys, PyObject *placeholder, Py_ssize_t place)
 
 /* Put a deleted key, which is not there, in the place of its placeholder. */
 int
-dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value)
+dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, Py_hash_t hash, PyObject *value)
 {
     PyDictObject *d = (PyDictObject *)dict;
-    Py_hash_t hash = PyObject_Hash(key);
-    if (hash == -1 && PyErr_Occurred())
-        return -1;
     int result = 0;
     PyObject *k = Py_NewRef(key), *v = Py_NewRef(value);
     Py_BEGIN_CRITICAL_SECTION(dict);
@@ -202,15 +398,12 @@ dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *k
     if (is_at(keys, placeholder, place)) {
         /* The slot that led to it may have been used for another key: then there is
          * another one, for that key has not needed a new one. */
-        Probe p = probe(keys, hash);
-        while (index_get(keys, p.slot) >= 0)
-            probe_next(&p);
         entry_replace(keys, place, &k, hash, &v);
-        index_set(keys, p.slot, place);
+        lead_to(keys, hash, place);
     }
     else {
         Py_hash_t other = PyObject_Hash(placeholder);
-        result = PyDict_SetItem(dict, key, value);
+        result = insert(dict, key, hash, value);
         keys = d->ma_keys;
         if (result == 0 && slot_of(keys, key, hash, &slot_a) && slot_of(keys, placeholder, other, &slot_b)) {
             Py_ssize_t a = index_get(keys, slot_a), b = index_get(keys, slot_b);
@@ -351,18 +544,18 @@ dict_rank(PyObject *dict, PyObject *key)
     return n;
 }
 
-/* A key that is not there is put behind so many others, at once for who looks up these. */
+/* A name that is not there is put behind so many others, at once for who looks up these. */
 int
-dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t rank)
+dict_insert_at(PyObject *dict, PyObject *name, PyObject *value, Py_ssize_t rank)
 {
     int r = 0;
     PyObject *copy = NULL;
     Py_BEGIN_CRITICAL_SECTION(dict);
     if (rank >= PyDict_GET_SIZE(dict))
-        r = PyDict_SetItem(dict, key, value);
+        r = PyDict_SetItem(dict, name, value);
     else if (viewed(dict) != NULL) {
         /* The order of the values is a list of their numbers; the new one comes last. */
-        r = PyDict_SetItem(dict, key, value);
+        r = PyDict_SetItem(dict, name, value);
         PyDictValues *v = viewed(dict);
         if (r == 0 && v != NULL) {
             uint8_t *order = get_insertion_order_array(v), number = order[v->size - 1];
@@ -377,12 +570,13 @@ dict_insert_at(PyObject *dict, PyObject *key, PyObject *value, Py_ssize_t rank)
         r = copy == NULL ? -1 : 0;
         while (r == 0 && PyDict_Next(dict, &pos, &k, &v)) {
             if (n++ == rank)
-                r = PyDict_SetItem(copy, key, value);
+                r = PyDict_SetItem(copy, name, value);
+            Py_hash_t hash = PyUnicode_CheckExact(k) ? PyObject_Hash(k) : entry_hash(((PyDictObject *)dict)->ma_keys, pos - 1);
             if (r == 0)
-                r = PyDict_SetItem(copy, k, v);
+                r = insert(copy, k, hash, v);
         }
         if (r == 0 && !dict_exchange(dict, copy))
-            r = PyDict_SetItem(dict, key, value);   /* keys shared with others: no order to keep */
+            r = PyDict_SetItem(dict, name, value);   /* keys shared with others: no order to keep */
     }
     Py_END_CRITICAL_SECTION();
     if (copy != NULL) {

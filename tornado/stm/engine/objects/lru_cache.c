@@ -15,6 +15,7 @@
 
 #include "../calls/callbacks.h"
 #include "access.h"
+#include "dictkeys.h"
 #include "function.h"
 
 #include <stddef.h>
@@ -96,74 +97,83 @@ link_after(Link *prev, Link *link)
 
 /* ---- Steps and their inverses ----------------------------------------------------------- */
 
-enum { MOVED, ADDED, REMOVED };
+typedef struct { enum { MOVED, ADDED, REMOVED } what; Py_ssize_t hits, misses; } Step;
 
-/* take_back(cache, what, link, prev, hits, misses) */
-static PyObject *
-take_back(PyObject *self, PyObject *const *args, Py_ssize_t n)
+/* Of the cache `obj`: what happened to the link `key`, which stood behind `old`; NULL: only the counts have changed. */
+static int
+take_back(Tx *tx, Undo *u)
 {
-    (void)self;
-    assert(n == 6);
-    Cache *c = (Cache *)args[0];
-    long what = PyLong_AsLong(args[1]);
+    Cache *c = (Cache *)u->obj;
+    Link *link = (Link *)u->key;
+    Step *step = u->mem;
+    PyObject *taken = NULL;
     int r = 0;
-    Py_BEGIN_CRITICAL_SECTION(args[0]);
-    if (args[2] != Py_None) {
-        Link *link = (Link *)args[2];
-        Link *prev = args[3] == args[0] ? &c->root : (Link *)args[3];
-        if (what != REMOVED)
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
+    if (link != NULL) {
+        if (step->what != REMOVED)
             unlink_(link);
-        if (what == ADDED) {
-            r = PyDict_DelItem(c->cache, link->key);
+        if (step->what == ADDED) {
+            r = dict_take(c->cache, link->key, link->hash, &taken);
             Py_DECREF(link);
         }
         else
-            link_after(prev, link);
-        if (what == REMOVED) {
+            link_after(u->old == u->obj ? &c->root : (Link *)u->old, link);
+        if (step->what == REMOVED) {
             Py_INCREF(link);
-            r = PyDict_SetItem(c->cache, link->key, (PyObject *)link);
+            r = dict_put(c->cache, link->key, link->hash, (PyObject *)link, &taken);
         }
     }
-    c->hits = PyLong_AsSsize_t(args[4]);
-    c->misses = PyLong_AsSsize_t(args[5]);
+    c->hits = step->hits;
+    c->misses = step->misses;
     Py_END_CRITICAL_SECTION();
-    return r < 0 ? NULL : Py_NewRef(Py_None);
+    displace(tx, taken);
+    return r < 0 ? -1 : 0;
 }
 
-static PyMethodDef take_back_def = {"lru_take_back", _PyCFunction_CAST(take_back), METH_FASTCALL, NULL};
+static void
+forget_step(Undo *u)
+{
+    PyMem_RawFree(u->mem);
+}
+
+static const UndoKind undo_step = {.what = "the links", .undo = take_back, .forget = forget_step};
 
 /* Log how to undo what is about to be done. */
 static int
-log_step(Tx *tx, Cache *c, long what, Link *link)
+log_step(Tx *tx, Cache *c, int what, Link *link)
 {
-    static PyObject *f;
     if (tx == NULL || !tx->open)
         return 0;
-    if (f == NULL)
-        f = shared_function(&take_back_def, NULL);
-    PyObject *l = link ? (PyObject *)link : Py_None;
-    PyObject *prev = link && what != ADDED ? (PyObject *)link->prev : Py_None;
-    PyObject *args = Py_BuildValue("OlOOnn", (PyObject *)c, what, l, prev, c->hits, c->misses);
-    Undo *u = args != NULL && f != NULL ? undo_push(tx, &undo_call, f, args, NULL) : NULL;
-    Py_XDECREF(args);
-    return u == NULL ? -1 : 0;
+    Step *step = PyMem_RawMalloc(sizeof(*step));
+    if (step == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *step = (Step){what, c->hits, c->misses};
+    PyObject *prev = link && what != ADDED ? (PyObject *)link->prev : NULL;
+    Undo *u = undo_push(tx, &undo_step, (PyObject *)c, (PyObject *)link, prev);
+    if (u == NULL) {
+        PyMem_RawFree(step);
+        return -1;
+    }
+    u->mem = step;
+    return 0;
 }
 
 /* ---- What is put off until the commit ------------------------------------------------------ */
 
-/* note_use(cache, found, key or None): count a call; what it has found was used last. */
+/* note_use(cache, found, link or None): count a call; what it has found was used last. */
 static PyObject *
 note_use(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     (void)self;
     assert(n == 3);
     Cache *c = (Cache *)args[0];
-    PyObject *link = NULL;
-    int r = 0;
-    if (args[2] != Py_None)
-        r = PyDict_GetItemRef(c->cache, args[2], &link);
-    if (r >= 0)
-        r = log_step(stm_self, c, MOVED, (Link *)link);
+    Link *link = args[2] != Py_None ? (Link *)args[2] : NULL;
+    PyObject *there = link != NULL ? dict_value(c->cache, link->key, link->hash) : NULL;
+    if (there != (PyObject *)link)
+        link = NULL;    /* it has been dropped since */
+    int r = log_step(stm_self, c, MOVED, link);
     if (r == 0) {
         Py_BEGIN_CRITICAL_SECTION(args[0]);
         if (args[1] == Py_True)
@@ -171,12 +181,12 @@ note_use(PyObject *self, PyObject *const *args, Py_ssize_t n)
         else
             c->misses++;
         if (link != NULL) {
-            unlink_((Link *)link);
-            link_after(c->root.prev, (Link *)link);
+            unlink_(link);
+            link_after(c->root.prev, link);
         }
         Py_END_CRITICAL_SECTION();
     }
-    Py_XDECREF(link);
+    Py_XDECREF(there);
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -192,10 +202,10 @@ note_use_function(void)
 }
 
 static int
-put_off_use(Tx *tx, Cache *c, PyObject *found, PyObject *key)
+put_off_use(Tx *tx, Cache *c, PyObject *found, PyObject *link)
 {
     PyObject *f = note_use_function();
-    PyObject *args = f ? PyTuple_Pack(3, (PyObject *)c, found, key) : NULL;
+    PyObject *args = f ? PyTuple_Pack(3, (PyObject *)c, found, link) : NULL;
     PyObject *action = args ? PyTuple_Pack(2, f, args) : NULL;
     if (action != NULL && tx->deferred == NULL)
         tx->deferred = PyList_New(0);
@@ -237,14 +247,16 @@ drop(Tx *tx, Cache *c, Link *link)
     if (log_step(tx, c, REMOVED, link) < 0)
         return -1;
     Py_INCREF(link);
+    PyObject *taken;
     int r;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
     unlink_(link);
-    r = PyDict_DelItem(c->cache, link->key);
+    r = dict_take(c->cache, link->key, link->hash, &taken);
     Py_END_CRITICAL_SECTION();
+    Py_XDECREF(taken);
     Py_DECREF(link);
     Py_DECREF(link);    /* the list's */
-    return r;
+    return r < 0 ? -1 : 0;
 }
 
 static int
@@ -291,12 +303,12 @@ lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
         return NULL;
     int there = PyObject_Hash(key) == -1 || (c->maxsize < 0 && open_key_read(tx, c->cache, key) < 0)
         ? -1 : PyDict_GetItemRef(c->cache, key, &found);
-    if (there > 0 && c->maxsize > 0)
-        Py_SETREF(found, Py_NewRef(((Link *)found)->result));
-    if (there >= 0 && put_off_use(tx, c, there ? Py_True : Py_False, there && c->maxsize > 0 ? key : Py_None) < 0) {
+    if (there >= 0 && put_off_use(tx, c, there ? Py_True : Py_False, there && c->maxsize > 0 ? found : Py_None) < 0) {
         there = -1;
         Py_CLEAR(found);
     }
+    if (there > 0 && c->maxsize > 0)
+        Py_SETREF(found, Py_NewRef(((Link *)found)->result));
     if (there == 0) {
         found = stm_call(c->function, args, n, kwnames);
         int r = 0;

@@ -24,7 +24,7 @@ static int
 restore_name(Tx *tx, Undo *u)
 {
     PyObject *now = NULL;
-    int r = PyDict_Pop(u->obj, u->key, &now);
+    int r = dict_take(u->obj, u->key, u->hash, &now);
     displace(tx, now);
     return r < 0 ? -1 : dict_insert_at(u->obj, u->key, u->old, u->n);
 }
@@ -48,7 +48,7 @@ open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name)
         if (old == NULL && lock_intent_write(tx, cell_of(base, WHOLE)) < 0)
             r = -1;
         else
-            r = undo_push(tx, &undo_key, dict, name, old) ? 0 : -1;
+            r = log_key(tx, dict, name, PyObject_Hash(name), old) ? 0 : -1;
     }
     Py_XDECREF(old);
     return r;
@@ -71,7 +71,7 @@ open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name)
     if (has_inserted(tx, whole))
         order_inserted_keys(tx, order_place(dict));
     PyObject *old = value_of(dict, name);
-    Undo *u = undo_push(tx, old ? &undo_name_deletion : &undo_key, dict, name, old);
+    Undo *u = undo_push_key(tx, old ? &undo_name_deletion : &undo_key, dict, name, PyObject_Hash(name), old);
     if (u != NULL && old != NULL)
         u->n = dict_rank(dict, name);
     Py_XDECREF(old);
@@ -96,10 +96,10 @@ open_all_names(Tx *tx, PyObject *dict, const void *base, bool write)
     int r = list == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
         PyObject *name = PyList_GET_ITEM(list, i);
-        uint64_t bits;
-        int h = hash_of(name, &bits);
-        r = h <= 0 ? h
-            : write ? lock_exclusive(tx, cell_of(base, bits), &first) : lock_shared(tx, cell_of(base, bits));
+        Py_hash_t hash;
+        int h = hash_of(name, &hash);
+        Cell cell = cell_of(base, key_bits(hash));
+        r = h <= 0 ? h : write ? lock_exclusive(tx, cell, &first) : lock_shared(tx, cell);
     }
     Py_XDECREF(list);
     return r;

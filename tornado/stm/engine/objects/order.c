@@ -25,6 +25,7 @@
 #include "order.h"
 
 #include "../thread.h"
+#include "access.h"
 #include "dict.h"
 #include "dictkeys.h"
 #include "instance.h"
@@ -62,9 +63,9 @@ static int
 restore_place(Tx *tx, Undo *u)
 {
     PyObject *now = NULL;
-    int r = PyDict_Pop(u->obj, u->key, &now);
+    int r = dict_take(u->obj, u->key, u->hash, &now);
     displace(tx, now);
-    return r < 0 ? -1 : dict_unhide(u->obj, u->mem, u->n, u->key, u->old);
+    return r < 0 ? -1 : dict_unhide(u->obj, u->mem, u->n, u->key, u->hash, u->old);
 }
 
 static const UndoKind undo_deletion = {.what = "a deleted key", .undo = restore_place};
@@ -72,20 +73,20 @@ static const UndoKind undo_deletion = {.what = "a deleted key", .undo = restore_
 /* Delete the key, which this transaction owns, and keep its place. Returns 1 with a new
  * reference to its value; 0 if it is not there; -1 with an exception; -2 if that cannot be done so. */
 int
-order_delete_key(Tx *tx, PyObject *dict, PyObject *key, PyObject **value)
+order_delete_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject **value)
 {
     PyObject *placeholder = next_placeholder(tx), *actual;
     Py_ssize_t place;
     if (placeholder == NULL)
         return -1;
-    int there = dict_hide(dict, key, placeholder, &actual, value, &place);
+    int there = dict_hide(dict, key, hash, placeholder, &actual, value, &place);
     if (there <= 0) {
         order_of(tx)->n_placeholders--;
         return there < 0 ? -2 : 0;
     }
-    Undo *u = undo_push(tx, &undo_deletion, dict, actual, *value);
+    Undo *u = undo_push_key(tx, &undo_deletion, dict, actual, hash, *value);
     if (u == NULL) {
-        if (dict_unhide(dict, placeholder, place, actual, *value) == 0)
+        if (dict_unhide(dict, placeholder, place, actual, hash, *value) == 0)
             order_of(tx)->n_placeholders--;
         Py_DECREF(actual);
         Py_CLEAR(*value);
@@ -230,8 +231,8 @@ key_at(Table *t, Py_ssize_t i)
     return e->me_value ? e->me_key : NULL;
 }
 
-/* An entry of the undo log that is of an inserted key, and where that went. */
-typedef struct { const void *place; Undo *entry; } Insertion;
+/* An entry of the undo log that is of an inserted key, and where that went: into which table, and, when that is known, where there. */
+typedef struct { const void *place; Undo *entry; Py_ssize_t at; } Insertion;
 
 /* Those into one place together, in the order of the log. */
 static int
@@ -258,50 +259,64 @@ are_last(Table *t, const Insertion *in, Py_ssize_t n)
     return true;
 }
 
-static int
-move_to_end(Table *t, PyObject *key)
+static Py_hash_t
+hash_in(Undo *u)
 {
-    PyObject *value = NULL;
+    return u->kind == &undo_key ? u->hash : PyObject_Hash(u->key);      /* of a name */
+}
+
+static int
+move_to_end(Table *t, Undo *u)
+{
+    PyObject *value = NULL, *none = NULL;
     int r;
     if (t->dict != NULL) {
-        r = PyDict_Pop(t->dict, key, &value);
+        r = dict_take(t->dict, u->key, hash_in(u), &value);
         if (r > 0)
-            r = PyDict_SetItem(t->dict, key, value);
+            r = dict_put(t->dict, u->key, hash_in(u), value, &none);
     }
     else {
-        value = _PyObject_GenericGetAttrWithDict(t->instance, key, NULL, 1);
-        r = value == NULL ? -1 : PyObject_GenericSetAttr(t->instance, key, NULL);
+        value = _PyObject_GenericGetAttrWithDict(t->instance, u->key, NULL, 1);
+        r = value == NULL ? -1 : PyObject_GenericSetAttr(t->instance, u->key, NULL);
         if (r == 0)
-            r = PyObject_GenericSetAttr(t->instance, key, value);
+            r = PyObject_GenericSetAttr(t->instance, u->key, value);
     }
     Py_XDECREF(value);
     return r;
 }
 
-/* The keys of these insertions, in the order in which they are in the table: that is
- * right among them. NULL with an exception set. */
-static PyObject *
-inserted_in_order(Table *t, const Insertion *in, Py_ssize_t n)
+/* Where in the table's order the key is; -1 if it is not there any more. */
+static Py_ssize_t
+place_in(Table *t, Undo *u)
 {
-    PyObject *inserted = PySet_New(NULL), *keys = PyList_New(0);
-    int r = inserted == NULL || keys == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; r == 0 && i < n; i++)
-        r = PySet_Add(inserted, in[i].entry->key);
-    for (Py_ssize_t i = 0; r == 0 && i < count_places(t); i++) {
-        PyObject *key = key_at(t, i);
-        r = key == NULL ? 0 : PySet_Contains(inserted, key);
-        if (r > 0)
-            r = PyList_Append(keys, key);
+    if (t->values == NULL)
+        return dict_entry(t->dict, u->key, hash_in(u));
+    for (Py_ssize_t i = 0; i < t->values->size; i++) {
+        if (PyUnicode_Equal(key_at(t, i), u->key))
+            return i;
     }
-    Py_XDECREF(inserted);
-    if (r < 0)
-        Py_CLEAR(keys);
-    return keys;
+    return -1;
+}
+
+static int
+by_order(const void *a, const void *b)
+{
+    const Insertion *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Put the insertions in the order in which their keys are in the table: that is right among them. */
+static void
+as_in_table(Table *t, Insertion *in, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        in[i].at = place_in(t, in[i].entry);
+    qsort(in, n, sizeof(*in), by_order);
 }
 
 /* Put these keys, which went into one table, behind those that are there already. */
 static void
-order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
+order_insertions(Tx *tx, Insertion *in, Py_ssize_t n)
 {
     Table t;
     if (!inserted_into(in->entry, &t))
@@ -311,19 +326,18 @@ order_insertions(Tx *tx, const Insertion *in, Py_ssize_t n)
         wait_for_earlier_inserters(tx, cell_of(_PyObject_InlineValues(t.instance), WHOLE));
     /* Who inserts an attribute locks the dict of the instance, if it has one. */
     PyObject *view = t.dict ? t.dict : (PyObject *)_PyObject_GetManagedDict(t.instance);
-    PyObject *owner = view ? view : t.instance, *moving = NULL;
+    PyObject *owner = view ? view : t.instance;
     bool ok;
     Py_BEGIN_CRITICAL_SECTION(owner);
     inserted_into(in->entry, &t);       /* it may have grown meanwhile */
     ok = are_last(&t, in, n);
     if (!ok)
-        moving = inserted_in_order(&t, in, n);
+        as_in_table(&t, in, n);
     Py_END_CRITICAL_SECTION();
-    for (Py_ssize_t i = 0; moving != NULL && i < PyList_GET_SIZE(moving); i++)
-        ok = move_to_end(&t, PyList_GET_ITEM(moving, i)) == 0;
-    Py_XDECREF(moving);
-    if (!ok && PyErr_Occurred())
-        PyErr_FormatUnraisable("tornado.stm: while ordering the keys of %R", owner);
+    for (Py_ssize_t i = 0; !ok && i < n; i++) {
+        if (in[i].at >= 0 && move_to_end(&t, in[i].entry) < 0)
+            PyErr_FormatUnraisable("tornado.stm: while ordering the keys of %T", owner);
+    }
     for (Py_ssize_t i = 0; i < n; i++)
         in[i].entry->n = 1;             /* in order */
 }
@@ -343,7 +357,7 @@ order_inserted_keys(Tx *tx, const void *place)
     Table t;
     for (Py_ssize_t i = 0; i < tx->undo.n && n < order_of(tx)->unordered; i++) {
         if (inserted_into(&tx->undo.entries[i], &t) && (place == NULL || place_of(&t) == place))
-            in[n++] = (Insertion){place_of(&t), &tx->undo.entries[i]};
+            in[n++] = (Insertion){place_of(&t), &tx->undo.entries[i], -1};
     }
     if (place == NULL)
         order_of(tx)->unordered = 0;

@@ -1,9 +1,13 @@
 /* collections.OrderedDict: locked whole.
  *
- * An iterator over it looks its keys up; only its count of changes is put back.
+ * The log has a copy; a rollback exchanges all that the two have, and the count of changes, by which iterators
+ * notice these, comes back.
  */
+#include "ordered_dict.h"
+
 #include "access.h"
 #include "dict.h"
+#include "dictkeys.h"
 
 #include "internal/pycore_dict.h"
 
@@ -16,58 +20,60 @@ typedef struct {
     PyObject *attributes, *weakrefs;
 } OrderedDict;
 
-static Py_ssize_t
-odict_changes(PyObject *od)
-{
-    return PyODict_Type.tp_basicsize == sizeof(OrderedDict) ? (Py_ssize_t)((OrderedDict *)od)->changes : 0;
-}
-
-static void
-odict_restore_changes(PyObject *od, Py_ssize_t changes)
-{
-    if (PyODict_Type.tp_basicsize == sizeof(OrderedDict))
-        ((OrderedDict *)od)->changes = (size_t)changes;
-}
-
-static PyObject *
-pairs(PyObject *od)
-{
-    PyObject *view = c_method_result(od, "items", NULL);
-    PyObject *list = view ? PySequence_List(view) : NULL;
-    Py_XDECREF(view);
-    return list;
-}
-
 static PyObject *
 ordered_dict_contents(PyObject *od)
 {
-    PyObject *items = pairs(od), *copy = items ? PyDict_New() : NULL;
-    if (copy != NULL && PyDict_MergeFromSeq2(copy, items, 1) < 0)
-        Py_CLEAR(copy);
+    PyObject *view = c_method_result(od, "items", NULL);
+    PyObject *items = view ? PySequence_List(view) : NULL, *copy = items ? PyODict_New() : NULL;
+    for (Py_ssize_t i = 0; copy != NULL && i < PyList_GET_SIZE(items); i++) {
+        PyObject *pair = PyList_GET_ITEM(items, i);
+        if (PyODict_SetItem(copy, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) < 0)
+            Py_CLEAR(copy);
+    }
     Py_XDECREF(items);
+    Py_XDECREF(view);
     return copy;
 }
 
 static int
 put_contents_back(Tx *tx, Undo *u)
 {
-    displace(tx, pairs(u->obj));
-    int r = call_c_method(u->obj, "clear", NULL);
-    PyObject *key, *value;
-    for (Py_ssize_t at = 0; r == 0 && PyDict_Next(u->old, &at, &key, &value);)
-        r = PyODict_SetItem(u->obj, key, value);
-    if (r == 0)
-        odict_restore_changes(u->obj, u->n);
-    return r;
+    OrderedDict *a = (OrderedDict *)u->obj, *b = (OrderedDict *)u->old;
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
+    dict_exchange(u->obj, u->old);      /* neither is the view of an instance */
+    OrderedDict was = *a;
+    a->first = b->first;
+    a->last = b->last;
+    a->nodes = b->nodes;
+    a->size = b->size;
+    a->sentinel = b->sentinel;
+    a->changes = (size_t)u->n;
+    b->first = was.first;
+    b->last = was.last;
+    b->nodes = was.nodes;
+    b->size = was.size;
+    b->sentinel = was.sentinel;
+    Py_END_CRITICAL_SECTION();
+    displace(tx, Py_NewRef(u->old));
+    return 0;
 }
 
 static void
 note_changes(Tx *Py_UNUSED(tx), Undo *u)
 {
-    u->n = odict_changes(u->obj);
+    u->n = (Py_ssize_t)((OrderedDict *)u->obj)->changes;
 }
 
 static const UndoKind undo_ordered_dict = {.what = "all", .undo = put_contents_back, .logged = note_changes};
+
+int
+ordered_dict_init(void)
+{
+    if (PyODict_Type.tp_basicsize == sizeof(OrderedDict))
+        return 0;
+    PyErr_Format(PyExc_SystemError, "OrderedDicts of this interpreter are of another size: %zd", PyODict_Type.tp_basicsize);
+    return -1;
+}
 
 const struct Kind ordered_dict_kind = {
     .plain = true,

@@ -11,6 +11,7 @@
  */
 #include "access.h"
 #include "dict.h"
+#include "dictkeys.h"
 #include "known.h"
 #include "namespaces.h"
 
@@ -56,49 +57,95 @@ set_probe_next(SetProbe *p)
     set_probe_from(p, (p->start * 5 + 1 + p->perturb) & p->mask);
 }
 
-/* The place of this very element, or -1. */
-static Py_ssize_t
-set_place(PyObject *obj, PyObject *element, Py_hash_t hash)
-{
-    PySetObject *set = (PySetObject *)obj;
-    Py_ssize_t place = -1;
-    Py_BEGIN_CRITICAL_SECTION(obj);
-    for (SetProbe p = set_probe(set, hash); place < 0 && set->table[p.slot].key != NULL; set_probe_next(&p)) {
-        if (set->table[p.slot].key == element)
-            place = (Py_ssize_t)p.slot;
-    }
-    Py_END_CRITICAL_SECTION();
-    return place;
-}
-
-/* Put an element back in its place; where that is none any more, elsewhere. */
-static int
-set_put_back(PyObject *obj, PyObject *element, Py_ssize_t place)
-{
-    PySetObject *set = (PySetObject *)obj;
-    Py_hash_t hash = PyObject_Hash(element);
-    bool done = false;
-    if (hash == -1 || PySet_Discard(obj, element) < 0)
-        return -1;
-    Py_BEGIN_CRITICAL_SECTION(obj);
-    for (SetProbe p = set_probe(set, hash); !done && set->table[p.slot].key != NULL; set_probe_next(&p)) {
-        setentry *e = &set->table[p.slot];
-        if ((Py_ssize_t)p.slot != place || !is_gap(e))
-            continue;
-        e->key = Py_NewRef(element);
-        e->hash = hash;
-        __atomic_store_n(&set->used, set->used + 1, __ATOMIC_RELAXED);
-        done = true;
-    }
-    Py_END_CRITICAL_SECTION();
-    return done ? 0 : PySet_Add(obj, element);
-}
-
 /* Would one more element move the others? */
 static bool
 is_full(PySetObject *set)
 {
     return (size_t)(set->fill + 1) * 5 >= (size_t)set->mask * 3;
+}
+
+/* The place of the element, which is there, or of the first gap or end that the hash leads to. Finds an element as a rollback
+ * finds a key (dictkeys.c). */
+static setentry *
+find_element(PySetObject *set, PyObject *element, Py_hash_t hash)
+{
+    setentry *gap = NULL, *e;
+    SetProbe p = set_probe(set, hash);
+    for (; (e = &set->table[p.slot])->key != NULL; set_probe_next(&p)) {
+        if (!is_gap(e) && is_same_key(e->key, e->hash, element, hash))
+            return e;
+        if (gap == NULL && is_gap(e))
+            gap = e;
+    }
+    return gap ? gap : e;
+}
+
+static bool
+is_element(const setentry *e)
+{
+    return e->key != NULL && !is_gap(e);
+}
+
+static void
+fill_place(PySetObject *set, setentry *e, PyObject *element, Py_hash_t hash)
+{
+    if (e->key == NULL)
+        set->fill++;
+    e->key = Py_NewRef(element);
+    e->hash = hash;
+    __atomic_store_n(&set->used, set->used + 1, __ATOMIC_RELAXED);
+}
+
+/* Returns the element, and the reference that the set had. */
+static PyObject *
+make_gap(PySetObject *set, setentry *e)
+{
+    PyObject *element = e->key;
+    e->key = _PySet_Dummy;
+    e->hash = -1;
+    __atomic_store_n(&set->used, set->used - 1, __ATOMIC_RELAXED);
+    return element;
+}
+
+/* Take an element out, without code of the program. Returns it, or NULL: it is not there. */
+static PyObject *
+set_take(PyObject *obj, PyObject *element, Py_hash_t hash)
+{
+    PySetObject *set = (PySetObject *)obj;
+    PyObject *taken = NULL;
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    setentry *e = find_element(set, element, hash);
+    if (is_element(e))
+        taken = make_gap(set, e);
+    Py_END_CRITICAL_SECTION();
+    return taken;
+}
+
+/* Put an element, which is not there, back in its place; where that is none any more, elsewhere. Without code of
+ * the program. */
+static int
+set_put_back(PyObject *obj, PyObject *element, Py_hash_t hash, Py_ssize_t place)
+{
+    PySetObject *set = (PySetObject *)obj;
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    setentry *e = NULL;
+    for (SetProbe p = set_probe(set, hash); e == NULL && set->table[p.slot].key != NULL; set_probe_next(&p)) {
+        if ((Py_ssize_t)p.slot == place && is_gap(&set->table[p.slot]))
+            e = &set->table[p.slot];
+    }
+    if (e == NULL && is_full(set)) {
+        /* An object that nothing else is equal to makes it grow. */
+        PyObject *stand_in = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+        r = stand_in == NULL ? -1 : PySet_Add(obj, stand_in);
+        if (r == 0)
+            r = PySet_Discard(obj, stand_in) < 0 ? -1 : 0;
+        Py_XDECREF(stand_in);
+    }
+    if (r == 0)
+        fill_place(set, e != NULL ? e : find_element(set, element, hash), element, hash);
+    Py_END_CRITICAL_SECTION();
+    return r;
 }
 
 static bool
@@ -171,22 +218,6 @@ set_exchange(PyObject *obj, PyObject *copy)
     Py_END_CRITICAL_SECTION();
 }
 
-/* The first gap or the end of the elements to which the hash leads, or where this very
- * element is. */
-static setentry *
-find_element(PySetObject *set, PyObject *element, Py_hash_t hash)
-{
-    setentry *gap = NULL, *e;
-    SetProbe p = set_probe(set, hash);
-    for (; (e = &set->table[p.slot])->key != NULL; set_probe_next(&p)) {
-        if (e->key == element)
-            return e;
-        if (gap == NULL && is_gap(e))
-            gap = e;
-    }
-    return gap ? gap : e;
-}
-
 /* Let the copy have what is in the set; false when it would have to grow. The list gets what is
  * not there any more: this is no place for finalizers. */
 static bool
@@ -194,33 +225,24 @@ copy_catches_up(PySetObject *set, PySetObject *copy, PyObject *gone)
 {
     for (Py_ssize_t i = 0; i <= copy->mask; i++) {
         setentry *e = &copy->table[i];
-        if (e->key == NULL || is_gap(e) || find_element(set, e->key, e->hash)->key == e->key)
+        if (!is_element(e) || find_element(set, e->key, e->hash)->key == e->key)
             continue;
         if (PyList_Append(gone, e->key) < 0) {
             PyErr_Clear();
             return false;
         }
-        PyObject *element = e->key;
-        e->key = _PySet_Dummy;
-        e->hash = -1;
-        copy->used--;
-        Py_DECREF(element);
+        Py_DECREF(make_gap(copy, e));
     }
     for (Py_ssize_t i = 0; i <= set->mask; i++) {
         setentry *from = &set->table[i];
-        if (from->key == NULL || is_gap(from))
+        if (!is_element(from))
             continue;
         setentry *e = find_element(copy, from->key, from->hash);
         if (e->key == from->key)
             continue;
-        if (e->key == NULL) {
-            if (is_full(copy))
-                return false;
-            copy->fill++;
-        }
-        e->key = Py_NewRef(from->key);
-        e->hash = from->hash;
-        copy->used++;
+        if (e->key == NULL && is_full(copy))
+            return false;
+        fill_place(copy, e, from->key, from->hash);
     }
     return true;
 }
@@ -243,17 +265,19 @@ set_shrink(PyObject *obj, PyObject *copy)
 /* ---- Undo ----------------------------------------------------------------------------- */
 
 static int
-discard(Tx *Py_UNUSED(tx), Undo *u)
+discard(Tx *tx, Undo *u)
 {
-    return PySet_Discard(u->obj, u->key) < 0 ? -1 : 0;
+    displace(tx, set_take(u->obj, u->key, u->hash));
+    return 0;
 }
 
 static const UndoKind undo_addition = {.what = "an element", .undo = discard};
 
 static int
-put_element_back(Tx *Py_UNUSED(tx), Undo *u)
+put_element_back(Tx *tx, Undo *u)
 {
-    return set_put_back(u->obj, u->key, u->n);
+    displace(tx, set_take(u->obj, u->key, u->hash));    /* it may have been added again */
+    return set_put_back(u->obj, u->key, u->hash, u->n);
 }
 
 static const UndoKind undo_removal = {.what = "an element", .undo = put_element_back};
@@ -289,51 +313,82 @@ read_whole(Tx *tx, PyObject *set)
 static int
 read_element(Tx *tx, PyObject *set, PyObject *key)
 {
-    uint64_t bits;
+    Py_hash_t hash;
     int open = is_open_for_keys(tx, set);
     if (open != 0)
         return open < 0 ? -1 : 0;
-    int h = hash_of(key, &bits);
+    int h = hash_of(key, &hash);
     if (h == 0 && PyAnySet_Check(key))
         return open_whole_read(tx, set);    /* taken for a frozenset */
-    return h <= 0 ? h : lock_key_shared(tx, set, cell_of(set, bits));
+    return h <= 0 ? h : lock_key_shared(tx, set, cell_of(set, key_bits(hash)));
 }
 
-/* The element that is equal to the key: 1 for 1.0. A new reference. */
-static PyObject *
-element_of(PyObject *set, PyObject *key)
+/* The place of this very element, or -1. */
+static Py_ssize_t
+set_place(PyObject *obj, PyObject *element, Py_hash_t hash)
 {
-    if (PyUnicode_CheckExact(key) || PyBytes_CheckExact(key)
-        || Py_TYPE(key)->tp_richcompare == PyBaseObject_Type.tp_richcompare)
-        return Py_NewRef(key);
-    PyObject *candidate, *found = NULL;
-    Py_ssize_t pos = 0;
-    Py_hash_t hash, wanted = PyObject_Hash(key);
-    while (found == NULL && _PySet_NextEntryRef(set, &pos, &candidate, &hash)) {
-        if (candidate == key || (hash == wanted && PyObject_RichCompareBool(candidate, key, Py_EQ) == 1))
-            found = Py_NewRef(candidate);
-        Py_DECREF(candidate);
+    PySetObject *set = (PySetObject *)obj;
+    Py_ssize_t place = -1;
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    setentry *e = find_element(set, element, hash);
+    if (e->key == element)
+        place = e - set->table;
+    Py_END_CRITICAL_SECTION();
+    return place;
+}
+
+/* The element that is there, and equal to the key: 1 for 1.0. A new reference; NULL with an exception. */
+static PyObject *
+element_of(PyObject *obj, PyObject *key, Py_hash_t hash)
+{
+    PySetObject *set = (PySetObject *)obj;
+    PyObject *found = NULL, *others = NULL;
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    setentry *e = find_element(set, key, hash);
+    if (is_element(e))
+        found = Py_NewRef(e->key);
+    else if ((others = PyList_New(0)) == NULL)
+        r = -1;
+    for (SetProbe p = set_probe(set, hash); others != NULL && r == 0 && (e = &set->table[p.slot])->key != NULL; set_probe_next(&p)) {
+        if (!is_gap(e) && e->hash == hash)
+            r = PyList_Append(others, e->key);
     }
-    PyErr_Clear();
-    return found ? found : Py_NewRef(key);
+    Py_END_CRITICAL_SECTION();
+    if (r == 0 && found == NULL)
+        found = equal_key(others, key);
+    Py_XDECREF(others);
+    return found;
+}
+
+int
+log_element(Tx *tx, PyObject *set, PyObject *key, Py_hash_t hash, bool there)
+{
+    PyObject *element = there ? element_of(set, key, hash) : Py_NewRef(key);
+    Undo *u = element == NULL ? NULL
+        : undo_push_key(tx, there ? &undo_removal : &undo_addition, set, element, hash, NULL);
+    if (u != NULL)
+        u->n = there ? set_place(set, element, hash) : -1;
+    Py_XDECREF(element);
+    return u == NULL ? -1 : 0;
 }
 
 int
 open_set_change(Tx *tx, PyObject *set, PyObject *key)
 {
-    uint64_t bits;
+    Py_hash_t hash;
     if (captured(tx, set) || opened(tx, set, OPENED_WRITE))
         return check_doomed(tx);
     if (kind_of(tx, set) != &set_kind)
         return open_whole_write(tx, set);
-    int h = hash_of(key, &bits);
+    int h = hash_of(key, &hash);
     if (h == 0 && PyAnySet_Check(key))
         return open_whole_write(tx, set);   /* taken for a frozenset */
     if (h <= 0)
         return h;
     bool first;
     if (lock_intent_write(tx, cell_of(set, WHOLE)) < 0
-        || lock_exclusive(tx, cell_of(set, bits), &first) < 0 || bias_revoke(tx, set) < 0)
+        || lock_exclusive(tx, cell_of(set, key_bits(hash)), &first) < 0 || bias_revoke(tx, set) < 0)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, set))
         return 0;
@@ -353,14 +408,7 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
     }
     if (!first && key_is_logged(tx, set, key))
         return 0;
-    if (!there)
-        return undo_push(tx, &undo_addition, set, key, NULL) ? 0 : -1;
-    PyObject *element = element_of(set, key);
-    Undo *u = undo_push(tx, &undo_removal, set, element, NULL);
-    if (u != NULL)
-        u->n = set_place(set, element, PyObject_Hash(element));
-    Py_DECREF(element);
-    return u == NULL ? -1 : 0;
+    return log_element(tx, set, key, hash, there);
 }
 
 static int

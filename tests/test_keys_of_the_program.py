@@ -1,0 +1,319 @@
+"""Keys whose hash and comparison are Python code: that runs inside of transactions, never while one is rolled back or commits.
+
+There it would run without barriers, and wait for ever for a lock that this very attempt has taken.
+"""
+
+import _thread
+import asyncio
+import collections
+import functools
+import threading
+
+import pytest
+
+from tornado.stm import activation, core
+
+if not core.PARALLEL:
+    pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
+
+from tornado.stm.core import Abort, trusted
+
+activation.activate()
+
+WATCHED = []    # while it has an item, code of keys is watched
+STRAY = []      # what ran in a wrong place
+
+
+@trusted
+def note(what, key):
+    if WATCHED and not core.in_transaction():
+        STRAY.append((what, key.n))
+
+
+class Key:
+    """Equal to others of the same number, not to the number; and many have the same hash."""
+
+    hashed_as = staticmethod(lambda n: n % 3)
+
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        note("hash", self)
+        return self.hashed_as(self.n)
+
+    def __eq__(self, other):
+        note("eq", self)
+        return isinstance(other, Key) and self.n == other.n
+
+
+class Lonely(Key):
+    """As usual: a hash of its own."""
+
+    hashed_as = staticmethod(lambda n: hash(("lonely", n)))
+
+
+class Locked(Lonely):
+    """As those of unittest.mock: with a lock."""
+
+    def __init__(self, n):
+        self.n = n
+        self.lock = threading.RLock()
+
+    def __hash__(self):
+        with self.lock:
+            return super().__hash__()
+
+    def __eq__(self, other):
+        with self.lock:
+            return super().__eq__(other)
+
+
+@pytest.fixture(params=[Key, Lonely, Locked])
+def key(request):
+    """Makes keys; afterwards none of them may have run in a wrong place."""
+    STRAY.clear()
+    yield request.param
+    WATCHED.clear()
+    assert STRAY == []
+
+
+def rolled_back(mutate, contents):
+    """Its first attempts are rolled back and leave no trace; the last one, or one that has to run alone, commits."""
+    attempts, before = [], contents()
+
+    @trusted
+    def aborts():
+        attempts.append("alone" if core.is_exclusive() else "with others")
+        if len(attempts) <= 3 and not core.is_exclusive():
+            raise Abort
+
+    @trusted
+    def unchanged():
+        if len(attempts) > 0:
+            assert contents() == before
+
+    def attempt():
+        unchanged()
+        mutate()
+        aborts()
+
+    WATCHED.append(None)
+    core.Transaction(attempt, ()).run()
+    WATCHED.clear()
+    assert len(attempts) == 4 or attempts[-1] == "alone"
+    assert STRAY == []
+
+
+def numbers(keys):
+    return [getattr(k, "n", k) for k in keys]
+
+
+def test_dict(key):
+    d = {key(i): i for i in range(6)}
+    old = list(d)
+
+    def mutate():
+        d[old[1]] = "one"
+        d[key(2)] = "two"
+        d[key(10)] = "ten"
+        d[key(10)] = "again"
+        del d[key(3)]
+        d[key(3)] = "last"
+        d.pop(old[4])
+        d.setdefault(key(11), 11)
+        d[1] = "a number"
+        d[2] = "another"
+
+    rolled_back(mutate, lambda: [(getattr(k, "n", k), v) for k, v in d.items()])
+    assert [(getattr(k, "n", k), v) for k, v in d.items()] == [
+        (0, 0), (1, "one"), (2, "two"), (5, 5), (10, "again"), (3, "last"), (11, 11), (1, "a number"), (2, "another")]
+    assert all(any(k is o for o in old) for k in d if not isinstance(k, int) and k.n in (0, 1, 2, 5))
+    assert d[key(10)] == "again" and d[1] == "a number" and key(4) not in d
+
+
+def test_dict_with_strings_and_keys_of_the_same_hash():
+    class Named:
+        def __init__(self, name):
+            self.n = name
+
+        def __hash__(self):
+            note("hash", self)
+            return hash(self.n)
+
+        def __eq__(self, other):
+            note("eq", self)
+            return isinstance(other, Named) and self.n == other.n
+
+    STRAY.clear()
+    d = {Named("a"): 1, "a": 2, Named("b"): 3, "b": 4}
+
+    def mutate():
+        d[Named("a")] = "first"
+        d["a"] = "second"
+        d["".join(["b"])] = "fourth"
+        del d["b"]
+        d[Named("c")] = 5
+        d["c"] = 6
+
+    rolled_back(mutate, lambda: [(getattr(k, "n", k), type(k).__name__, v) for k, v in d.items()])
+    assert [(getattr(k, "n", k), v) for k, v in d.items()] == [("a", "first"), ("a", "second"), ("b", 3), ("c", 5), ("c", 6)]
+
+
+def test_dict_grows_under_the_insertions(key):
+    d = {}
+    rolled_back(lambda: [d.__setitem__(key(i), i) for i in range(100)], lambda: numbers(d))
+    assert numbers(d) == list(range(100))
+
+
+def test_defaultdict_and_counter(key):
+    lists, counts = collections.defaultdict(list), collections.Counter()
+    for i in range(3):
+        lists[key(i)].append(i)
+        counts[key(i)] += 1
+
+    def mutate():
+        for i in range(6):
+            lists[key(i)].append("new")
+            counts[key(i)] += 1
+
+    rolled_back(mutate, lambda: ([(k.n, list(v)) for k, v in lists.items()], [(k.n, v) for k, v in counts.items()]))
+    assert [(k.n, v) for k, v in counts.items()] == [(0, 2), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1)]
+
+
+def test_set(key):
+    s = {key(i) for i in range(6)}
+
+    def mutate():
+        s.add(key(1))
+        s.add(key(10))
+        s.discard(key(2))
+        s.remove(key(3))
+        s.add(key(3))
+        s.add(10)
+        for i in range(20, 60):
+            s.add(key(i))
+
+    rolled_back(mutate, lambda: numbers(s))
+    assert sorted(numbers(s)) == sorted([0, 1, 4, 5, 10, 3, 10, *range(20, 60)])
+
+
+def test_ordered_dict(key):
+    d = collections.OrderedDict((key(i), i) for i in range(6))
+    iterator = iter(d)
+    next(iterator)
+
+    def mutate():
+        d[key(1)] = "one"
+        d[key(10)] = "ten"
+        del d[key(3)]
+        d.move_to_end(key(0))
+        d.popitem(last=False)
+
+    rolled_back(mutate, lambda: [(k.n, v) for k, v in d.items()])
+    assert [(k.n, v) for k, v in d.items()] == [(2, 2), (4, 4), (5, 5), (10, "ten"), (0, 0)]
+
+
+@pytest.mark.parametrize("maxsize", [None, 4])
+def test_lru_cache(key, maxsize):
+    calls = []
+
+    @functools.lru_cache(maxsize=maxsize)
+    def double(k, other=None):
+        calls.append(k.n)
+        return 2 * k.n
+
+    for i in range(4):
+        double(key(i))
+    calls.clear()
+
+    def mutate():
+        double(key(1))
+        for i in range(8):
+            assert double(key(i)) == 2 * i
+        double(key(7), other=key(1))
+
+    rolled_back(mutate, lambda: (double.cache_info(), list(calls)))
+    assert double.cache_info().misses == 4 + len(calls)
+
+
+def test_a_key_as_name(key):
+    class Open:
+        pass
+
+    thing = Open()
+    thing.a = 1
+    names = vars(thing)
+
+    def mutate():
+        names[key(1)] = 1
+        names["b"] = 2
+        del names["a"]
+        names[key(1)] = 3
+        thing.c = 4
+
+    rolled_back(mutate, lambda: [(getattr(k, "n", k), v) for k, v in names.items()])
+    assert [(getattr(k, "n", k), v) for k, v in names.items()] == [(1, 3), ("b", 2), ("c", 4)]
+
+
+def test_insertions_put_in_order_at_the_commit():
+    """Of two transactions that insert at the same time, the one that commits later has its keys behind those of the other one."""
+    STRAY.clear()
+    d = {Lonely(i): i for i in range(3)}
+    over = threading.Lock()
+    over.acquire()
+    other = core.Transaction(lambda: insert([20, 21]), ())
+
+    @trusted
+    def overtaken():
+        if not other.done and not core.is_exclusive():
+            _thread.start_new_thread(run_other, ())
+            assert over.acquire(timeout=60)
+
+    @trusted
+    def run_other():
+        other.run()
+        over.release()
+
+    def insert(new, meanwhile=None):
+        for n in new:
+            d[Lonely(n)] = n
+        if meanwhile is not None:
+            meanwhile()
+
+    WATCHED.append(None)
+    core.Transaction(insert, ([10, 11], overtaken)).run()
+    WATCHED.clear()
+    assert other.done
+    assert numbers(d) == [0, 1, 2, 20, 21, 10, 11]
+    assert [d[Lonely(n)] for n in numbers(d)] == numbers(d)
+    assert STRAY == []
+
+
+def test_who_awaits_a_future(key):
+    """asyncio keeps them in a set."""
+    loop = asyncio.new_event_loop()
+
+    class Waiter(asyncio.Future):
+        def __hash__(self):
+            return hash(self.key)
+
+        def __eq__(self, other):
+            return isinstance(other, Waiter) and self.key == other.key
+
+    future = loop.create_future()
+    waiters = [loop.create_future() for _ in range(2)] + [Waiter(loop=loop) for _ in range(4)]
+    for waiter in waiters[2:]:
+        waiter.key = key(id(waiter))
+    for waiter in waiters[:4]:
+        asyncio.future_add_to_awaited_by(future, waiter)
+
+    def mutate():
+        asyncio.future_discard_from_awaited_by(future, waiters[0])
+        asyncio.future_discard_from_awaited_by(future, waiters[3])
+        for waiter in waiters[2:]:
+            asyncio.future_add_to_awaited_by(future, waiter)
+
+    rolled_back(mutate, lambda: sorted(id(w) for w in future._asyncio_awaited_by))
+    assert sorted(map(id, future._asyncio_awaited_by)) == sorted(map(id, waiters[1:]))
+    loop.close()
