@@ -33,6 +33,7 @@ import random
 import re
 import string
 import sys
+import threading
 import traceback
 import types
 import weakref
@@ -303,6 +304,27 @@ class Vector:
 
     def __matmul__(self, other):
         return sum(a * b for a, b in zip(self.parts, other.parts))
+
+
+class Spot:
+    """A key whose hash and comparison are Python code, and take a lock; some have the same hash, and that of a name or a number."""
+
+    lock = None
+    hashes = (hash("a"), 1, hash("spot"), 2**40 + 7)
+
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        with self.lock:
+            return self.hashes[self.n % 4]
+
+    def __eq__(self, other):
+        with self.lock:
+            return isinstance(other, Spot) and self.n == other.n
+
+    def __repr__(self):
+        return f"Spot({self.n})"
 
 
 @functools.total_ordering
@@ -610,6 +632,7 @@ class Heap:
     def __init__(self):
         global global_coins, global_count, global_item
         global_coins, global_count, global_item = COINS, 0, None
+        Spot.lock = threading.RLock()  # a new one: a run that hangs has it for ever
         # Places for coins, and what there is to do with their kinds.
         self.thing = Thing(x=1, y=[1, 2])
         self.things = {name: Thing(i) for i, name in enumerate("abc")}
@@ -666,6 +689,11 @@ class Heap:
         self.rights = Rights.READ
         self.vector = Vector(1, 2, 3)
         self.vectors = {Vector(1): 1, Vector(2): 2}
+        self.spots = {Spot(0): 0, "a": 1, Spot(1): 2, 1: 3, Spot(4): 4}
+        self.spot_set = {Spot(0), 1, Spot(1), "a"}
+        self.spot_order = OrderedDict.fromkeys(map(Spot, range(3)), 0)
+        self.spot_cache = functools.lru_cache(maxsize=3)(spot_number)
+        self.spot_memory = functools.cache(spot_number)
         self.ranks = [Rank(3), Rank(1), Rank(2)]
         self.heap = [1, 3, 2, 7, 4]
         self.sorted = [1, 3, 5, 7]
@@ -746,11 +774,12 @@ class Heap:
         everything = dict(vars(self))
         iterators = everything.pop("iterators") + [self.walking, self.squares, self.live]
         left = [rest_of(iterator) for iterator in iterators]
-        for name in ("walking", "squares", "live", "cached", "remembered", "countdown"):
+        for name in ("walking", "squares", "live", "cached", "remembered", "countdown", "spot_cache", "spot_memory"):
             del everything[name]
         self.namespace.pop("__builtins__", None)  # exec leaves them there
         rebound = [global_coins, global_count, global_item]
         known = [function(n) for function in (self.cached, self.remembered) for n in range(3)]
+        known += [self.spot_cache.cache_info(), self.spot_memory.cache_info()]
         return [everything, left, rebound, self.random.getstate(), known]
 
 
@@ -2845,6 +2874,102 @@ def iterator_of_changing_deque_reversed(h):
 @op
 def iterator_of_changing_ordered_dict(h):
     return next_of(h, 6, h.ordered.items())
+
+
+# ---- Keys that only Python code can compare -------------------------------------------------------------------------------
+
+
+def spot_number(spot):
+    return 2 * spot.n
+
+
+@op
+def spot_put(h, n, m):
+    h.spots[Spot(n)] = m
+
+
+@op
+def spot_read(h, n):
+    return h.spots.get(Spot(n)), Spot(n) in h.spot_set, len(h.spots)
+
+
+@op
+def spot_counted(h, n):
+    h.spots[Spot(n)] = h.spots.get(Spot(n), 0) + 1
+    return h.spots[Spot(n)]
+
+
+@op
+def spot_beside_name(h, n):
+    h.spots["a"] = n
+    h.spots[1] = n
+    return h.spots.get(Spot(0)), h.spots.get(Spot(1))
+
+
+@op
+def spot_deleted(h, n):
+    return h.spots.pop(Spot(n), None)
+
+
+@op
+def spot_name_deleted(h):
+    return h.spots.pop("a", None), h.spots.pop(1, None)
+
+
+@op
+def spots_in_order(h):
+    return list(h.spots), list(h.spots.values())
+
+
+@op
+def spot_added(h, n):
+    h.spot_set.add(Spot(n))
+    h.spot_set.add(n)
+
+
+@op
+def spot_discarded(h, n):
+    h.spot_set.discard(Spot(n))
+    h.spot_set.discard(n)
+
+
+@op
+def spot_ordered_put(h, n, m):
+    h.spot_order[Spot(n)] = m
+    h.spot_order.move_to_end(Spot(n), last=m % 2 == 0)
+
+
+@op
+def spot_ordered_taken(h, n):
+    return h.spot_order.pop(Spot(n), None), list(h.spot_order)
+
+
+@op
+def spot_cached(h, n):
+    return h.spot_cache(Spot(n)), h.spot_memory(Spot(n))
+
+
+@op
+def spot_cache_seen(h):
+    return h.spot_cache.cache_info(), h.spot_memory.cache_info()
+
+
+@op
+def spot_locked(h, n):
+    with Spot.lock:
+        h.spots[Spot(n)] = n
+        return h.spots.get(Spot(n + 1))
+
+
+@undone
+def spots_changed(h, n):
+    for i in range(12):
+        h.spots[Spot(i)] = n
+        h.spot_set.add(Spot(i + n))
+    del h.spots[Spot(n)]
+    h.spots.pop(next(iter(h.spots)))
+    h.spot_order.clear()
+
 
 
 @undone

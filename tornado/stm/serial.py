@@ -20,7 +20,7 @@ _turn = threading.RLock()
 _guard = types.SimpleNamespace(thread=None, told=False)
 _state = threading.local()
 _ages = itertools.count(1)
-_counts = {"commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "exclusive_reasons": {}}
+_counts = {"commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "strays": 0, "exclusive_reasons": {}}
 
 
 class Abort(BaseException):

@@ -53,6 +53,7 @@ class Run:
         exceptions: what each call raised, or None.
         order: the numbers of the calls, in the order in which they took effect.
         broken: ``(number of the call, message)`` for each requirement that did not hold.
+        strays: how many functions of the program rollbacks have called, where barriers are off.
     """
 
     def __init__(self, heap, count):
@@ -61,6 +62,7 @@ class Run:
         self.exceptions = [None] * count
         self.order = []
         self.broken = []
+        self.strays = 0
 
     def call(self, number, function, *args):
         """Call, and keep what comes of it as that of the call with this number."""
@@ -132,6 +134,7 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
 
     with _one_run:
         _broken.clear()
+        strays = core.stats()["strays"]
         core.inject_aborts(aborts, seed)
         core.inject_delays(delays, pause)
         try:
@@ -145,6 +148,7 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
             core.inject_aborts(0, 0)
             core.inject_delays(0, 0)
         broken = list(_broken)
+    run.strays = core.stats()["strays"] - strays
     late = [number for number, transaction in enumerate(transactions) if not transaction.done]
     if late:
         raise TimeoutError(f"calls {late} have not committed after {timeout} s (seed {seed})")
@@ -253,6 +257,8 @@ def judge(run, serial, calls, seed, observe=None):
     lines = [f"call {number} has seen a state that no serial run has: {message}" for number, message in run.broken]
     if serial.broken:
         lines = [f"call {number} breaks a requirement when it runs alone: {message}" for number, message in serial.broken]
+    if run.strays:
+        lines.append(f"rollbacks have called {run.strays} functions of the program")
     lines += compare(run, serial, observe)
     if not lines:
         return

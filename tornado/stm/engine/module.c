@@ -511,7 +511,7 @@ stats(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0;
+    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0, strays = 0;
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx != NULL) {
@@ -519,13 +519,14 @@ stats(PyObject *self, PyObject *unused)
             aborts += tx->aborts;
             exclusives += tx->exclusives;
             sequentials += tx->sequentials;
+            strays += tx->strays;
         }
     }
     PyObject *reasons = PyDict_Copy(stm_exclusive_reasons);
     if (reasons == NULL)
         return NULL;
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:N}", "commits", commits, "aborts", aborts,
-                         "exclusives", exclusives, "sequentials", sequentials, "exclusive_reasons", reasons);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:N}", "commits", commits, "aborts", aborts, "exclusives", exclusives,
+                         "sequentials", sequentials, "strays", strays, "exclusive_reasons", reasons);
 }
 
 static PyObject *
@@ -764,7 +765,8 @@ static PyMethodDef methods[] = {
      DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,
      DOC("counts since the start: commits, aborts, exclusives (transactions that had to run alone), sequentials (that ran alone since"
-         " nobody else had anything to do), and a dict exclusive_reasons")},
+         " nobody else had anything to do), strays (functions of the program that a rollback has called: none), and a dict"
+         " exclusive_reasons")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"bias", bias, METH_O,

@@ -87,8 +87,6 @@ def compile_object(target, command, borrowed=False, keep=None):
     target.with_suffix(".command").unlink(missing_ok=True)
     run([*command, "-MMD", "-MF", str(target.with_suffix(".d"))])
     if borrowed:
-        symbols.undefine(target)
-    if keep is not None:
         symbols.undefine(target, keep)
     target.with_suffix(".command").write_text(" ".join(command))
 

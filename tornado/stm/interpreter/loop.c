@@ -25,6 +25,8 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     Tx *tx = stm_self;
     /* A generator that C code resumes: nothing is made or returned by that which C code would look into unseen. */
     bool unseen = tx == NULL || frame->owner == FRAME_OWNED_BY_GENERATOR || stm_barriers_off;
+    if (UNLIKELY(tx != NULL && tx->aborting) && tx->paused && !STM_TRUSTED(frame))
+        count_one(&tx->strays);
     if (!unseen) {
         PyObject **called = &thread_of(tx)->loop.called;
         if (*called != NULL && *called == PyStackRef_AsPyObjectBorrow(frame->f_funcobj))

@@ -143,11 +143,6 @@ bool stm_key_left(Tx *tx, PyObject *container, PyObject *key);
 #define STM_QUIET(tx) LIKELY(!atomic_load_explicit(&(tx)->attention, memory_order_relaxed))
 #define STM_LIVE() (stm_self != NULL && stm_self->live)
 #define STM_ACTS() (stm_open != NULL)
-#ifdef STM_ALONE
-#define STM_OPEN(tx) false
-#else
-#define STM_OPEN(tx) ((tx)->open)
-#endif
 #define STM_TRUSTED(frame) (_PyFrame_GetCode(frame)->co_flags & CO_STM_TRUSTED)
 
 static inline bool
@@ -440,7 +435,7 @@ STM_CALL_LEFT(_PyStackRef *site, int n)
         return false;
     const void *method = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method
         : Py_IS_TYPE(callable, &PyCFunction_Type) ? ((PyCFunctionObject *)callable)->m_ml : NULL;
-    if (!STM_OPEN(tx))      /* twins stand in in exclusive transactions, too */
+    if (!STM_ACTS())        /* twins stand in in exclusive transactions, too */
         return !known_alone(tx, method) && !needs_nothing_alone(tx, callable, &site[1], n + 1);
     KnownCall *known = known_call_at(tx, method);
     if (method == NULL || known->method != method || !STM_QUIET(tx))
