@@ -3,6 +3,9 @@
 All servers are up all the time and are loaded in turns, in rounds of a few seconds, so that what else the machine does meets
 them all; a figure is the median of the ratios of the rounds.  Two processes of upstream's, each with half of the clients, show
 in the same rounds what two cores can give here at this moment: a figure that is larger is noise.
+
+``--beside`` has endless loops run beside them, as programs do on a machine that is not the server's alone: a loop whose threads
+give the processor away while others wait for them falls behind upstream's then.
 """
 
 import statistics
@@ -21,12 +24,13 @@ from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
-from stm_bench.servers import Server
+from stm_bench.servers import Server, busy
 
 SUMMARY = "Ordinary handlers of 1 and 10 ms: requests/s and processor time, to upstream Tornado."
 
 MILLISECONDS = (10, 1)
 ONE_THREAD, TWO_THREADS = 0.85, 1.6  # of upstream's rate: what handlers of 10 ms should reach
+BUSY = 0.8  # the same of every handler, on any number of threads, on a machine that is busy with something else
 WARM_UP_SECONDS = 2
 WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
@@ -88,6 +92,9 @@ def add_arguments(parser):
         help="for tornado.stm (default: 1,2,4... up to the usable CPUs)",
     )
     parser.add_argument("--concurrency", type=positive, default=8, metavar="N", help="clients (default: %(default)s)")
+    parser.add_argument(
+        "--beside", type=positive, default=0, metavar="N", help="endless loops beside the servers (default: none)"
+    )
     parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(benchmark=benchmark)
 
@@ -104,6 +111,7 @@ def benchmark(options):
         for handler in asked:
             for how in hows:
                 load(servers[how], handler, options.concurrency, WARM_UP_SECONDS)
+        stack.enter_context(busy(options.beside))
         for round_number in range(1, options.repeats + 1):
             for handler in asked:
                 for how in hows:
@@ -176,7 +184,9 @@ def table(asked, threads, runs, options):
         row["figure"] = row["threads%d" % most]
         figures = ratios(handler, most, 0)
         row["range"] = "%.2f-%.2f" % (min(figures), max(figures))
-        if handler.milliseconds is not None and handler.milliseconds >= 10 and most <= 2:
+        if options.beside:
+            row["target"] = Target(BUSY, at_least=True)
+        elif handler.milliseconds is not None and handler.milliseconds >= 10 and most <= 2:
             row["target"] = Target(TWO_THREADS if most == 2 else ONE_THREAD, at_least=True)
         rows.append(row)
     columns = [Column("handler", "name"), Column("upstream CPU", "upstream", "%.2f ms")]
@@ -186,8 +196,8 @@ def table(asked, threads, runs, options):
     columns.append(Column("2 processes", "two", "%.2f"))
     return Section(
         "handlers",
-        "requests/s to upstream's, %d keep-alive clients, median of %d rounds of %d s"
-        % (options.concurrency, options.repeats, options.time),
+        "requests/s to upstream's, %d keep-alive clients, median of %d rounds of %d s%s"
+        % (options.concurrency, options.repeats, options.time, ", beside %d endless loops" % options.beside if options.beside else ""),
         columns,
         rows,
         [

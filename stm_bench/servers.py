@@ -5,9 +5,11 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,6 +163,28 @@ class Server:
         with open(self.path("stderr"), errors="replace") as file:
             stderr = last_lines(file.read(), 3)
         return BenchmarkError("server %s %s: %s" % (self.name, what, stderr or "it printed nothing on stderr"))
+
+
+#: ends when the process that has started it does
+ENDLESS_LOOP = """\
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(100_000):
+        pass
+"""
+
+
+@contextmanager
+def busy(count):
+    """So many processes that compute all the time, as long as the context lasts."""
+    loops = [subprocess.Popen([sys.executable, "-c", ENDLESS_LOOP]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def last_lines(text, count):

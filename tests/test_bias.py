@@ -357,6 +357,25 @@ def test_a_dict_of_attributes_that_was_there_before():
     assert not core.is_biased(obj) and obj.a == 5
 
 
+@pytest.mark.parametrize("read, biased, alone", [
+    (lambda names: names["a"], False, False),
+    (lambda names: names["a"], True, True),
+    (lambda names: len(names), False, True),
+    (lambda names: len(names), True, True),
+])
+def test_a_dict_that_becomes_globals_of_a_function_after_it_was_read(read, biased, alone):
+    """From there on its names are locked one by one: what has been read without locks, or as a whole, has none of these."""
+    names = {"a": 1, "__builtins__": __builtins__}
+    if biased:
+        assert core.bias(names)
+
+    def step():
+        read(names)
+        return eval("a + 1", names), core.is_exclusive()
+
+    assert run(step) == (2, alone)
+
+
 def test_attributes_whose_values_have_moved_into_a_dict_while_one_ran_alone():
     """They are locked as if there were no bias, which nobody has taken away."""
 

@@ -218,7 +218,7 @@ open_as_globals(Tx *tx, PyObject *dict)
         return 0;
     if (namespace_of(dict) != NULL)
         return exclusive_for(tx, "a function whose globals are attributes", NULL);
-    bool used = marked(tx, whole, MODE_SHARED) || has_inserted(tx, whole);
+    bool used = marked(tx, whole, MODE_SHARED) || has_inserted(tx, whole) || may_have_read_by_bias(tx, dict);
     tx->logged.preparing = true;
     int r = lock_exclusive(tx, whole, &first);
     if (r == 0)

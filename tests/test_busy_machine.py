@@ -1,0 +1,84 @@
+"""Beside programs that keep all processors busy, a server that gives its processor away waits long until it has one again.
+
+So the counts are looked at: how often the threads of a server wait for something while it answers requests.  A time would tell
+what the machine does.
+"""
+
+import http.client
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from client import in_parallel
+from interpreters import FREE_THREADED
+
+pytest.importorskip("rich")
+
+from stm_bench.servers import Server, busy  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not FREE_THREADED, reason="nothing runs in parallel")
+
+CLIENTS, REQUESTS = 8, 125  # of each, one after the other on its connection
+WARM_UP = 20
+
+
+def waits(server):
+    """How often the threads of the process have given their processor away since they began: to wait, not since others wanted it."""
+    found = 0
+    for status in Path(f"/proc/{server.process.pid}/task").glob("*/status"):
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        found += int(fields["voluntary_ctxt_switches"])
+    return found
+
+
+def waits_a_request(server):
+    """The same, a request, while clients ask for what takes next to nothing."""
+    warm, go = threading.Barrier(CLIENTS + 1), threading.Barrier(CLIENTS + 1)
+
+    def ask(connection):
+        connection.request("GET", "/hello")
+        assert connection.getresponse().read()
+
+    def client():
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        for _ in range(WARM_UP):
+            ask(connection)
+        warm.wait()
+        go.wait()
+        for _ in range(REQUESTS):
+            ask(connection)
+        connection.close()
+
+    def count():
+        warm.wait()
+        before = waits(server)
+        go.wait()
+        return before
+
+    before, *_ = in_parallel([count] + [client] * CLIENTS)
+    return (waits(server) - before) / (CLIENTS * REQUESTS)
+
+
+@pytest.fixture(scope="module")
+def beside():
+    with busy(2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def upstream(beside):
+    return waits_of([])
+
+
+def waits_of(options):
+    with Server("hello", [sys.executable, "-m", "stm_bench.app_server", "handlers_app", *options]) as server:
+        return waits_a_request(server)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_a_server_waits_hardly_more_often_than_upstreams(threads, upstream):
+    ours = waits_of(["--threads", str(threads)])
+    print(f"{ours:.2f} waits a request on {threads} threads, {upstream:.2f} upstream")
+    assert ours < upstream + 1
