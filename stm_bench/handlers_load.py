@@ -13,73 +13,31 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from rich.console import Console
 
-from stm_bench import engine_report, primes_load, siege
-from stm_bench.apps import handlers_app
-from stm_bench.calibrate import request_size
+from stm_bench import engine_report, pages, primes_load, siege
 from stm_bench.engine_report import Column, Section, Target
-from stm_bench.errors import WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import Server, busy
 
-SUMMARY = "Ordinary handlers of 1 and 10 ms: requests/s and processor time, to upstream Tornado."
+SUMMARY = "Ordinary handlers of 1 and 10 ms, and trivial ones: requests/s and processor time, to upstream Tornado."
 
+NAMES = (*pages.COMPUTING, *pages.TRIVIAL)
 MILLISECONDS = (10, 1)
 ONE_THREAD, TWO_THREADS = 0.85, 1.6  # of upstream's rate: what handlers of 10 ms should reach
+TRIVIAL_ONE_THREAD, TRIVIAL = 0.8, 1.3  # the same of what takes next to nothing
 BUSY = 0.8  # the same of every handler, on any number of threads, on a machine that is busy with something else
 WARM_UP_SECONDS = 2
 WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
 
-@dataclass(frozen=True)
-class Handler:
-    """What is asked for: the path, what it answers, and how many milliseconds it is meant to take (None: as little as it can)."""
-
-    name: str
-    path: str
-    answer: str
-    milliseconds: int | None
-
-    @property
-    def title(self):
-        return self.name if self.milliseconds is None else "%s, %d ms" % (self.name, self.milliseconds)
-
-
-NAMES = ("hello", "primes", *handlers_app.PROGRAMS)
-
-
-def handlers(names, milliseconds):
-    """Those of that names, each as long as each of `milliseconds`; "hello" once.  Times them on this interpreter."""
-    found = []
-    for length in milliseconds:
-        for name in names:
-            if name == "primes":
-                size = request_size(length / 1000)
-                found.append(Handler(name, "/primes/%d" % size, str(sum(primes_load.sieve(size))), length))
-            elif name in handlers_app.PROGRAMS:
-                program = handlers_app.PROGRAMS[name]
-                rounds = max(1, round(length / 1000 / min(spent(program) for _ in range(5))))
-                found.append(Handler(name, "/%s/%d" % (name, rounds), str(program.run(rounds)), length))
-    if "hello" in names:
-        found.append(Handler("hello", "/hello", handlers_app.GREETING, None))
-    return found
-
-
-def spent(program):
-    """Seconds of processor time that one round takes."""
-    start = time.thread_time()
-    program.run(1)
-    return time.thread_time() - start
-
-
 def add_arguments(parser):
     parser.add_argument(
-        "--only", nargs="+", choices=NAMES, metavar="HANDLER", help="of: %s (default: all)" % ", ".join(NAMES)
+        "--only", nargs="+", choices=NAMES, metavar="HANDLER", help="of: %s (default: hello, and what computes)" % ", ".join(NAMES)
     )
+    parser.add_argument("--trivial", action="store_true", help="all that take next to nothing, and no other")
     parser.add_argument(
         "--milliseconds", nargs="+", type=positive, metavar="N", help="of one request on upstream (default: %s)" % "%d %d" % MILLISECONDS
     )
@@ -103,25 +61,27 @@ def benchmark(options):
     """Runs the loads and prints their table; returns the exit status."""
     siege.version()
     threads = options.threads or primes_load.default_threads(primes_load.usable_cpus())
-    asked = handlers(options.only or NAMES, options.milliseconds or MILLISECONDS)
+    names = pages.TRIVIAL if options.trivial else options.only or ["hello", *pages.COMPUTING]
+    asked = pages.computing(names, options.milliseconds or MILLISECONDS) + [pages.TRIVIAL[name] for name in names if name in pages.TRIVIAL]
     hows = ["upstream", *threads, "two"]
     runs = {}  # (handler, how) -> [(answers per second, processor seconds per answer)]
     with ExitStack() as stack, Runs(options.repeats * len(asked) * len(hows)) as shown:
-        servers = start_servers(stack, threads)
+        servers = {app: start_servers(stack, app, threads) for app in dict.fromkeys(handler.app for handler in asked)}
         for handler in asked:
             for how in hows:
-                load(servers[how], handler, options.concurrency, WARM_UP_SECONDS)
+                load(servers[handler.app][how], handler, options.concurrency, WARM_UP_SECONDS)
         stack.enter_context(busy(options.beside))
         for round_number in range(1, options.repeats + 1):
             for handler in asked:
                 for how in hows:
                     name = "%s, %s" % (handler.title, {"upstream": "upstream", "two": "two processes"}.get(how, "-j %s" % how))
                     shown.starting(name)
-                    run = load(servers[how], handler, options.concurrency, options.time)
+                    run = load(servers[handler.app][how], handler, options.concurrency, options.time)
                     runs.setdefault((handler, how), []).append(run)
                     shown.done("round %d: %s: %.1f/s" % (round_number, name, run[0]))
-        for server in servers["upstream"] + servers["two"][1:] + [servers[count][0] for count in threads]:
-            server.stop()
+        for running in servers.values():
+            for server in running["two"] + [running[count][0] for count in threads]:
+                server.stop()
     section = table(asked, threads, runs, options)
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -131,9 +91,9 @@ def benchmark(options):
     return 0
 
 
-def start_servers(stack, threads):
-    """How to run: the servers that share the load then."""
-    command = [sys.executable, "-m", "stm_bench.app_server", "handlers_app"]
+def start_servers(stack, app, threads):
+    """How to run the application: the servers that share the load then."""
+    command = [sys.executable, "-m", "stm_bench.app_server", app]
     upstream, another = (stack.enter_context(Server(name, command)) for name in ("upstream", "upstream's second process"))
     servers = {"upstream": [upstream], "two": [upstream, another]}
     for count in threads:
@@ -141,32 +101,22 @@ def start_servers(stack, threads):
     return servers
 
 
-def load(servers, handler, clients, seconds):
+def load(servers, page, clients, seconds):
     """Puts servers under the load of so many clients together; returns (answers per second, processor seconds per answer).
 
     Raises:
         WrongAnswer: one failed, or answered something else before or after the load.
     """
-    check(servers, handler)
+    for server in servers:
+        page.check(server)
     before = [server.processor_seconds() for server in servers]
     each = max(1, clients // len(servers))
-    with ThreadPoolExecutor(len(servers)) as sieges:
-        reports = list(
-            sieges.map(lambda server: siege.load(server.url(handler.path), each, seconds, keep_alive=True), servers)
-        )
+    with ThreadPoolExecutor(len(servers)) as loads:
+        found = list(loads.map(lambda server: page.load(server, each, seconds), servers))
     taken = sum(server.processor_seconds() for server in servers) - sum(before)
-    answered = sum(report.answered for report in reports)
-    if not answered or any(report.failed for report in reports):
-        raise WrongAnswer("server %s failed requests for %s" % (servers[0].name, handler.path))
-    check(servers, handler)
-    return sum(report.rate for report in reports), taken / answered
-
-
-def check(servers, handler):
     for server in servers:
-        answer = server.ask(handler.path)
-        if answer != handler.answer:
-            raise WrongAnswer("server %s answered %s with %.60r" % (server.name, handler.path, answer))
+        page.check(server)
+    return sum(rate for rate, _ in found), taken / sum(answered for _, answered in found)
 
 
 def table(asked, threads, runs, options):
@@ -188,6 +138,8 @@ def table(asked, threads, runs, options):
             row["target"] = Target(BUSY, at_least=True)
         elif handler.milliseconds is not None and handler.milliseconds >= 10 and most <= 2:
             row["target"] = Target(TWO_THREADS if most == 2 else ONE_THREAD, at_least=True)
+        elif handler.milliseconds is None and most <= 2:
+            row["target"] = Target(TRIVIAL if most == 2 else TRIVIAL_ONE_THREAD, at_least=True)
         rows.append(row)
     columns = [Column("handler", "name"), Column("upstream CPU", "upstream", "%.2f ms")]
     columns += [Column("%d thr." % count, "threads%d" % count, "%.2f") for count in threads[:-1]]
@@ -196,7 +148,7 @@ def table(asked, threads, runs, options):
     columns.append(Column("2 processes", "two", "%.2f"))
     return Section(
         "handlers",
-        "requests/s to upstream's, %d keep-alive clients, median of %d rounds of %d s%s"
+        "requests/s to upstream's, %d clients, median of %d rounds of %d s%s"
         % (options.concurrency, options.repeats, options.time, ", beside %d endless loops" % options.beside if options.beside else ""),
         columns,
         rows,

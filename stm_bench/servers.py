@@ -1,5 +1,6 @@
 """Interpreters, and the server processes that run on them."""
 
+import http.client
 import json
 import os
 import signal
@@ -130,6 +131,25 @@ class Server:
         except (OSError, ValueError) as error:
             self.check_alive()
             raise WrongAnswer("server %s did not answer GET %s: %s" % (self.name, path, error)) from None
+
+    def answer(self, path, form=None):
+        """The status of what it answers, and the text; to a POST of the form, if there is one.  Redirections are not followed.
+
+        Raises WrongAnswer where it does not answer.
+        """
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=ANSWER_TIMEOUT)
+        try:
+            if form is None:
+                connection.request("GET", path)
+            else:
+                connection.request("POST", path, form, {"Content-Type": "application/x-www-form-urlencoded"})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            self.check_alive()
+            raise WrongAnswer("server %s did not answer a request for %s: %s" % (self.name, path, error)) from None
+        finally:
+            connection.close()
 
     def processor_seconds(self):
         """What the process has used of the processors until now, user and system (Linux)."""

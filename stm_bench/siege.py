@@ -26,6 +26,7 @@ parser = false
 cache = false
 cookies = false
 protocol = HTTP/1.1
+follow-location = false
 connection = {connection}
 limit = {clients}
 """
