@@ -497,32 +497,6 @@ PyList_Append(PyObject *list, PyObject *item)
     return 0;
 }
 
-/* ---- Sets ------------------------------------------------------------------------------------------------ */
-
-/* Of immortal objects, told by their identity: a list. */
-PyObject *
-PySet_New(PyObject *items)
-{
-    (void)items;
-    return PyList_New(0);
-}
-
-int
-PySet_Add(PyObject *set, PyObject *item)
-{
-    return PyList_Append(set, item);
-}
-
-int
-PySet_Contains(PyObject *set, PyObject *item)
-{
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(set); i++) {
-        if (PyList_GET_ITEM(set, i) == item)
-            return 1;
-    }
-    return 0;
-}
-
 /* ---- Dicts ---------------------------------------------------------------------------------------------- */
 
 /* The layout is CPython's, since the engine looks into it; the index is not used. */
@@ -660,8 +634,37 @@ PyDict_Items(PyObject *dict)
 
 /* In the engine: dictkeys.c, for the layout with an index. */
 int
-dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **actual, PyObject **value, Py_ssize_t *place)
+dict_put(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *value, PyObject **old)
 {
+    (void)hash;
+    PyDict_GetItemRef(dict, key, old);
+    return PyDict_SetItem(dict, key, value);
+}
+
+int
+dict_take(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject **value)
+{
+    (void)hash;
+    return PyDict_Pop(dict, key, value);
+}
+
+Py_ssize_t
+dict_entry(PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    (void)hash;
+    PyCriticalSection section;
+    PyCriticalSection_Begin(&section, dict);
+    PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, key);
+    Py_ssize_t at = e == NULL ? -1 : e - DK_UNICODE_ENTRIES(((PyDictObject *)dict)->ma_keys);
+    PyCriticalSection_End(&section);
+    return at;
+}
+
+int
+dict_hide(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *placeholder, PyObject **actual, PyObject **value,
+          Py_ssize_t *place)
+{
+    (void)hash;
     PyCriticalSection section;
     PyCriticalSection_Begin(&section, dict);
     PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, key);
@@ -677,9 +680,10 @@ dict_hide(PyObject *dict, PyObject *key, PyObject *placeholder, PyObject **actua
 }
 
 int
-dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, PyObject *value)
+dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObject *key, Py_hash_t hash, PyObject *value)
 {
     (void)place;
+    (void)hash;
     PyCriticalSection section;
     PyCriticalSection_Begin(&section, dict);
     PyDictUnicodeEntry *e = entry_of((PyDictObject *)dict, placeholder);

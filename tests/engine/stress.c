@@ -298,7 +298,7 @@ key_cell(int d, int k)
 }
 
 static int
-dict_get(int d, int k)
+get_key(int d, int k)
 {
     if (locks_apply() && (lock_intent_read(self->tx, cell_of(dicts[d], WHOLE)) < 0
                           || lock_shared(self->tx, key_cell(d, k)) < 0))
@@ -318,15 +318,25 @@ key_restore(Tx *tx, Undo *u)
     return PyDict_Pop(u->obj, u->key, NULL) < 0 ? -1 : 0;
 }
 
-/* In the engine: dict.c and instance.c. Nobody has attributes, or hides placeholders to look at the whole. */
+/* In the engine: access.c, dict.c and instance.c. Nobody has attributes, or hides placeholders to look at the whole. */
 const UndoKind undo_key = {.what = "a key", .undo = key_restore, .logged = order_logged};
 const UndoKind undo_attr, undo_dict;
+
+Undo *
+undo_push_key(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, Py_hash_t hash, PyObject *old)
+{
+    Undo *u = undo_push(tx, kind, obj, key, old);
+    if (u != NULL)
+        u->hash = hash;
+    return u;
+}
+
 uint64_t stm_module_bit, stm_instance_bit;   /* no dict is watched */
 const void *namespace_base(PyObject *dict) { (void)dict; return NULL; }
 PyObject *dict_copy_places(PyObject *dict) { (void)dict; fail("placeholders are hidden"); }
 
 static int
-dict_put(int d, int k)
+put_key(int d, int k)
 {
     bool first;
     Tx *tx = self->tx;
@@ -336,7 +346,7 @@ dict_put(int d, int k)
     PyObject *old;
     PyDict_GetItemRef(dicts[d], keys[k], &old);
     if (locks_apply())
-        undo_push(tx, &undo_key, dicts[d], keys[k], old);
+        undo_push_key(tx, &undo_key, dicts[d], keys[k], PyObject_Hash(keys[k]), old);
     if (old == NULL)
         self->inserted[d] = true;
     Py_XDECREF(old);
@@ -349,7 +359,7 @@ dict_put(int d, int k)
 }
 
 static int
-dict_delete(int d, int k)
+delete_key(int d, int k)
 {
     bool first;
     Tx *tx = self->tx;
@@ -363,7 +373,7 @@ dict_delete(int d, int k)
     }
     if (locks_apply()) {
         PyObject *value;
-        if (order_delete_key(tx, dicts[d], keys[k], &value) != 1 || value != old)
+        if (order_delete_key(tx, dicts[d], keys[k], PyObject_Hash(keys[k]), &value) != 1 || value != old)
             fail("a key is not deleted");
         Py_DECREF(value);
         self->deleted[d] = true;
@@ -376,7 +386,7 @@ dict_delete(int d, int k)
 }
 
 static int
-dict_scan(int d)
+scan_dict(int d)
 {
     if (locks_apply() && lock_shared_container(self->tx, cell_of(dicts[d], WHOLE)) < 0)
         return refused();
@@ -403,13 +413,13 @@ use_dict(void)
     switch (choose(12)) {
     case 0:
         /* What stands for keys that it has deleted is in the way. */
-        return self->deleted[d] ? 0 : dict_scan(d);
+        return self->deleted[d] ? 0 : scan_dict(d);
     case 1: case 2: case 3: case 4:
-        return dict_delete(d, k);
+        return delete_key(d, k);
     case 5: case 6: case 7:
-        return dict_get(d, k);
+        return get_key(d, k);
     default:
-        return dict_put(d, k);
+        return put_key(d, k);
     }
 }
 

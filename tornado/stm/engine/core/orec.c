@@ -85,23 +85,6 @@ mark_tag_of(uint64_t word)
     return mark_tag((word >> 8) << SMALL_BITS);
 }
 
-static void
-spin_lock(OrecBucket *b)
-{
-    uint32_t expected = 0;
-    while (!atomic_compare_exchange_weak_explicit(&b->spin, &expected, 1, memory_order_acquire,
-                                                  memory_order_relaxed)) {
-        expected = 0;
-        __builtin_ia32_pause();
-    }
-}
-
-static void
-spin_unlock(OrecBucket *b)
-{
-    atomic_store_explicit(&b->spin, 0, memory_order_release);
-}
-
 /* The bucket that the word lies in: they lie at multiples of their size. */
 static inline OrecBucket *
 bucket_with(_Atomic uint64_t *word)
@@ -127,7 +110,7 @@ clear_word(_Atomic uint64_t *word)
         atomic_fetch_sub_explicit(&b->spilled, 1, memory_order_release);
 }
 
-/* With the bucket's spin lock: own the cell. Who looks for the word has to look there, too, if it spills. */
+/* With the bucket's latch: own the cell. Who looks for the word has to look there, too, if it spills. */
 static void
 set_word(_Atomic uint64_t *word, Cell c, int slot)
 {
@@ -532,7 +515,7 @@ remember_owned(Tx *tx, _Atomic uint64_t *word)
     return 0;
 }
 
-/* With the bucket's spin lock: a free word for the cell, or NULL; *owner is the slot of the thread that owns it, or 0. */
+/* With the bucket's latch: a free word for the cell, or NULL; *owner is the slot of the thread that owns it, or 0. */
 static _Atomic uint64_t *
 free_word(OrecBucket *b, Cell c, int *owner)
 {
@@ -545,7 +528,7 @@ free_word(OrecBucket *b, Cell c, int *owner)
         _Atomic uint64_t *here = NULL;
         for (int i = 0; i < OREC_WAYS; i++) {
             /* Acquired: a free way may be that of the last owner, who cleared it without
-             * the spin lock. And whoever reads what we put there sees what that one did. */
+             * the latch. And whoever reads what we put there sees what that one did. */
             uint64_t w = atomic_load_explicit(&b->word[i], memory_order_acquire);
             if (w == 0)
                 here = &b->word[i];
@@ -580,7 +563,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
             continue;
         }
         const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
-        spin_lock(b);
+        latch_take(&b->latch);
         _Atomic uint64_t *word = free_word(b, c, &other);
         if (other == 0 && word != NULL) {
             remember_owner(word, location);
@@ -592,9 +575,9 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
             x.slot = other;
             x.attempt = attempt_of(atomic_load(&stm_threads[other]));
         }
-        spin_unlock(b);
+        latch_give(&b->latch);
         if (other != 0) {
-            /* Clearing needs no spin lock: it may just have ended. */
+            /* Clearing needs no latch: it may just have ended. */
             x.location = owner_location(c, other);
             if (owner_of(c) != other)
                 continue;

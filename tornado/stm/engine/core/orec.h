@@ -3,6 +3,7 @@
 #define TORNADO_STM_OREC_H
 
 #include "base.h"
+#include "latch.h"
 
 /* ---- Cells ------------------------------------------------------------
  * A cell is the smallest thing that is locked: an attribute of an instance,
@@ -71,11 +72,11 @@ large_bucket(Cell c)
 /* ---- Ownership records --------------------------------------------------
  * word = tag << 8 | owner's slot, 0 when free. A cell is owned by at most one
  * thread; its word lies in any way of its bucket, or of that in the large table. Words are set under the
- * spin lock of the bucket in the small table and cleared by their owner with a plain release store. */
+ * latch of the bucket in the small table and cleared by their owner with a plain release store. */
 #define OREC_WAYS 7
 typedef struct {
     _Atomic uint64_t word[OREC_WAYS];
-    _Atomic uint32_t spin;
+    Latch latch;
     _Atomic uint32_t spilled;       /* so many words of this bucket are in the large table, or are about to be, or have just been */
 } OrecBucket;
 
