@@ -4,13 +4,13 @@ All servers are up all the time and are loaded in turns, in rounds of a few seco
 them all; a figure is the median of the ratios of the rounds.  Two processes of upstream's, each with half of the clients, show
 in the same rounds what two cores can give here at this moment: a figure that is larger is noise.
 
-``--beside`` has endless loops run beside them, as programs do on a machine that is not the server's alone: a loop whose threads
-give the processor away while others wait for them falls behind upstream's then.
+``--beside`` tells what a server keeps of its rate beside endless loops, as programs are on a machine that is not the server's
+alone, to what upstream keeps: a server whose threads give the processor away while others wait for them keeps less.
 """
 
+import itertools
 import statistics
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -20,7 +20,7 @@ from stm_bench import engine_report, pages, primes_load, siege
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
-from stm_bench.servers import Server, busy
+from stm_bench.servers import EndlessLoops, Server
 
 SUMMARY = "Ordinary handlers of 1 and 10 ms, and trivial ones: requests/s and processor time, to upstream Tornado."
 
@@ -28,7 +28,7 @@ NAMES = (*pages.COMPUTING, *pages.TRIVIAL)
 MILLISECONDS = (10, 1)
 ONE_THREAD, TWO_THREADS = 0.85, 1.6  # of upstream's rate: what handlers of 10 ms should reach
 TRIVIAL_ONE_THREAD, TRIVIAL = 0.8, 1.3  # the same of what takes next to nothing
-BUSY = 0.8  # the same of every handler, on any number of threads, on a machine that is busy with something else
+KEPT = 0.8  # what every server keeps of its rate beside endless loops, on any number of threads, to what upstream keeps
 WARM_UP_SECONDS = 2
 WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
@@ -51,7 +51,7 @@ def add_arguments(parser):
     )
     parser.add_argument("--concurrency", type=positive, default=8, metavar="N", help="clients (default: %(default)s)")
     parser.add_argument(
-        "--beside", type=positive, default=0, metavar="N", help="endless loops beside the servers (default: none)"
+        "--beside", type=positive, default=0, metavar="N", help="what is kept beside so many endless loops (default: none)"
     )
     parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(benchmark=benchmark)
@@ -64,25 +64,28 @@ def benchmark(options):
     names = pages.TRIVIAL if options.trivial else options.only or ["hello", *pages.COMPUTING]
     asked = pages.computing(names, options.milliseconds or MILLISECONDS) + [pages.TRIVIAL[name] for name in names if name in pages.TRIVIAL]
     hows = ["upstream", *threads, "two"]
-    runs = {}  # (handler, how) -> [(answers per second, processor seconds per answer)]
-    with ExitStack() as stack, Runs(options.repeats * len(asked) * len(hows)) as shown:
+    crowds = [False, True] if options.beside else [False]
+    runs = {}  # (handler, how, beside endless loops) -> [(answers per second, processor seconds per answer)]
+    with ExitStack() as stack, Runs(options.repeats * len(asked) * len(hows) * len(crowds)) as shown:
         servers = {app: start_servers(stack, app, threads) for app in dict.fromkeys(handler.app for handler in asked)}
         for handler in asked:
             for how in hows:
                 load(servers[handler.app][how], handler, options.concurrency, WARM_UP_SECONDS)
-        stack.enter_context(busy(options.beside))
+        loops = stack.enter_context(EndlessLoops(options.beside))
         for round_number in range(1, options.repeats + 1):
             for handler in asked:
-                for how in hows:
+                for how, crowd in itertools.product(hows, crowds):
                     name = "%s, %s" % (handler.title, {"upstream": "upstream", "two": "two processes"}.get(how, "-j %s" % how))
+                    name += ", beside endless loops" * crowd
                     shown.starting(name)
+                    loops.pause(not crowd)
                     run = load(servers[handler.app][how], handler, options.concurrency, options.time)
-                    runs.setdefault((handler, how), []).append(run)
+                    runs.setdefault((handler, how, crowd), []).append(run)
                     shown.done("round %d: %s: %.1f/s" % (round_number, name, run[0]))
         for running in servers.values():
             for server in running["two"] + [running[count][0] for count in threads]:
                 server.stop()
-    section = table(asked, threads, runs, options)
+    section = (kept if options.beside else table)(asked, threads, runs, options)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
@@ -121,12 +124,12 @@ def load(servers, page, clients, seconds):
 
 def table(asked, threads, runs, options):
     def ratios(handler, how, what, to="upstream"):
-        return [run[what] / other[what] for run, other in zip(runs[handler, how], runs[handler, to])]
+        return [run[what] / other[what] for run, other in zip(runs[handler, how, False], runs[handler, to, False])]
 
     most = max(threads)
     rows = []
     for handler in asked:
-        row = {"name": handler.title, "upstream": 1000 * statistics.median(cpu for _, cpu in runs[handler, "upstream"])}
+        row = {"name": handler.title, "upstream": 1000 * statistics.median(cpu for _, cpu in runs[handler, "upstream", False])}
         for count in threads:
             row["threads%d" % count] = statistics.median(ratios(handler, count, 0))
             row["cpu%d" % count] = statistics.median(ratios(handler, count, 1))
@@ -134,9 +137,7 @@ def table(asked, threads, runs, options):
         row["figure"] = row["threads%d" % most]
         figures = ratios(handler, most, 0)
         row["range"] = "%.2f-%.2f" % (min(figures), max(figures))
-        if options.beside:
-            row["target"] = Target(BUSY, at_least=True)
-        elif handler.milliseconds is not None and handler.milliseconds >= 10 and most <= 2:
+        if handler.milliseconds is not None and handler.milliseconds >= 10 and most <= 2:
             row["target"] = Target(TWO_THREADS if most == 2 else ONE_THREAD, at_least=True)
         elif handler.milliseconds is None and most <= 2:
             row["target"] = Target(TRIVIAL if most == 2 else TRIVIAL_ONE_THREAD, at_least=True)
@@ -148,12 +149,39 @@ def table(asked, threads, runs, options):
     columns.append(Column("2 processes", "two", "%.2f"))
     return Section(
         "handlers",
-        "requests/s to upstream's, %d clients, median of %d rounds of %d s%s"
-        % (options.concurrency, options.repeats, options.time, ", beside %d endless loops" % options.beside if options.beside else ""),
+        "requests/s to upstream's, %d clients, median of %d rounds of %d s" % (options.concurrency, options.repeats, options.time),
         columns,
         rows,
         [
             "upstream CPU: processor time of one request.  CPU N: that of tornado.stm on N threads, to upstream's.",
             "2 processes: of upstream's, each with half of the clients: what two cores give here.",
         ],
+    )
+
+
+def kept(asked, threads, runs, options):
+    """The table of what is kept beside endless loops."""
+
+    def shares(handler, how):
+        return [crowded / free for (crowded, _), (free, _) in zip(runs[handler, how, True], runs[handler, how, False])]
+
+    rows = []
+    for handler in asked:
+        upstream = shares(handler, "upstream")
+        row = {"name": handler.title, "upstream": statistics.median(upstream)}
+        for count in threads:
+            row["threads%d" % count] = statistics.median(share / other for share, other in zip(shares(handler, count), upstream))
+        row["figure"] = min(row["threads%d" % count] for count in threads)
+        row["target"] = Target(KEPT, at_least=True)
+        rows.append(row)
+    columns = [Column("handler", "name"), Column("upstream keeps", "upstream", "%.2f")]
+    columns += [Column("%d thr." % count, "threads%d" % count, "%.2f") for count in threads]
+    columns += [Column("worst", "figure", "%.2f"), Column("target", "target")]
+    return Section(
+        "handlers",
+        "what is kept of requests/s beside %d endless loops, %d clients, median of %d rounds of %d s"
+        % (options.beside, options.concurrency, options.repeats, options.time),
+        columns,
+        rows,
+        ["upstream keeps: of its rate.  N thr.: what tornado.stm keeps of its own on N threads, to that."],
     )

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,16 +194,26 @@ while os.getppid() == parent:
 """
 
 
-@contextmanager
-def busy(count):
-    """So many processes that compute all the time, as long as the context lasts."""
-    loops = [subprocess.Popen([sys.executable, "-c", ENDLESS_LOOP]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+class EndlessLoops:
+    """So many processes that compute all the time, but while they are paused: a context manager."""
+
+    def __init__(self, count):
+        self.count = count
+        self.processes = []
+
+    def __enter__(self):
+        self.processes = [subprocess.Popen([sys.executable, "-c", ENDLESS_LOOP]) for _ in range(self.count)]
+        return self
+
+    def __exit__(self, *exception):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def pause(self, paused=True):
+        """Has them stand still, or go on."""
+        for process in self.processes:
+            process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
 
 def last_lines(text, count):

@@ -317,3 +317,156 @@ def test_who_awaits_a_future(key):
     rolled_back(mutate, lambda: sorted(id(w) for w in future._asyncio_awaited_by))
     assert sorted(map(id, future._asyncio_awaited_by)) == sorted(map(id, waiters[1:]))
     loop.close()
+
+
+class Text(str):
+    """Equal to the string, by Python code."""
+
+    def __eq__(self, other):
+        note("eq", self)
+        return str.__eq__(self, other)
+
+    def __hash__(self):
+        note("hash", self)
+        return str.__hash__(self)
+
+    @property
+    def n(self):
+        return str(self)
+
+
+class Thing:
+    pass
+
+
+COLLIDING = {
+    "zero and nothing": (0, ""),
+    "bytes and text": (b"a", "a"),
+    "large and small": (2**61, 1),
+    "a fraction": (2.0**-40, 2**21),
+    "minus one and two": (-1, -2),
+    "tuples of them": ((-1,), (-2,)),
+    "a key of the program": (Key(1), 1),
+}
+
+
+@pytest.mark.parametrize("one, two", [*COLLIDING.values(), *(pair[::-1] for pair in COLLIDING.values())],
+                         ids=[*COLLIDING, *(f"{name}, reversed" for name in COLLIDING)])
+def test_other_keys_of_the_same_hash(one, two):
+    assert hash(one) == hash(two) and one != two
+    STRAY.clear()
+
+    def put(d, s):
+        d[one] = d[two] = 1
+        d[one] = d[two] = d["last"] = 2
+        s.add(one)
+        s.add(two)
+
+    def take(d, s):
+        d.pop(one, None)
+        d[two] = 3
+        d.pop(two, None)
+        d[one] = 4
+        s.discard(one)
+        s.discard(two)
+        s.add(one)
+
+    for before in ([], [one], [two], [one, two]):
+        d, s = dict.fromkeys(before, 0), set(before)
+        expected = dict(d), set(s)
+        for change in put, take, put:
+            change(*expected)
+            rolled_back(lambda: change(d, s), lambda: (list(d.items()), set(s)))
+            assert (list(d.items()), s) == (list(expected[0].items()), expected[1])
+
+
+@pytest.mark.parametrize("other", [b"a", Lonely(1), Text("a"), 5])
+def test_attributes_beside_keys_of_the_same_hash(other):
+    STRAY.clear()
+    if isinstance(other, Lonely):
+        other.hashed_as = lambda n: hash("a")
+    thing = Thing()
+    thing.b = 0
+    vars(thing)[other] = 1
+
+    def change():
+        vars(thing)[other] = 2
+        thing.a = 3
+        thing.a = 4
+        thing.b = 5
+
+    def delete():
+        del thing.a
+        thing.a = 6
+        del vars(thing)["a"]
+
+    for step in change, delete, change:
+        rolled_back(step, lambda: list(vars(thing).items()))
+    assert thing.a == 4 and thing.b == 5
+
+
+def test_a_name_is_put_back_as_the_object_that_it_was():
+    STRAY.clear()
+    for made in Text("a"), type("Derived", (str,), {})("a"):
+        thing = Thing()
+        vars(thing)[made] = 1
+
+        def delete():
+            del thing.a
+            thing.b = 1
+
+        rolled_back(delete, lambda: [(type(name), value) for name, value in vars(thing).items()])
+        assert list(vars(thing)) == ["b"]
+
+
+def test_a_name_of_a_class_derived_from_str():
+    thing = Thing()
+    attempts = []
+
+    def attempt():
+        attempts.append(1)
+        setattr(thing, Text("a"), 1)
+        return core.is_exclusive()
+
+    assert core.Transaction(attempt, ()).run() and thing.a == 1
+
+
+def test_a_set_that_is_rolled_back_again_and_again_keeps_places_free():
+    """Others put elements where this one takes some out; a set without an empty place could not be searched."""
+    s = {0, 1, 2, 3}
+    over = threading.Lock()
+
+    def step(n):
+        s.discard(n)
+        s.discard(n + 1)
+        overtaken(n)
+
+    @trusted
+    def overtaken(n):
+        if not core.is_exclusive() and not done[n]:
+            done[n] = True
+            over.acquire()
+            _thread.start_new_thread(other, (n,))
+            assert over.acquire(timeout=60)
+            over.release()
+            raise Abort
+
+    @trusted
+    def other(n):
+        core.Transaction(lambda: s.add(n + 8), ()).run()
+        over.release()
+
+    done = [False] * 64
+    for n in range(64):
+        core.Transaction(step, (n,)).run()
+        assert 99 not in s and n not in s and (n + 8 in s) == done[n]
+
+
+@pytest.mark.parametrize("change, before", [
+    (lambda s: (s.discard(31), s.discard(60), s.add(31)), [59, 14, 31, 55, 60]),
+    (lambda s: (s.discard(5), s.add(2), s.add(3), s.add(5)), [8, 1]),
+    (lambda s: (s.add(5), s.discard(8), s.add(8), s.discard(5)), [8, 1]),
+])
+def test_a_set_has_its_elements_where_they_were(change, before):
+    s = set(before)
+    rolled_back(lambda: change(s), lambda: list(s))

@@ -52,15 +52,31 @@ hash_of(PyObject *key, Py_hash_t *hash)
     return 1;
 }
 
-bool
-key_is_logged(Tx *tx, PyObject *obj, PyObject *key)
+/* Strings and small numbers have hashes of their own, but for the empty string, -1 and -2. (That a string has the hash of a small number
+ * is as likely as that two strings have the same one.) */
+static bool
+has_hash_of_its_own(PyObject *key, Py_hash_t hash)
 {
-    if ((PyUnicode_CheckExact(key) || (PyLong_CheckExact(key) && PyObject_Hash(key) != -2))
-        && !thread_of(tx)->order.logs_objects)
+    return (PyUnicode_CheckExact(key) && PyUnicode_GET_LENGTH(key) > 0)
+        || (PyLong_CheckExact(key) && PyUnstable_Long_IsCompact((PyLongObject *)key) && hash != -2);
+}
+
+/* May it have that of such a key? Tuples and what is hashed by its address are as unlikely to as strings; -1 and -2 do not. */
+static bool
+may_share_hash(PyObject *key, Py_hash_t hash)
+{
+    return !has_hash_of_its_own(key, hash) && !PyTuple_CheckExact(key) && Py_TYPE(key)->tp_hash != PyBaseObject_Type.tp_hash
+        && !(PyLong_CheckExact(key) && hash == -2);
+}
+
+bool
+key_is_logged(Tx *tx, PyObject *obj, PyObject *key, Py_hash_t hash)
+{
+    if (has_hash_of_its_own(key, hash) && !thread_of(tx)->order.shares_hashes)
         return true;
     for (Py_ssize_t i = tx->undo.n; --i >= 0 && i >= tx->undo.n - 16;) {
         Undo *u = &tx->undo.entries[i];
-        if (u->obj == obj && u->key == key)
+        if (u->obj == obj && u->key != NULL && u->hash == hash && is_same_key(u->key, u->hash, key, hash))
             return true;
     }
     return false;
@@ -72,8 +88,8 @@ undo_push_key(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, Py_has
     Undo *u = undo_push(tx, kind, obj, key, old);
     if (u != NULL)
         u->hash = hash;
-    if (!PyUnicode_CheckExact(key) && !is_plain_key(key, 0))
-        thread_of(tx)->order.logs_objects = true;
+    if (UNLIKELY(may_share_hash(key, hash)))
+        thread_of(tx)->order.shares_hashes = true;
     return u;
 }
 

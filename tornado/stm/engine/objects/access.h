@@ -81,10 +81,9 @@ int log_all(Tx *tx, PyObject *obj);
  * -1 when the transaction aborted in a __hash__. */
 int hash_of(PyObject *key, Py_hash_t *hash);
 
-/* Has this very key been logged? Owning its cell does not tell, for another key may
- * have the same hash: hash(-1) == hash(-2), and so with tuples of them. Among the
- * latest entries only: to log a key twice does no harm. */
-bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key);
+/* Has this key been logged, whose cell was owned before? That does not tell, for another key may have the same hash: hash(-1) ==
+ * hash(-2), hash("a") == hash(b"a"), hash(0) == hash("").  Among the latest entries only: to log a key twice does no harm. */
+bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key, Py_hash_t hash);
 
 /* undo_push(), of a key of a dict or set. One that only Python code can compare has to be the very object that is there, or
  * will be. */

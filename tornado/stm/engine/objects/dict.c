@@ -259,7 +259,7 @@ write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
         return write_key(tx, dict, key, del);     /* it has become one meanwhile */
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
-    bool logged = !first && key_is_logged(tx, dict, key);
+    bool logged = !first && key_is_logged(tx, dict, key, hash);
     if (logged && !thread_of(tx)->order.deletes_keys)
         return 0;
     PyObject *old = NULL;

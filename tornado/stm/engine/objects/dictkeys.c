@@ -96,15 +96,27 @@ is_plain_key(PyObject *key, int depth)
 bool
 is_same_key(PyObject *there, Py_hash_t hash_there, PyObject *key, Py_hash_t hash)
 {
-    return there == key
-        || (hash_there == hash && is_plain_key(there, 0) && is_plain_key(key, 0) && PyObject_RichCompareBool(there, key, Py_EQ) == 1);
+    if (there == key)
+        return true;
+    if (hash_there != hash || !is_plain_key(there, 0) || !is_plain_key(key, 0))
+        return false;
+    int same = PyObject_RichCompareBool(there, key, Py_EQ);
+    if (same < 0)
+        PyErr_Clear();      /* a BytesWarning */
+    return same > 0;
+}
+
+bool
+dict_is_of_strings(PyObject *dict)
+{
+    return DK_IS_UNICODE(((PyDictObject *)dict)->ma_keys);
 }
 
 /* Do the interpreter's functions compare nothing but strings there? */
 static bool
 is_of_strings(PyObject *dict, PyObject *key)
 {
-    return DK_IS_UNICODE(((PyDictObject *)dict)->ma_keys) && PyUnicode_CheckExact(key);
+    return dict_is_of_strings(dict) && PyUnicode_CheckExact(key);
 }
 
 #define STORE(place, value) __atomic_store_n(&(place), (value), __ATOMIC_RELEASE)
@@ -546,13 +558,13 @@ dict_rank(PyObject *dict, PyObject *key)
 
 /* A name that is not there is put behind so many others, at once for who looks up these. */
 int
-dict_insert_at(PyObject *dict, PyObject *name, PyObject *value, Py_ssize_t rank)
+dict_insert_at(PyObject *dict, PyObject *name, Py_hash_t hash, PyObject *value, Py_ssize_t rank)
 {
     int r = 0;
     PyObject *copy = NULL;
     Py_BEGIN_CRITICAL_SECTION(dict);
     if (rank >= PyDict_GET_SIZE(dict))
-        r = PyDict_SetItem(dict, name, value);
+        r = insert(dict, name, hash, value);
     else if (viewed(dict) != NULL) {
         /* The order of the values is a list of their numbers; the new one comes last. */
         r = PyDict_SetItem(dict, name, value);
@@ -570,10 +582,10 @@ dict_insert_at(PyObject *dict, PyObject *name, PyObject *value, Py_ssize_t rank)
         r = copy == NULL ? -1 : 0;
         while (r == 0 && PyDict_Next(dict, &pos, &k, &v)) {
             if (n++ == rank)
-                r = PyDict_SetItem(copy, name, value);
-            Py_hash_t hash = PyUnicode_CheckExact(k) ? PyObject_Hash(k) : entry_hash(((PyDictObject *)dict)->ma_keys, pos - 1);
+                r = insert(copy, name, hash, value);
+            Py_hash_t hash_there = PyUnicode_CheckExact(k) ? PyObject_Hash(k) : entry_hash(((PyDictObject *)dict)->ma_keys, pos - 1);
             if (r == 0)
-                r = insert(copy, k, hash, v);
+                r = insert(copy, k, hash_there, v);
         }
         if (r == 0 && !dict_exchange(dict, copy))
             r = PyDict_SetItem(dict, name, value);   /* keys shared with others: no order to keep */

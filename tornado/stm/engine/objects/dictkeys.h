@@ -23,6 +23,7 @@ PyObject *dict_copy_places(PyObject *dict);
 bool dict_would_close_gaps(PyObject *dict, PyObject *key);
 bool dict_exchange(PyObject *dict, PyObject *copy);
 Py_ssize_t dict_rank(PyObject *dict, PyObject *key);
-int dict_insert_at(PyObject *dict, PyObject *name, PyObject *value, Py_ssize_t rank);
+int dict_insert_at(PyObject *dict, PyObject *name, Py_hash_t hash, PyObject *value, Py_ssize_t rank);
+bool dict_is_of_strings(PyObject *dict);
 
 #endif

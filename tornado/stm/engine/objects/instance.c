@@ -9,6 +9,7 @@
 #include "../calls/calls.h"
 #include "access.h"
 #include "dict.h"
+#include "dictkeys.h"
 #include "exception.h"
 #include "known.h"
 #include "names.h"
@@ -326,6 +327,21 @@ change_other_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool raw)
     return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
 }
 
+/* Log the attribute, which this transaction owns. A dict with other keys than strings may have one that only the program's code can
+ * tell from the name, and a name that is not just a string has a hash by such code. */
+static int
+log_attr(Tx *tx, PyObject *obj, PyObject *name, PyObject *old, bool in_dict)
+{
+    if (UNLIKELY(!PyUnicode_CheckExact(name)))
+        return exclusive_for(tx, "assignment to an attribute whose name is of a class derived from str, of", obj);
+    PyDictValues *v = inline_values(obj);
+    PyObject *dict = !in_dict || (v != NULL && v->valid) ? NULL : dict_of_instance(obj);
+    Undo *u = dict == NULL || LIKELY(dict_is_of_strings(dict)) ? undo_push(tx, &undo_attr, obj, name, old)
+        : log_key(tx, dict, name, PyObject_Hash(name), old);
+    Py_XDECREF(dict);
+    return u == NULL ? -1 : 0;
+}
+
 /* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int
 open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
@@ -374,7 +390,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     bool first;
     if (lock_attr_owned(tx, obj, name, &first) < 0)
         return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || (!first && !thread_of(tx)->order.deletes_keys))
+    bool shares_hashes = thread_of(tx)->order.shares_hashes;    /* then owning the name does not tell that it is logged */
+    if (tx->grade == GRADE_EXCLUSIVE || (!first && !thread_of(tx)->order.deletes_keys && !shares_hashes))
         return 0;
     PyObject *old = instance_value(obj, name, in_class && !raw);
     if (old == NULL && PyErr_Occurred())
@@ -382,8 +399,8 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     int r = 0;
     if (old == NULL && lock_new_attr(tx, obj, name) < 0)
         r = -1;
-    else if (first || old == NULL)
-        r = undo_push(tx, &undo_attr, obj, name, old) ? 0 : -1;
+    else if (first || old == NULL || shares_hashes)
+        r = log_attr(tx, obj, name, old, !raw);
     Py_XDECREF(old);
     return r;
 }

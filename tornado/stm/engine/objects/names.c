@@ -26,7 +26,7 @@ restore_name(Tx *tx, Undo *u)
     PyObject *now = NULL;
     int r = dict_take(u->obj, u->key, u->hash, &now);
     displace(tx, now);
-    return r < 0 ? -1 : dict_insert_at(u->obj, u->key, u->old, u->n);
+    return r < 0 ? -1 : dict_insert_at(u->obj, u->key, u->hash, u->old, u->n);
 }
 
 static const UndoKind undo_name_deletion = {.what = "a deleted name", .undo = restore_name};
@@ -39,7 +39,7 @@ open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
-    bool logged = !first && key_is_logged(tx, dict, name);
+    bool logged = !first && key_is_logged(tx, dict, name, PyObject_Hash(name));
     if (logged && !thread_of(tx)->order.deletes_keys)
         return 0;
     PyObject *old = value_of(dict, name);
@@ -71,9 +71,12 @@ open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name)
     if (has_inserted(tx, whole))
         order_inserted_keys(tx, order_place(dict));
     PyObject *old = value_of(dict, name);
-    Undo *u = undo_push_key(tx, old ? &undo_name_deletion : &undo_key, dict, name, PyObject_Hash(name), old);
+    Py_hash_t hash = PyObject_Hash(name);
+    PyObject *actual = old ? dict_actual_key(dict, name, hash) : Py_NewRef(name);
+    Undo *u = actual == NULL ? NULL : undo_push_key(tx, old ? &undo_name_deletion : &undo_key, dict, actual, hash, old);
     if (u != NULL && old != NULL)
-        u->n = dict_rank(dict, name);
+        u->n = dict_rank(dict, actual);
+    Py_XDECREF(actual);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;
 }

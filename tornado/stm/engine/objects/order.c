@@ -302,7 +302,9 @@ static int
 by_order(const void *a, const void *b)
 {
     const Insertion *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
+    return x->entry < y->entry ? -1 : x->entry > y->entry;
 }
 
 /* Put the insertions in the order in which their keys are in the table: that is right among them. */

@@ -10,14 +10,14 @@ typedef struct {
     PyObject *placeholders;         /* list of keys that stand for deleted ones, of this thread for ever */
     Py_ssize_t n_placeholders;      /* of which so many are in use */
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
-    bool logs_objects;              /* keys that only Python code can compare: they may have the hash of a string or number */
+    bool shares_hashes;             /* has logged keys that may have the hash of a string or small number */
 } KeyOrder;
 
 static inline void
 order_reset(KeyOrder *order)
 {
     order->unordered = order->n_placeholders = 0;
-    order->deletes_keys = order->logs_objects = false;
+    order->deletes_keys = order->shares_hashes = false;
 }
 
 int order_delete_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject **value);

@@ -121,6 +121,23 @@ set_take(PyObject *obj, PyObject *element, Py_hash_t hash)
     return taken;
 }
 
+/* The set, which is full and locked, gets a larger table: by objects that nothing else is equal to. They may come to lie in gaps. */
+static int
+make_grow(PyObject *obj)
+{
+    PyObject *stand_ins = PyList_New(0);
+    int r = stand_ins == NULL ? -1 : 0;
+    while (r == 0 && is_full((PySetObject *)obj)) {
+        PyObject *stand_in = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
+        r = stand_in == NULL || PyList_Append(stand_ins, stand_in) < 0 ? -1 : PySet_Add(obj, stand_in);
+        Py_XDECREF(stand_in);
+    }
+    for (Py_ssize_t i = 0; stand_ins != NULL && i < PyList_GET_SIZE(stand_ins); i++)
+        PySet_Discard(obj, PyList_GET_ITEM(stand_ins, i));
+    Py_XDECREF(stand_ins);
+    return r;
+}
+
 /* Put an element, which is not there, back in its place; where that is none any more, elsewhere. Without code of
  * the program. */
 static int
@@ -134,16 +151,14 @@ set_put_back(PyObject *obj, PyObject *element, Py_hash_t hash, Py_ssize_t place)
         if ((Py_ssize_t)p.slot == place && is_gap(&set->table[p.slot]))
             e = &set->table[p.slot];
     }
-    if (e == NULL && is_full(set)) {
-        /* An object that nothing else is equal to makes it grow. */
-        PyObject *stand_in = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
-        r = stand_in == NULL ? -1 : PySet_Add(obj, stand_in);
-        if (r == 0)
-            r = PySet_Discard(obj, stand_in) < 0 ? -1 : 0;
-        Py_XDECREF(stand_in);
+    if (e == NULL)
+        e = find_element(set, element, hash);
+    if (e->key == NULL && is_full(set)) {
+        r = make_grow(obj);
+        e = find_element(set, element, hash);
     }
     if (r == 0)
-        fill_place(set, e != NULL ? e : find_element(set, element, hash), element, hash);
+        fill_place(set, e, element, hash);
     Py_END_CRITICAL_SECTION();
     return r;
 }
@@ -399,15 +414,19 @@ open_set_change(Tx *tx, PyObject *set, PyObject *key)
         PyErr_Clear();
         return 0;
     }
-    if (!there && set_would_grow(set)) {
+    bool grows = !there && set_would_grow(set);
+    if (grows) {
         PyObject *copy = set_copy_places(set);
         Undo *u = copy == NULL ? NULL : undo_push(tx, &undo_growth, set, NULL, copy);
         Py_XDECREF(copy);
         if (u == NULL)
             return -1;
     }
-    if (!first && key_is_logged(tx, set, key))
+    /* What is put in after others have been taken out may take a place of theirs, and what makes it grow goes before that is undone. */
+    bool moves = grows || (!there && thread_of(tx)->order.deletes_keys);
+    if (!first && !moves && key_is_logged(tx, set, key, hash))
         return 0;
+    thread_of(tx)->order.deletes_keys |= there;
     return log_element(tx, set, key, hash, there);
 }
 
