@@ -6,7 +6,9 @@ There it would run without barriers, and wait for ever for a lock that this very
 import _thread
 import asyncio
 import collections
+import ctypes
 import functools
+import random
 import threading
 
 import pytest
@@ -405,18 +407,22 @@ def test_attributes_beside_keys_of_the_same_hash(other):
     assert thing.a == 4 and thing.b == 5
 
 
-def test_a_name_is_put_back_as_the_object_that_it_was():
+@pytest.mark.parametrize("make", [Text, type("Derived", (str,), {})])
+@pytest.mark.parametrize("delete", [lambda thing: delattr(thing, "a"), lambda thing: vars(thing).pop("a")])
+def test_a_name_is_put_back_as_the_object_that_it_was(make, delete):
     STRAY.clear()
-    for made in Text("a"), type("Derived", (str,), {})("a"):
-        thing = Thing()
-        vars(thing)[made] = 1
+    thing = Thing()
+    names = vars(thing)
+    core.Transaction(names.__setitem__, (make("a"), 1)).run()
+    rolled_back(lambda: delete(thing), lambda: [(type(name), value) for name, value in names.items()])
+    assert names == {}
 
-        def delete():
-            del thing.a
-            thing.b = 1
+    def put_and_delete():
+        names[make("a")] = 1
+        delete(thing)
 
-        rolled_back(delete, lambda: [(type(name), value) for name, value in vars(thing).items()])
-        assert list(vars(thing)) == ["b"]
+    rolled_back(put_and_delete, lambda: list(names))
+    assert names == {}
 
 
 def test_a_name_of_a_class_derived_from_str():
@@ -431,35 +437,82 @@ def test_a_name_of_a_class_derived_from_str():
     assert core.Transaction(attempt, ()).run() and thing.a == 1
 
 
+def table_of(s):
+    """What lies where in a small set's table of 8: an element, a GAP, or None."""
+    words = ctypes.cast(id(s) + object.__basicsize__, ctypes.POINTER(ctypes.c_ssize_t))
+    table = ctypes.cast(words[3], ctypes.POINTER(ctypes.c_ssize_t))
+    assert words[2] == 7
+    elements = {id(element): element for element in s}
+    return [elements.get(table[2 * i], GAP if table[2 * i] else None) for i in range(8)]
+
+
+def place_for(table, number):
+    """Where the number would be put, as sets look for a place; and is that an empty one?"""
+    at, perturb, gap = number & 7, number, None
+    while table[at] is not None:
+        gap = at if table[at] is GAP else gap
+        perturb >>= 5
+        at = (at * 5 + 1 + perturb) & 7
+    return (at, True) if gap is None else (gap, False)
+
+
+def replaced(table, at, what):
+    return [what if i == at else there for i, there in enumerate(table)]
+
+
+def swap_for(table):
+    """A number to be taken out, and one that is put into its gap, so that the first one needs an empty place to come back to."""
+    for at, taken in enumerate(table):
+        if taken is None or taken is GAP:
+            continue
+        for put in range(2000):
+            if put not in table and place_for(replaced(table, at, GAP), put) == (at, False):
+                if place_for(replaced(table, at, put), taken)[1]:
+                    return taken, put
+    return None
+
+
+GAP = object()
+
+
 def test_a_set_that_is_rolled_back_again_and_again_keeps_places_free():
     """Others put elements where this one takes some out; a set without an empty place could not be searched."""
-    s = {0, 1, 2, 3}
+    choice = random.Random(1)
+    for _ in range(400):
+        first, *others = choice.sample(range(2000), 4)
+        s = {first, *others}
+        for number in others:
+            s.discard(number)
+        while s.__sizeof__() == set().__sizeof__() and None in table_of(s) and (swap := swap_for(table_of(s))):
+            take_while_another_is_put(s, *swap)
+            assert swap[0] in s and swap[1] in s
+        assert s.__sizeof__() > set().__sizeof__() or None in table_of(s)
+
+
+def take_while_another_is_put(s, taken, put):
+    """In attempts that are rolled back."""
     over = threading.Lock()
-
-    def step(n):
-        s.discard(n)
-        s.discard(n + 1)
-        overtaken(n)
+    attempts = []
 
     @trusted
-    def overtaken(n):
-        if not core.is_exclusive() and not done[n]:
-            done[n] = True
-            over.acquire()
-            _thread.start_new_thread(other, (n,))
-            assert over.acquire(timeout=60)
-            over.release()
-            raise Abort
-
-    @trusted
-    def other(n):
-        core.Transaction(lambda: s.add(n + 8), ()).run()
+    def other():
+        core.Transaction(s.add, (put,)).run()
         over.release()
 
-    done = [False] * 64
-    for n in range(64):
-        core.Transaction(step, (n,)).run()
-        assert 99 not in s and n not in s and (n + 8 in s) == done[n]
+    @trusted
+    def meanwhile():
+        attempts.append(None)
+        over.acquire()
+        _thread.start_new_thread(other, ())
+        assert over.acquire(timeout=60)
+        raise Abort
+
+    def step():
+        if not attempts:
+            s.discard(taken)
+            meanwhile()
+
+    core.Transaction(step, ()).run()
 
 
 @pytest.mark.parametrize("change, before", [
