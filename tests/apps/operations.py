@@ -691,6 +691,7 @@ class Heap:
         self.vectors = {Vector(1): 1, Vector(2): 2}
         self.spots = {Spot(0): 0, "a": 1, Spot(1): 2, 1: 3, Spot(4): 4}
         self.spot_set = {Spot(0), 1, Spot(1), "a"}
+        self.spot_thing = Thing()
         self.spot_order = OrderedDict.fromkeys(map(Spot, range(3)), 0)
         self.spot_cache = functools.lru_cache(maxsize=3)(spot_number)
         self.spot_memory = functools.cache(spot_number)
@@ -2904,6 +2905,33 @@ def spot_beside_name(h, n):
     h.spots["a"] = n
     h.spots[1] = n
     return h.spots.get(Spot(0)), h.spots.get(Spot(1))
+
+
+SAME_HASHES = (0, "", b"", b"a", "a", 1, 2**61, 0.0)
+
+
+@op
+def same_hash_put(h, n, m):
+    h.spots[SAME_HASHES[n]] = m
+    h.spot_set.add(SAME_HASHES[m])
+
+
+@op
+def same_hash_taken(h, n, m):
+    h.spot_set.discard(SAME_HASHES[m])
+    return h.spots.pop(SAME_HASHES[n], None)
+
+
+@op
+def same_hash_attribute(h, n):
+    vars(h.spot_thing)[SAME_HASHES[n]] = n
+    h.spot_thing.a = n
+    return list(vars(h.spot_thing).items())
+
+
+@op
+def same_hash_attribute_deleted(h, n):
+    return vars(h.spot_thing).pop(SAME_HASHES[n], None)
 
 
 @op
