@@ -16,7 +16,7 @@ from interpreters import FREE_THREADED
 
 pytest.importorskip("rich")
 
-from stm_bench.servers import Server, busy  # noqa: E402
+from stm_bench.servers import EndlessLoops, Server  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not FREE_THREADED, reason="nothing runs in parallel")
 
@@ -63,7 +63,7 @@ def waits_a_request(server):
 
 @pytest.fixture(scope="module")
 def beside():
-    with busy(2):
+    with EndlessLoops(2):
         yield
 
 
@@ -77,8 +77,8 @@ def waits_of(options):
         return waits_a_request(server)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 8])
-def test_a_server_waits_hardly_more_often_than_upstreams(threads, upstream):
+@pytest.mark.parametrize("threads, most", [(1, 0.5), (2, 1.5), (8, 4)])
+def test_a_server_seldom_waits_for_more_than_requests(threads, most, upstream):
     ours = waits_of(["--threads", str(threads)])
     print(f"{ours:.2f} waits a request on {threads} threads, {upstream:.2f} upstream")
-    assert ours < upstream + 1
+    assert ours < upstream + most

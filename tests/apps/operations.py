@@ -2935,6 +2935,16 @@ def same_hash_attribute_deleted(h, n):
 
 
 @op
+def ends_changed_at_one_place(h, n):
+    """An instruction that is specialised for one of them falls back to its general form for the other."""
+    for _ in range(3):
+        for container in (h.deque, h.long, h.deque):
+            container.append(n)
+        for container in (h.deque, h.long, h.deque):
+            container.pop()
+
+
+@op
 def spot_deleted(h, n):
     return h.spots.pop(Spot(n), None)
 
