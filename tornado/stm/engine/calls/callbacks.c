@@ -44,7 +44,8 @@ stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwna
         return call_python(tx, (PyFunctionObject *)callable, args, n, kwnames);
     if (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)) && n < SMALL && kwnames == NULL) {
         PyObject *all[SMALL] = {PyMethod_GET_SELF(callable)};
-        memcpy(all + 1, args, n * sizeof(PyObject *));
+        for (Py_ssize_t i = 0; i < n; i++)      /* without arguments there may be no array */
+            all[i + 1] = args[i];
         return call_python(tx, (PyFunctionObject *)PyMethod_GET_FUNCTION(callable), all, n + 1, NULL);
     }
     _PyStackRef c = PyStackRef_FromPyObjectNew(callable);
