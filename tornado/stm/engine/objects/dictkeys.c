@@ -51,6 +51,13 @@ entry_key(PyDictKeysObject *keys, Py_ssize_t ix)
     return DK_IS_UNICODE(keys) ? DK_UNICODE_ENTRIES(keys)[ix].me_key : DK_ENTRIES(keys)[ix].me_key;
 }
 
+/* Where its value is. */
+static PyObject **
+entry_value(PyDictKeysObject *keys, Py_ssize_t ix)
+{
+    return DK_IS_UNICODE(keys) ? &DK_UNICODE_ENTRIES(keys)[ix].me_value : &DK_ENTRIES(keys)[ix].me_value;
+}
+
 static Py_hash_t
 entry_hash(PyDictKeysObject *keys, Py_ssize_t ix)
 {
@@ -231,8 +238,7 @@ dict_put(PyObject *dict, PyObject *key, Py_hash_t hash, PyObject *value, PyObjec
             r = -1;
     }
     else if ((ix = entry_of(dict, key, hash)) >= 0) {
-        PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
-        PyObject **place = DK_IS_UNICODE(keys) ? &DK_UNICODE_ENTRIES(keys)[ix].me_value : &DK_ENTRIES(keys)[ix].me_value;
+        PyObject **place = entry_value(((PyDictObject *)dict)->ma_keys, ix);
         *old = *place;
         STORE(*place, Py_NewRef(value));
     }
@@ -273,9 +279,8 @@ dict_value(PyObject *dict, PyObject *key, Py_hash_t hash)
     PyObject *value = NULL;
     Py_BEGIN_CRITICAL_SECTION(dict);
     Py_ssize_t ix = entry_of(dict, key, hash);
-    PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     if (ix >= 0)
-        value = Py_NewRef(DK_IS_UNICODE(keys) ? DK_UNICODE_ENTRIES(keys)[ix].me_value : DK_ENTRIES(keys)[ix].me_value);
+        value = Py_NewRef(*entry_value(((PyDictObject *)dict)->ma_keys, ix));
     Py_END_CRITICAL_SECTION();
     return value;
 }
@@ -484,7 +489,7 @@ dict_copy_places(PyObject *dict)
             memcpy((void *)new_keys, keys, size);
             for (Py_ssize_t i = 0; i < new_keys->dk_nentries; i++) {
                 Py_XINCREF(entry_key(new_keys, i));
-                Py_XINCREF(unicode ? DK_UNICODE_ENTRIES(new_keys)[i].me_value : DK_ENTRIES(new_keys)[i].me_value);
+                Py_XINCREF(*entry_value(new_keys, i));
             }
             ((PyDictObject *)copy)->ma_keys = new_keys;
             ((PyDictObject *)copy)->ma_used = d->ma_used;
