@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,13 +122,10 @@ class Server:
 
     def ask(self, path):
         """The text that it answers.  Raises WrongAnswer where it does not, or not with status 200."""
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with direct.open(self.url(path), timeout=ANSWER_TIMEOUT) as response:
-                return response.read().decode()
-        except (OSError, ValueError) as error:
-            self.check_alive()
-            raise WrongAnswer("server %s did not answer GET %s: %s" % (self.name, path, error)) from None
+        status, text = self.answer(path)
+        if status != 200:
+            raise WrongAnswer("server %s did not answer GET %s: status %d" % (self.name, path, status))
+        return text
 
     def answer(self, path, form=None):
         """The status of what it answers, and the text; to a POST of the form, if there is one.  Redirections are not followed.
@@ -144,7 +140,7 @@ class Server:
                 connection.request("POST", path, form, {"Content-Type": "application/x-www-form-urlencoded"})
             response = connection.getresponse()
             return response.status, response.read().decode()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             self.check_alive()
             raise WrongAnswer("server %s did not answer a request for %s: %s" % (self.name, path, error)) from None
         finally:
