@@ -2944,6 +2944,55 @@ def ends_changed_at_one_place(h, n):
             container.pop()
 
 
+def refused(container, n):
+    """Call all methods in ways that raise before they have done anything."""
+    names = [name for name in dir(container) if not name.startswith("_")]
+    refusals = 0
+    for name in names:
+        method = getattr(container, name)
+        for call in (lambda: method(n, n, n, n, n), lambda: method(n, no=n), lambda: getattr(type(container), name)(n, n)):
+            try:
+                call()
+            except TypeError:
+                refusals += 1
+    return refusals, len(names)
+
+
+@op
+def deque_calls_refused(h, n):
+    return refused(h.deque, n)
+
+
+@op
+def list_calls_refused(h, n):
+    return refused(h.long, n)
+
+
+@op
+def dict_calls_refused(h, n):
+    return refused(h.dict, n)
+
+
+@op
+def ordered_calls_refused(h, n):
+    return refused(h.ordered, n)
+
+
+@op
+def set_calls_refused(h, n):
+    return refused(h.purse_set, n)
+
+
+@op
+def bytes_calls_refused(h, n):
+    return refused(h.bytes, n)
+
+
+@op
+def array_calls_refused(h, n):
+    return refused(h.array, n)
+
+
 @op
 def spot_deleted(h, n):
     return h.spots.pop(Spot(n), None)
