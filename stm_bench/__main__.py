@@ -12,7 +12,7 @@ def command_line(arguments=None):
     0: measured; 1: measured, but a request failed or was answered wrongly; 2: could not be run; 130: interrupted.
     """
     try:
-        from stm_bench import apps_load, engine_load, handlers_load, latency, primes_load
+        from stm_bench import apps_load, engine_load, fresh_load, handlers_load, latency, primes_load
     except ModuleNotFoundError as error:
         return fail("%s is not installed: run make setup" % error.name)
     parser = OneLineParser(prog="stm_bench", description="Benchmarks of tornado.stm.")
@@ -21,6 +21,7 @@ def command_line(arguments=None):
         ("primes", primes_load),
         ("handlers", handlers_load),
         ("latency", latency),
+        ("fresh", fresh_load),
         ("engine", engine_load),
         ("apps", apps_load),
     ):

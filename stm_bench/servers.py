@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 ANSWER_TIMEOUT = 120  # seconds until a single request must be answered
 START_TIMEOUT = 20  # seconds until a server must accept connections
+POLL = 0.01  # seconds between two looks whether it accepts connections
 STOP_TIMEOUT = 30  # seconds until a server must have ended after SIGTERM; it may answer what has arrived first
 
 PROBE = """\
@@ -76,12 +77,14 @@ class Server:
         self.command = command
         self.port = free_port()
         self.process = None
+        self.started = None  # when, by time.monotonic()
         self.folder = None
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="stm_bench-")
         try:
             with open(self.path("stderr"), "wb") as stderr:
+                self.started = time.monotonic()
                 self.process = subprocess.Popen(
                     self.command + ["--port", str(self.port), "--stats", self.path("stats")],
                     cwd=ROOT,
@@ -109,7 +112,7 @@ class Server:
                 socket.create_connection((HOST, self.port), timeout=1).close()
                 return
             except OSError:
-                time.sleep(0.05)
+                time.sleep(POLL)
         raise self.error("does not accept connections after %d s" % START_TIMEOUT)
 
     def check_alive(self):
@@ -151,6 +154,11 @@ class Server:
         with open("/proc/%d/stat" % self.process.pid) as file:
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self):
+        """What of the process is in memory now (Linux)."""
+        with open("/proc/%d/statm" % self.process.pid) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self):
         """Ends the server with SIGTERM; returns the statistics that it wrote, a dict.
