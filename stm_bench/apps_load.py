@@ -137,6 +137,7 @@ KINDS = {
     "websocket": Kind("Tornado, web sockets with broadcast", "tornado_app", Room),
     "aiohttp": Kind("aiohttp, HTTP", "aiohttp_app", Requests),
     "starlette": Kind("Starlette under uvicorn, HTTP", "starlette_app", Requests),
+    "fastapi": Kind("FastAPI with pydantic, HTTP", "fastapi_app", Requests),
 }
 
 

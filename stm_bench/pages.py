@@ -135,6 +135,7 @@ TRIVIAL = {
         Echo("echo", "/echo", None),
         Page("aiohttp", "/0", None, app="aiohttp_app"),
         Page("starlette", "/0", None, app="starlette_app"),
+        Page("fastapi", "/0", None, app="fastapi_app"),
     )
 }
 COMPUTING = ("primes", *handlers_app.PROGRAMS)

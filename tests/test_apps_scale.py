@@ -26,9 +26,9 @@ def there(tmp_path):
     return file
 
 
-@pytest.mark.parametrize("kind", ["http", "https", "aiohttp", "starlette"])
+@pytest.mark.parametrize("kind", ["http", "https", "aiohttp", "starlette", "fastapi"])
 def test_requests_go_on(kind, tmp_path, there):
-    trust, arguments = None, [] if kind in ("aiohttp", "starlette") else [tmp_path]
+    trust, arguments = None, [] if kind in ("aiohttp", "starlette", "fastapi") else [tmp_path]
     if kind == "https":
         authority = trustme.CA()
         authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")

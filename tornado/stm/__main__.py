@@ -12,7 +12,7 @@ import sys
 import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
-from . import core, install, transaction
+from . import core, effects, install, transaction
 from .program import restart, tracebacks
 
 #: the name of a script that is read from standard input
@@ -29,11 +29,12 @@ def main(arguments):
     """
     parser = argparse.ArgumentParser(
         prog="python -m tornado.stm",
-        usage="%(prog)s [-j N] app.py [args...]\n       %(prog)s [-j N] -m module [args...]",
+        usage="%(prog)s [-j N] [--effects FILE] app.py [args...]\n       %(prog)s [-j N] [--effects FILE] -m module [args...]",
         description="Run a Tornado or asyncio program with its event loop on several cores.",
     )
     parser.error = lambda message: sys.exit(fail(message))
     parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use)")
+    parser.add_argument("--effects", action="append", default=[], metavar="FILE", help="what C functions of other libraries do")
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script or module, and its arguments")
     options = parser.parse_args(arguments)
@@ -48,6 +49,13 @@ def main(arguments):
             parser.error(
                 f"-j {options.threads}: the number of threads must be a positive integer, {core.MOST_THREADS} at most"
             )
+    for file in options.effects:
+        try:
+            effects.load(file)
+        except OSError as e:
+            parser.error(f"--effects {file}: {e.strerror}")
+        except ValueError as e:
+            parser.error(f"--effects {e}")
     program = options.program[0]
     if options.module:
         if not may_be_module(program):

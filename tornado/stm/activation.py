@@ -9,7 +9,7 @@ from .core import once
 
 if core.COMPILED:
     from . import _engine, rebound
-    from .c_functions import effects, twins
+    from .c_functions import effects, libraries, twins
     from .input_output import files, output, sockets
     from .patches import finalizers, table, threads
 
@@ -34,6 +34,7 @@ def activate():
     if core.COMPILED:
         table.apply("engine")  # it finds what has been imported above
         effects.register(TWINS, twins.INSTANCE_TWINS)
+        libraries.begin()
         _engine.configure(rebound.see_globals, Plain, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
         _engine.holds(functools.partial, "func")

@@ -8,12 +8,14 @@ it may surprise, why nothing that a transaction can change is read or changed wi
 Kinds of types
     INERT      has no state that changes          INSTANCE   attributes only       LIST DICT ODICT SET DEQUE BYTEARRAY
     TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
+    RECORD     the same, whatever it refers to
     MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
     LOCAL      attributes of which each thread has its own
     FUTURE     asyncio's futures and tasks, those of the engine
     FRAME      changes with the generator whose it is, if that is suspended
+    IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)
@@ -38,6 +40,8 @@ Effects of calls (the receiver of a method counts as the first argument)
     COMPILES     compiles the first argument; free of effects if that is text
     CALLED_LATER  keeps the second argument, to call it at any time
     CALLS_PARTS  reads the arguments deeply, and calls what the called instance was made with
+    CONVERTS     makes objects of what the arguments and all that they refer to contain, attributes too; calls what its
+                 converter, the first argument of a method, was made with; gives attributes to named arguments that are new
     PARTIAL GETS_ITEMS GETS_ATTRS CALLS_METHOD     what functools.partial and the getters and callers of operator do
     CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
@@ -970,6 +974,47 @@ def _lookup(name):
     return None
 
 
+def loaded(name):
+    """The C callables or the type of that dotted name, of modules that have been imported; none if there are no such."""
+    parts = name.removesuffix(".*").split(".")
+    for i in range(len(parts), 0, -1):
+        if (found := sys.modules.get(".".join(parts[:i]))) is not None:
+            break
+    else:
+        return []
+    for part in parts[i:]:
+        inherited = getattr(found, part, None)
+        found = vars(found).get(part, inherited) if isinstance(found, type) else inherited
+    if found is None or isinstance(found, types.ModuleType) or (isinstance(found, type) and not name.endswith(".*")):
+        return [found] if isinstance(found, type) else []
+    if name.endswith(".*"):
+        return _c_members(found)
+    found = getattr(found, "__func__", found) if isinstance(found, (staticmethod, classmethod)) else found
+    return [found] if callable(found) and not isinstance(found, types.FunctionType) else []
+
+
+def register_one(declaration, objects):
+    """Fill in what one line says of a library's objects."""
+    what, name, value, _ = declaration
+    if what == "hidden":
+        _engine.register_hidden_type(name, _engine.KINDS[value])
+    for found in objects:
+        if what == "converters":
+            _engine.register_converters(sys.intern(value))
+        elif what == "type":
+            _engine.register_type(found, _engine.KINDS[value])
+        elif what == "instances":
+            _engine.register_instances(found, _engine.EFFECTS[value])
+        else:
+            _engine.register_effect(found, _engine.EFFECTS[value])
+    _untied.add(name.partition(".")[0])
+    _engine.set_untied(frozenset(_untied))
+
+
+#: of the modules with these names at the top the C code works on any thread
+_untied = set(sys.stdlib_module_names - TIED_MODULES | {"tornado"})
+
+
 def _entries(table):
     for line in table.splitlines():
         entry = line.partition("#")[0].split()
@@ -1027,7 +1072,7 @@ def register(twins, instance_twins):
     for name, effect in _entries(INSTANCES):
         _engine.register_instances(_lookup(name), _engine.EFFECTS[effect])
     _engine.register_instances(type(functools.cmp_to_key(len)), _engine.EFFECTS["PURE"])
-    _engine.set_untied(sys.stdlib_module_names - TIED_MODULES | {"tornado"})
+    _engine.set_untied(frozenset(_untied))
     for name in TIED_TYPES.split():
         if isinstance(found := _lookup(name), type):
             _engine.tie(found)

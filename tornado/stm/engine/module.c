@@ -2,6 +2,7 @@
 #include "../interpreter/tracebacks.h"
 #include "calls/callbacks.h"
 #include "calls/calls.h"
+#include "calls/conversion.h"
 #include "calls/twins.h"
 #include "core/history.h"
 #include "core/park.h"
@@ -65,6 +66,26 @@ register_instances(PyObject *self, PyObject *args)
     int effect;
     if (!PyArg_ParseTuple(args, "O!i|O", &PyType_Type, &type, &effect, &twin)
         || effects_register_instances(type, effect, twin == Py_None ? NULL : twin) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+register_hidden_type(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *name;
+    int kind;
+    if (!PyArg_ParseTuple(args, "Ui", &name, &kind) || types_register_name(name, kind) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+register_converters(PyObject *self, PyObject *name)
+{
+    (void)self;
+    if (conversion_named(name) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -651,6 +672,10 @@ static PyMethodDef methods[] = {
      DOC("register_effect(callable, effect, twin=None): declare a C callable")},
     {"register_instances", register_instances, METH_VARARGS,
      DOC("register_instances(type, effect, twin=None): declare calls of a type's instances")},
+    {"register_hidden_type", register_hidden_type, METH_VARARGS,
+     DOC("register_hidden_type(name, kind): declare a C type that has this name, module included, and that no module has")},
+    {"register_converters", register_converters, METH_O,
+     DOC("register_converters(name): under this name classes have the C objects that convert their instances")},
     {"register_unordered", register_unordered, METH_O,
      DOC("register_unordered(generator): nobody can tell in which order its random numbers are drawn")},
     {"register_module", register_module, METH_VARARGS,
@@ -846,7 +871,7 @@ engine_exec(PyObject *module)
     const char *sequential = getenv("TORNADO_STM_SEQUENTIAL");     /* for programs that tests and measurements start */
     stm_sequential_off = sequential != NULL && strcmp(sequential, "0") == 0;
     bias_init();
-    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0
+    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
         || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0 || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)

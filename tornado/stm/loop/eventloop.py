@@ -10,6 +10,7 @@ import _thread
 import asyncio
 import socket
 import threading
+import weakref
 from asyncio import events, futures
 from concurrent.futures import Executor, ThreadPoolExecutor
 
@@ -71,6 +72,23 @@ class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
         self._running.release()
 
 
+class _Transports:
+    """Which transport has a descriptor, as asyncio asks for it.  References are weak, and call nothing back when one dies."""
+
+    def __init__(self):
+        self._references = {}
+
+    def __setitem__(self, descriptor, transport):
+        self._references[descriptor] = weakref.ref(transport)
+
+    def __delitem__(self, descriptor):
+        del self._references[descriptor]
+
+    def get(self, descriptor):
+        reference = self._references.get(descriptor)
+        return None if reference is None else reference()
+
+
 class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     """An event loop that runs its callbacks on several threads, as if one after the other.
 
@@ -88,6 +106,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._dispatcher = self._scheduler.dispatcher
         self._watches = {}
         super().__init__(selector)
+        self._transports = _Transports()
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
 

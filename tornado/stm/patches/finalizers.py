@@ -12,9 +12,20 @@ from ..core import trusted
 def quiet_gzip_file(finalizer):
     """``GzipFile.__del__``, but for one that is closed: nothing is left to do, and the finalizer would do that alone."""
 
+    return _unless_none("fileobj", finalizer)
+
+
+def quiet_transport(finalizer):
+    """Likewise ``__del__`` of asyncio's transports over sockets."""
+    return _unless_none("_sock", finalizer)
+
+
+def _unless_none(attribute, finalizer):
+    """The finalizer, for objects whose attribute is not None: nobody else can see what dies, so it is asked without a barrier."""
+
     @trusted
     def quiet_finalizer(dying):
-        if getattr(dying, "fileobj", dying) is not None:
+        if getattr(dying, attribute, dying) is not None:
             finalizer(dying)
 
     return quiet_finalizer

@@ -21,6 +21,19 @@ def begun_anew(handle):
     return _handle_request
 
 
+def copied(make):
+    """``_extract_endpoint_context`` of FastAPI: a copy of what it remembers of a handler, for each request.
+
+    Else all requests for a handler write their path into the same dict, and each keeps the others waiting to its end.
+    """
+
+    @functools.wraps(make)
+    def _extract_endpoint_context(func):
+        return make(func).copy()
+
+    return _extract_endpoint_context
+
+
 class Numbers:
     """Numbers that are all different, for as many transactions at once as there are.  An aborted one's are missing."""
 

@@ -46,6 +46,7 @@ PATCHES = {
         ssl:SSLSocket.send             input_output.tls:after_what_waits()    likewise
         ssl:SSLSocket.write            input_output.tls:after_what_waits()    likewise
         gzip:GzipFile.__del__          patches.finalizers:quiet_gzip_file()   what is closed would run alone to do nothing
+        importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
         sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer
         warnings:_warn_unawaited_coroutine  patches.finalizers:quiet_unawaited()  an aborted attempt has made no coroutine
     """,
@@ -77,6 +78,8 @@ PATCHES = {
         posix,os:system                loop.signals:starting()                likewise
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
+        asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
+        fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
         tornado.websocket:WebSocketProtocol13._handle_message  patches.libraries:messages_begun_anew()  senders meet it
     """,

@@ -59,7 +59,7 @@ typedef struct {
 static AnchorCall *call_made;
 static _Atomic unsigned long asked_anchor;
 static _Atomic int attending;       /* the anchor looks out for calls: it need not be woken */
-static PyObject *untied;            /* set of the top-level names of modules whose C code runs anywhere */
+static PyObject *_Atomic untied;    /* set of the top-level names of modules whose C code runs anywhere */
 
 bool
 anchor_asked(void)
@@ -478,7 +478,7 @@ anchor_set_untied(PyObject *self, PyObject *names)
         PyErr_SetString(PyExc_TypeError, "the names of modules must be a set");
         return NULL;
     }
-    Py_XSETREF(untied, Py_NewRef(names));
+    atomic_store(&untied, Py_NewRef(names));    /* the old one stays: another thread may be looking at it */
     Py_RETURN_NONE;
 }
 

@@ -20,9 +20,10 @@
 #include "../objects/namespaces.h"
 #include "../objects/structure.h"
 #include "callbacks.h"
+#include "conversion.h"
 
 typedef struct {
-    const void *key;
+    const void *_Atomic key;    /* written last: others may be looking */
     int effect;
     PyObject *twin;
     PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
@@ -157,6 +158,18 @@ makes_containers(PyObject *type)
 static PyMethodDef call_fresh_def = {"call_fresh", _PyCFunction_CAST(call_fresh),
                                      METH_FASTCALL | METH_KEYWORDS, NULL};
 
+static void
+enter(EffectEntry *e, const void *key, int effect, PyObject *twin, PyTypeObject *owner)
+{
+    e->effect = effect;
+    e->twin = Py_XNewRef(twin);
+    e->owner = owner;
+    e->via = 0;
+    atomic_store_explicit(&e->key, key, memory_order_release);
+    count_registered();
+}
+
+/* By one thread at a time. */
 int
 effects_register(PyObject *callable, int effect, PyObject *twin)
 {
@@ -177,8 +190,7 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
         if (table[i].key == NULL)
             Py_INCREF(callable);    /* the key lives as long as the table */
         PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
-        table[i] = (EffectEntry){key, effect, Py_XNewRef(twin), owner, 0};
-        count_registered();
+        enter(&table[i], key, effect, twin, owner);
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -196,9 +208,8 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
         effect = EFFECT_EXCLUSIVE;
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
-            table[i] = (EffectEntry){&type->tp_call, effect, Py_XNewRef(twin), NULL, 0};
-            count_registered();
             Py_INCREF(type);
+            enter(&table[i], &type->tp_call, effect, twin, NULL);
             return 0;
         }
     }
@@ -261,6 +272,17 @@ effect_as_callback(Tx *tx, PyObject *f)
     return lookup_instances(Py_TYPE(f))->effect == EFFECT_PURE ? EFFECT_PURE : EFFECT_EXCLUSIVE;
 }
 
+/* May C code call this class with arguments that are open deeply? */
+bool
+makes_what_is_known(PyTypeObject *type)
+{
+    if (is_python_class(type))
+        return classify(type) != &unknown_kind;     /* what is Python of its constructor has barriers */
+    int effect = lookup(type)->effect;
+    return effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP || effect == EFFECT_PRINTS
+        || effect == EFFECT_ITERATES;
+}
+
 /* C code will call it with objects that nobody else has: only what is not known at all,
  * or reaches outside, matters. */
 int
@@ -314,6 +336,14 @@ open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
         }
     }
     return 0;
+}
+
+/* C code that is about to make an object takes items from this, or asks an instance for attributes. */
+static int
+open_to_create(Tx *tx, PyObject *obj)
+{
+    bool asked = is_python_class(Py_TYPE(obj)) && kind_of(tx, obj) == &instance_kind;
+    return asked ? open_attributes(tx, obj) : open_iter(tx, obj);
 }
 
 static bool
@@ -398,7 +428,7 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_TWIN:
         return check_doomed(tx);
     case EFFECT_CREATES:
-        return open_args(tx, a, 0, open_iter);
+        return open_args(tx, a, 0, open_to_create);
     case EFFECT_READS:
     case EFFECT_CALLS_BACK:
         return open_args(tx, a, 0, open_whole_read);
@@ -433,6 +463,13 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     }
     case EFFECT_OPAQUE:
         return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+    case EFFECT_CONVERTS: {
+        bool method = Py_IS_TYPE(callable, &PyMethodDescr_Type)
+            || (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) != NULL && !PyModule_Check(PyCFunction_GET_SELF(callable)));
+        if (method && receiver == NULL)
+            return 0;
+        return open_conversion(tx, method ? receiver : NULL, a.args + method, a.n - method, a.kw, a.nkw);
+    }
     case EFFECT_SEEDS:
         if (receiver != NULL && receiver == stm_unordered) {
             if (exclusive_for(tx, "the module's random numbers get an order by", callable) < 0)
@@ -823,6 +860,9 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
     const EffectEntry *e = lookup_instances(Py_TYPE(callable));
     if (e->effect != EFFECT_NONE)
         return before_instance(tx, e, callable, a, entry);
+    e = lookup(callable);       /* a function of another C type than CPython's: Cython's */
+    if (e->effect != EFFECT_NONE)
+        return apply(tx, e, callable, a);
     return exclusive_for(tx, "call of", callable);
 }
 

@@ -88,7 +88,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
-        || (tx->grade == GRADE_EXCLUSIVE && !tx->sequential) || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
+        || (tx->grade != GRADE_NONE && !tx->sequential) || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);
     if (!tells_of_future(next))

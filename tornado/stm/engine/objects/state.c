@@ -1,6 +1,8 @@
 /* C objects of which only their type knows how to save the state, or nobody.
  */
 #include "../calls/calls.h"
+#include "../calls/conversion.h"
+#include "../core/transaction.h"
 #include "access.h"
 #include "known.h"
 #include "structure.h"
@@ -72,6 +74,28 @@ open_state(Tx *tx, PyObject *obj)
 const struct Kind copied_kind = {.c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
 
 const struct Kind stated_kind = {.c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
+
+static int
+read_irreversible(Tx *tx, PyObject *obj)
+{
+    return is_fresh(tx, obj) ? check_doomed(tx) : lock_shared(tx, cell_of(obj, WHOLE));
+}
+
+/* Others go on: who wants to see the new state waits for the lock. */
+static int
+change_irreversible(Tx *tx, PyObject *obj)
+{
+    bool fresh = is_fresh(tx, obj);
+    if (!fresh && own_whole(tx, obj) < 0)
+        return -1;
+    int known = calls_only_known(tx, obj);
+    if (known <= 0)
+        return known < 0 ? -1 : exclusive_for(tx, "calls of unknown code by", obj);
+    return fresh ? check_doomed(tx) : become_inevitable(tx, GRADE_IRREVOCABLE);
+}
+
+const struct Kind irreversible_kind = {.c_state = C_STATE_WHOLE, .compared_by_memory = true, .read_whole = read_irreversible,
+                                       .write_whole = change_irreversible};
 
 const struct Kind opaque_kind = {.c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
                                  .write_whole = open_state};

@@ -10,7 +10,7 @@
 #include "structure.h"
 
 #define TABLE 4096
-static struct { PyTypeObject *type; Kind kind; } table[TABLE];
+static struct { PyTypeObject *_Atomic type; Kind kind; } table[TABLE];     /* entries are added, by one thread at a time */
 
 static const Kind kinds[KINDS] = {
 #define KIND(name, constant) [KIND_##name] = &constant,
@@ -48,7 +48,7 @@ place(PyTypeObject *type)
     return ((uintptr_t)type >> 4) * 0x9E3779B97F4A7C15ull >> 52;
 }
 
-/* Called while the program starts, under the import lock; types live for ever. */
+/* By one thread at a time; types live for ever. */
 int
 types_register(PyTypeObject *type, int number)
 {
@@ -57,11 +57,13 @@ types_register(PyTypeObject *type, int number)
         return -1;
     }
     Kind kind = structure_register(type) ? kinds[number] : &unknown_kind;
+    if (kind == &record_kind && type->tp_traverse == NULL)
+        kind = &unknown_kind;       /* nobody can tell what it refers to */
     for (size_t i = place(type), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
         if (table[i].type == NULL || table[i].type == type) {
             table[i].kind = kind;
-            if (table[i].type == NULL)
-                table[i].type = (PyTypeObject *)Py_NewRef(type);
+            if (table[i].type == NULL)      /* last, for those who look meanwhile */
+                atomic_store_explicit(&table[i].type, (PyTypeObject *)Py_NewRef(type), memory_order_release);
             return 0;
         }
     }
@@ -81,6 +83,39 @@ registered(PyTypeObject *type)
     return NULL;
 }
 
+/* ---- Types of C code that no module has under their names: they are known by these, with the module's ---- */
+
+#define NAMED 256
+static struct { const char *name; Kind kind; } named[NAMED];
+static _Atomic int named_count;
+
+int
+types_register_name(PyObject *name, int number)
+{
+    const char *text = PyUnicode_AsUTF8(Py_NewRef(name));   /* for ever */
+    int n = named_count;
+    if (text == NULL)
+        return -1;
+    if (n == NAMED || number <= KIND_NONE || number >= KINDS) {
+        PyErr_SetString(PyExc_RuntimeError, "there are too many hidden types, or there is no such kind");
+        return -1;
+    }
+    named[n].name = text;
+    named[n].kind = kinds[number];
+    named_count = n + 1;
+    return 0;
+}
+
+static Kind
+kind_by_name(PyTypeObject *type)
+{
+    for (int i = 0; i < named_count; i++) {
+        if (strcmp(named[i].name, type->tp_name) == 0)
+            return named[i].kind == &record_kind && type->tp_traverse == NULL ? &unknown_kind : named[i].kind;
+    }
+    return &unknown_kind;
+}
+
 Kind
 classify(PyTypeObject *type)
 {
@@ -90,7 +125,7 @@ classify(PyTypeObject *type)
     if (PyType_IsSubtype(type, &PyType_Type))
         return &class_kind;
     if (!is_python_class(type))
-        return &unknown_kind;
+        return kind_by_name(type);
     PyObject *mro = type->tp_mro;
     if (mro == NULL)
         return &unknown_kind;

@@ -53,6 +53,8 @@ Kind classify(PyTypeObject *type);
 
 /* The kind with that number, as effects.py knows it: KIND_... RuntimeError when the table is full. */
 int types_register(PyTypeObject *type, int number);
+/* The same of a type that has this name, module included, and that no module has under it. */
+int types_register_name(PyObject *name, int number);
 void types_set_probe(PyTypeObject *python_class);
 bool is_python_class(PyTypeObject *type);
 PyTypeObject *c_base(PyTypeObject *type);

@@ -1,0 +1,124 @@
+"""C code that makes data of other data: pydantic's models, in transactions on several threads."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tornado.stm import activation, core, testing
+
+pytest.importorskip("pydantic", reason="pydantic is not installed")
+if not core.COMPILED:
+    pytest.skip("the engine is absent: nothing has effects", allow_module_level=True)
+
+import pydantic  # noqa: E402
+import pydantic_core  # noqa: E402
+from apps import models  # noqa: E402
+from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
+from hypothesis import seed as hypothesis_seed  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from tornado.stm.core import trusted  # noqa: E402
+
+activation.activate()
+
+needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+
+STEPS = [
+    (function, *[st.integers(0, 7)] * (function.__code__.co_argcount - 1)) for function in models.OPERATIONS.values()
+]
+SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02)]  # (threads, aborts, delays)
+
+
+def run_programs(count, seed):
+    @hypothesis_seed(seed)
+    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(testing.programs(STEPS), st.integers(0, 2**16))
+    def run(program, seed):
+        threads, aborts, delays = SCHEDULES[seed % len(SCHEDULES)]
+        testing.check_serializable(models.Heap, program, seed=seed, threads=threads, aborts=aborts, delays=delays)
+
+    run()
+
+
+@trusted
+def is_alone():
+    return core.is_exclusive()
+
+
+def alone_after(function, *args):
+    """Is the transaction exclusive after the call?"""
+
+    seen = []
+
+    def step():
+        function(*args)
+        core.defer(seen.append, is_alone())
+
+    core.Transaction(step, ()).run()
+    return seen == [True]
+
+
+def test_random_programs_of_models_are_serializable():
+    run_programs(60, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_random_programs_of_models_are_serializable():
+    seed = int(os.environ.get("SERIALIZABILITY_SEED", random.randrange(2**32)))
+    print("seed", seed)
+    run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 2000)), seed=seed)
+
+
+@needs_threads
+@pytest.mark.parametrize("name", ["to_python", "validate_python"])
+def test_a_wrong_declaration_is_found(name):
+    """So these programs can fail: with a serializer, or a validator, that is said to read nothing."""
+    holder = "SchemaSerializer" if name == "to_python" else "SchemaValidator"
+    code = f"""
+import test_conversions as t, pydantic_core
+from tornado.stm import _engine
+_engine.register_effect(pydantic_core.{holder}.{name}, _engine.EFFECTS["PURE"])
+t.run_programs(1500, seed=1)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=250)
+    assert done.returncode != 0 and "not serializable" in done.stderr, done.stderr[-2000:]
+
+
+@needs_threads
+@pytest.mark.parametrize("name", [
+    "raw_validated", "raw_validated_with_context", "numbers_validated", "order_dumped", "order_as_json", "order_kept",
+    "strict_from_attributes", "wrongly_validated_and_told", "point_made", "point_dumped", "anything_dumped",
+    "order_taken_from_json",
+])  # fmt: skip
+def test_models_are_validated_and_serialized_beside_others(name):
+    function = models.OPERATIONS[name]
+    heap = models.Heap()
+    arguments = [1] * (function.__code__.co_argcount - 1)
+    function(heap, *arguments)  # what is asked of a class for the first time is asked alone
+    assert not alone_after(function, heap, *arguments)
+
+
+@needs_threads
+def test_a_model_that_calls_unknown_c_code_runs_alone():
+    class Unknown(pydantic.BaseModel):
+        y: models.Annotated[str, models.PlainSerializer(sqlite3.complete_statement)] = "a"
+
+    class Around(pydantic.BaseModel):
+        what: models.Any = None
+
+    assert alone_after(Unknown().model_dump)
+    assert alone_after(Around(what=[Unknown()]).model_dump)
+    assert alone_after(lambda: pydantic_core.to_json([1], fallback=sqlite3.complete_statement))
+    assert not alone_after(lambda: pydantic_core.to_json([1], fallback=lambda x: x))
+
+
+@needs_threads
+def test_a_generator_is_not_looked_into_beside_others():
+    values = (n for n in range(3))
+    assert alone_after(models.ANY.dump_python, values)

@@ -1,0 +1,136 @@
+"""What is known of the C code of other libraries: a file for each beside this one, read when the engine is made ready.
+
+A line counts from when the module has been imported that its name begins with; until then nobody can call what it is about.
+`effects.py` explains the effects and kinds, `tornado.stm.effects` what else a file may say.
+"""
+
+import functools
+import importlib.metadata
+import itertools
+import sys
+import threading
+from collections import namedtuple
+from pathlib import Path
+
+from ... import core
+from ...core import trusted
+
+#: what: "call", "type", "hidden" (a type that its module does not have), "instances" or "converters"; name: dotted; value: an effect or kind; releases: of a distribution, for
+#: which it holds: (name, first, the one that is too late), or None
+Declaration = namedtuple("Declaration", "what name value releases", defaults=(None,))
+
+_lock = threading.RLock()
+_waiting = []
+_ready = False
+
+
+def parse(text, file):
+    """The declarations of a file.  ValueError: a line says something else."""
+    found, releases = [], None
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        what, *rest = words
+        if what == "library" and len(rest) == 3 and all(map(_is_release, rest[1:])):
+            releases = rest[0], _release(rest[1]), _release(rest[2])
+            continue
+        declaration = Declaration(what, *rest, releases=releases) if len(rest) == _WORDS.get(what, -1) else None
+        wrong = "it should be: call NAME EFFECT" if declaration is None else _what_is_wrong(declaration)
+        if wrong:
+            raise ValueError(f"{file}:{number}: {line.strip()!r}: {wrong}")
+        found.append(declaration)
+    return found
+
+
+_WORDS = {"call": 2, "type": 2, "hidden": 2, "instances": 2, "converters": 2}
+
+
+def _is_release(text):
+    return all(map(str.isdecimal, text.split(".")))
+
+
+def _release(text):
+    return tuple(map(int, text.split(".")))
+
+
+def _what_is_wrong(declaration):
+    what, name, value, _ = declaration
+    if name.count(".") < 1 or not all(part == "*" or part.isidentifier() for part in name.split(".")):
+        return f"{name!r} is no dotted name"
+    if not core.COMPILED or what == "converters":
+        return None
+    from ... import _engine
+
+    is_kind = what in ("type", "hidden")
+    if value not in (_engine.KINDS if is_kind else _engine.EFFECTS) or value == "TWIN":
+        return f"there is no {'kind' if is_kind else 'effect'} {value!r}"
+    return None
+
+
+def add(declarations):
+    """Take these into account.  ValueError: one is impossible."""
+    for declaration in declarations:
+        if wrong := _what_is_wrong(declaration):
+            raise ValueError(f"{declaration.name}: {wrong}")
+    if core.COMPILED:
+        core.exclusive("a declaration of effects")
+        _take(declarations)
+
+
+@trusted
+def _take(declarations):
+    with _lock:
+        _waiting.extend(declarations)
+        if _ready:
+            _declare_known()
+
+
+@trusted
+def begin():
+    """The engine's own table is filled: from here on modules that have been imported are declared."""
+    global _ready
+    with _lock:
+        for file in sorted(Path(__file__).parent.glob("*.effects")):
+            _waiting.extend(parse(file.read_text(), file.name))
+        _ready = True
+        _declare_known()
+
+
+def declaring(load):
+    """In the place of what runs an extension module's code: then its functions are there to be declared."""
+
+    @functools.wraps(load)
+    @trusted
+    def load_and_declare(loader, module):
+        result = load(loader, module)
+        with _lock:
+            _declare_known()
+        return result
+
+    return load_and_declare
+
+
+def _declare_known():
+    """Declare what waits and is there now."""
+    from .. import effects
+
+    left = []
+    for declaration in _waiting:
+        top = declaration.name.partition(".")[0]
+        hidden = declaration.what == "hidden" and declaration.name.rpartition(".")[0] in sys.modules
+        objects = effects.loaded(declaration.name) if top in sys.modules and not hidden else []
+        if not objects and not hidden:
+            left.append(declaration)
+        elif declaration.releases is None or _is_installed(*declaration.releases):
+            effects.register_one(declaration, objects)
+    _waiting[:] = left
+
+
+@functools.cache
+def _is_installed(distribution, first, too_late):
+    try:
+        text = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return first <= tuple(map(int, itertools.takewhile(str.isdecimal, text.split(".")))) < too_late
