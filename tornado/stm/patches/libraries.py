@@ -1,6 +1,7 @@
 """The smallest changes to libraries whose own bookkeeping makes each request conflict with every other."""
 
 import asyncio
+import contextlib
 import functools
 import itertools
 
@@ -44,9 +45,18 @@ class Numbers:
     def __next__(self):
         return next(self._count)
 
+    def __getitem__(self, place):
+        """As of the array that multidict 6 has in this place: its number plus 1 is the next one."""
+        return next(self)
+
+    def __setitem__(self, place, number):
+        """The next one is another anyway."""
+
 
 #: in the place of the iterator from which all of multidict's dicts take the numbers of their states
 numbers = Numbers()
+#: in the place of the lock that multidict 6 takes for that; to the end of its transaction, for the others
+no_lock = contextlib.nullcontext()
 
 
 def messages_begun_anew(handle):

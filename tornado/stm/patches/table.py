@@ -81,6 +81,7 @@ PATCHES = {
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
         fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
+        multidict._multidict_py:_VERSION_LOCK  patches.libraries:no_lock      and needs no lock for that
         tornado.websocket:WebSocketProtocol13._handle_message  patches.libraries:messages_begun_anew()  senders meet it
     """,
     "guard": """

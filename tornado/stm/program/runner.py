@@ -7,6 +7,7 @@ import os
 from .. import conflictlog, core
 from ..loop.serial_loop import SerialEventLoop
 from ..patches import table
+from . import uvloops
 from .parallelism import note_loop, usable_threads
 
 if core.PARALLEL:
@@ -79,6 +80,7 @@ def install(threads):
         # Before the program derives classes of its own from them.
         use_engine_futures()
     table.apply("install", threads)
+    uvloops.stand_in(selector_event_loop(threads))
 
 
 def named_loop(_, threads):

@@ -1,0 +1,84 @@
+"""multidict's dicts take numbers from one place; those of releases 6 and 7 do so in different ways."""
+
+import threading
+
+import pytest
+
+from tornado.stm import activation, core, testing
+from tornado.stm.patches import libraries
+
+
+def taken_as_7():
+    return next(libraries.numbers)
+
+
+def taken_as_6():
+    v = libraries.numbers
+    v[0] += 1
+    return v[0]
+
+
+def taken_as_6_free_threaded():
+    with libraries.no_lock:
+        v = libraries.numbers[0] + 1
+        libraries.numbers[0] = v
+    return v
+
+
+@pytest.mark.parametrize("taken", [taken_as_7, taken_as_6, taken_as_6_free_threaded])
+def test_numbers_are_all_different(taken):
+    found = []
+
+    def take():
+        found.extend([taken() for _ in range(1000)])
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 4000
+
+
+@pytest.mark.parametrize("taken", [taken_as_7, taken_as_6, taken_as_6_free_threaded])
+def test_numbers_make_no_conflict(taken):
+    """Two transactions that take numbers go on beside each other: neither ends before the other has begun."""
+    if not core.PARALLEL:
+        pytest.skip("transactions run one at a time")
+    begun = threading.Barrier(2, timeout=60)
+
+    @core.trusted
+    def meet():
+        begun.wait()
+
+    def step():
+        taken()
+        meet()
+
+    activation.activate()
+    done = []
+
+    def run():
+        core.Transaction(step, ()).run()
+        done.append(True)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [True, True]
+
+
+def test_dicts_of_the_installed_release():
+    multidict = pytest.importorskip("multidict")
+
+    def add(heap, n):
+        heap.add(str(n % 2), n)
+        return list(heap.items())
+
+    def drop(heap, n):
+        return heap.popall(str(n % 2), None), len(heap)
+
+    calls = [(add, 1), (drop, 0), (add, 2), (add, 3), (drop, 1), (add, 4)] * 2
+    testing.check_serializable(lambda: multidict.MultiDict({"0": 0}), calls, runs=20, seed=1, observe=lambda heap: list(heap.items()))

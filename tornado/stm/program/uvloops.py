@@ -1,0 +1,90 @@
+"""A module in the place of uvloop, whose loops are the transactional one.
+
+Servers choose uvloop where it is installed (uvicorn, Sanic), and programs ask for it by name.  On its loops no transaction would
+run, and one core would do the work, without a word about it.
+"""
+
+import asyncio
+import asyncio.unix_events
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import sys
+
+from ..core import trusted
+
+NAME = "uvloop"
+TOO_LATE = "tornado.stm: warning: uvloop has been imported already: on its loops no transaction runs; install() before that, or do without uvloop"
+TOLD = "tornado.stm: in the place of uvloop's loop the transactional one runs"
+
+
+class _Finder:
+    """Finds the module in the place of uvloop, where uvloop is installed."""
+
+    def __init__(self, loop_class):
+        self.loop_class = loop_class
+
+    def find_spec(self, name, path=None, target=None):
+        if name != NAME or importlib.machinery.PathFinder.find_spec(NAME) is None:
+            return None
+        return importlib.util.spec_from_loader(NAME, self, origin=f"{__package__} in the place of {NAME}")
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        vars(module).update(names(self.loop_class))
+
+
+def stand_in(loop_class):
+    """From here on ``import uvloop`` gives a module whose loops are of that class, if uvloop is installed."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            finder.loop_class = loop_class
+            return
+    if NAME in sys.modules:
+        print(TOO_LATE, file=sys.stderr)
+    else:
+        sys.meta_path.insert(0, _Finder(loop_class))
+
+
+_told = False
+
+
+@trusted
+def _tell():
+    global _told
+    if not _told:
+        _told = True
+        print(TOLD, file=sys.stderr)
+
+
+def names(loop_class):
+    """What uvloop's module has."""
+
+    class Loop(loop_class):
+        def __init__(self):
+            _tell()
+            super().__init__()
+
+    class EventLoopPolicy(asyncio.unix_events._UnixDefaultEventLoopPolicy):
+        def _loop_factory(self):
+            return Loop()
+
+    def new_event_loop():
+        """A new loop."""
+        return Loop()
+
+    def install():
+        """All loops are of that kind already."""
+        _tell()
+
+    def run(main, *, loop_factory=new_event_loop, debug=None, **_):
+        """As `asyncio.run`."""
+        return asyncio.run(main, debug=debug, loop_factory=loop_factory)
+
+    return {
+        "Loop": Loop, "EventLoopPolicy": EventLoopPolicy, "new_event_loop": new_event_loop, "install": install, "run": run,
+        "__version__": importlib.metadata.version(NAME),
+        "__all__": ("new_event_loop", "run", "Loop", "EventLoopPolicy", "install"),
+    }  # fmt: skip
