@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from meeting import APART, meet
 from tornado.stm import activation, core, testing
 from tornado.stm.patches import libraries
 
@@ -40,34 +41,11 @@ def test_numbers_are_all_different(taken):
     assert len(set(found)) == 4000
 
 
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
 @pytest.mark.parametrize("taken", [taken_as_7, taken_as_6, taken_as_6_free_threaded])
 def test_numbers_make_no_conflict(taken):
-    """Two transactions that take numbers go on beside each other: neither ends before the other has begun."""
-    if not core.PARALLEL:
-        pytest.skip("transactions run one at a time")
-    begun = threading.Barrier(2, timeout=60)
-
-    @core.trusted
-    def meet():
-        begun.wait()
-
-    def step():
-        taken()
-        meet()
-
     activation.activate()
-    done = []
-
-    def run():
-        core.Transaction(step, ()).run()
-        done.append(True)
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert done == [True, True]
+    assert meet(lambda: (), taken, taken) == APART
 
 
 def test_dicts_of_the_installed_release():
