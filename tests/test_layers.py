@@ -12,7 +12,7 @@ LAYERS = [
     ["_engine", "serial"],
     ["core"],
     ["c_functions", "rebound", "input_output", "patches", "conflictlog"],
-    ["activation"],
+    ["activation", "effects"],
     ["transaction", "testing"],
     ["loop"],
     ["program"],

@@ -136,5 +136,5 @@ def test_on_python_3_it_is_not_installed():
                "setuptools.setup = lambda **given: print(*sorted(given['packages']), given.get('py_modules'))\n"
                "runpy.run_path('setup.py')")
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
-    parts = "c_functions", "input_output", "loop", "patches", "program", "transaction"
+    parts = "c_functions", "c_functions.libraries", "input_output", "loop", "patches", "program", "transaction"
     assert done.stdout.split() == ["tornado.stm", *(f"tornado.stm.{part}" for part in parts), "None"]
