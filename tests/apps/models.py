@@ -1,11 +1,13 @@
 """Operations on a heap of pydantic's models and of what these are made of: validated, serialized and changed."""
 
 import copy
+import functools
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import pydantic
+import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, computed_field, field_serializer, field_validator, model_validator
 from typing_extensions import Annotated
 
@@ -38,7 +40,7 @@ class Order(BaseModel):
     @classmethod
     def count(cls, value, info):
         if info.context:
-            info.context["heap"].seen += 1
+            info.context["counter"].size += 1
         return value
 
     @field_serializer("row")
@@ -90,12 +92,75 @@ class Slotted:
         self.size = 1
 
 
+#: what callbacks bring in, which nobody has given to the call: equal numbers
+SHARED = [0] * 300
+LOG = []
+
+
+class Brings(BaseModel):
+    """Python functions and defaults that give C code something to look into."""
+
+    model_config = ConfigDict(from_attributes=True)
+    checked: Any = Field(default_factory=lambda: SHARED, validate_default=True)
+    compared: list[int] = SHARED
+
+    @field_validator("checked")
+    @classmethod
+    def bring(cls, value):
+        return SHARED
+
+    @computed_field
+    @property
+    def computed(self) -> Any:
+        return SHARED
+
+
+class Items(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+    items: list[int]
+
+
+class WithProperty:
+    items = property(lambda self: SHARED)
+
+
+class WithClassAttribute:
+    items = SHARED
+
+
+class Partial(functools.partial):
+    pass
+
+
+class CallsLog:
+    __init__ = LOG.append
+
+
+class Copies(BaseModel):
+    x: list[int] = Field(default_factory=SHARED.copy)
+
+
+class Computes(BaseModel):
+    y = computed_field(return_type=Any)(property(LOG.append))
+
+
+@pydantic.dataclasses.dataclass
+class Mapping(dict):
+    x: int
+
+
 NUMBERS = TypeAdapter(dict[str, list[int]])
 ANY = TypeAdapter(Any)
 
 
 class Heap:
     def __init__(self):
+        SHARED[:] = [0] * len(SHARED)
+        LOG.clear()
+        self.log, self.shared = LOG, SHARED
+        self.brings = Brings()
+        self.mapping = Mapping(x=1)
+        self.error = ValueError(SHARED)
         self.raw = {"row": "raw", "lines": [{"name": "one", "price": 1}, {"name": "two"}], "by_name": {"x": {"name": "y"}}, "more": [1]}
         self.order = Order.model_validate(self.raw)
         self.strict = Strict(name="strict")
@@ -106,7 +171,7 @@ class Heap:
         self.pair = Pair([1], {"order": self.order})
         self.anything = Anything(what=self.pair)
         self.made = None
-        self.seen = 0
+        self.counter = Plain("counter", 0)
 
 
 @op
@@ -116,7 +181,7 @@ def raw_validated(h):
 
 @op
 def raw_validated_with_context(h):
-    return Order.model_validate(h.raw, context={"heap": h}).row
+    return Order.model_validate(h.raw, context={"counter": h.counter}).row
 
 
 @op
@@ -142,7 +207,7 @@ def numbers_changed(h, n):
 
 @op
 def order_dumped(h):
-    return h.order.model_dump(), h.seen
+    return h.order.model_dump(), h.counter.size
 
 
 @op
@@ -286,3 +351,80 @@ def models_copied(h):
 def class_made(h, n):
     made = pydantic.create_model("Made", x=(int, n), y=(list[int], []))
     return made(x="3").model_dump(), made().model_dump()
+
+
+def torn(numbers):
+    return set(numbers)
+
+
+@op
+def shared_changed(h):
+    for n in range(len(SHARED)):
+        SHARED[n] += 1
+
+
+@op
+def brings_made(h):
+    return torn(Brings().checked)
+
+
+@op
+def brings_dumped(h):
+    return torn(h.brings.model_dump()["computed"])
+
+
+@op
+def brings_compared(h):
+    return h.brings.model_dump(exclude_defaults=True, exclude={"computed", "checked"})
+
+
+@op
+def items_of_a_property(h):
+    return torn(Items.model_validate(WithProperty()).items)
+
+
+@op
+def items_of_a_class(h):
+    return torn(Items.model_validate(WithClassAttribute()).items)
+
+
+@op
+def items_of_a_fallback(h):
+    return torn(pydantic_core.to_jsonable_python(object(), fallback=lambda o: SHARED))
+
+
+@op
+def items_copied(h):
+    return torn(Copies().x)
+
+
+@op
+def items_put_into_what_was_given(h):
+    def bring(o):
+        given.append(SHARED)
+        return 0
+
+    given = [object()]
+    return torn(pydantic_core.to_jsonable_python(given, fallback=bring)[-1])
+
+
+@op
+def logged_by_fallbacks(h):
+    pydantic_core.to_json(object(), fallback=Partial(LOG.append))
+    pydantic_core.to_json(object(), fallback=CallsLog)
+
+
+@op
+def logged_by_a_property(h):
+    return Computes().model_dump()["y"]
+
+
+@op
+def mapping_begun_again(h, n):
+    h.mapping.__init__(x=n)
+    return h.mapping.x
+
+
+@op
+def error_told(h):
+    return pydantic_core.to_jsonable_python(h.error, fallback=str)

@@ -62,12 +62,15 @@ import array
 import builtins
 import codecs
 import contextvars
+import datetime
 import decimal
 import encodings.cp437
 import functools
+import gc
 import importlib
 import io
 import random
+import re
 import sys
 import types
 import zlib
@@ -999,7 +1002,11 @@ def register_one(declaration, objects):
     if what == "hidden":
         _engine.register_hidden_type(name, _engine.KINDS[value])
     for found in objects:
-        if what == "converters":
+        if what == "prepare":
+            found(None)
+        elif what == "leaf":
+            _engine.register_leaf(found)
+        elif what == "converters":
             _engine.register_converters(sys.intern(value))
         elif what == "type":
             _engine.register_type(found, _engine.KINDS[value])
@@ -1013,6 +1020,13 @@ def register_one(declaration, objects):
 
 #: of the modules with these names at the top the C code works on any thread
 _untied = set(sys.stdlib_module_names - TIED_MODULES | {"tornado"})
+
+
+#: types without state, whose objects refer to nothing that has any
+LEAVES = (
+    complex, range, type(Ellipsis), type(NotImplemented), datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
+    datetime.timezone, decimal.Decimal, re.Pattern,
+)  # fmt: skip
 
 
 def _entries(table):
@@ -1073,6 +1087,9 @@ def register(twins, instance_twins):
         _engine.register_instances(_lookup(name), _engine.EFFECTS[effect])
     _engine.register_instances(type(functools.cmp_to_key(len)), _engine.EFFECTS["PURE"])
     _engine.set_untied(frozenset(_untied))
+    for leaf in LEAVES:
+        _engine.register_leaf(leaf)
+    gc.callbacks.append(_engine.forget_converters)
     for name in TIED_TYPES.split():
         if isinstance(found := _lookup(name), type):
             _engine.tie(found)

@@ -82,6 +82,19 @@ register_hidden_type(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+register_leaf(PyObject *self, PyObject *type)
+{
+    (void)self;
+    if (!PyType_Check(type)) {
+        PyErr_SetString(PyExc_TypeError, "a type is expected");
+        return NULL;
+    }
+    if (conversion_leaf((PyTypeObject *)type) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 register_converters(PyObject *self, PyObject *name)
 {
     (void)self;
@@ -674,6 +687,10 @@ static PyMethodDef methods[] = {
      DOC("register_instances(type, effect, twin=None): declare calls of a type's instances")},
     {"register_hidden_type", register_hidden_type, METH_VARARGS,
      DOC("register_hidden_type(name, kind): declare a C type that has this name, module included, and that no module has")},
+    {"register_leaf", register_leaf, METH_O,
+     DOC("register_leaf(type): its objects have no state, and refer to nothing that has any")},
+    {"forget_converters", _PyCFunction_CAST(forget_converters), METH_FASTCALL,
+     DOC("forget_converters(*anything): for gc.callbacks; what is remembered of converters keeps them alive no longer")},
     {"register_converters", register_converters, METH_O,
      DOC("register_converters(name): under this name classes have the C objects that convert their instances")},
     {"register_unordered", register_unordered, METH_O,

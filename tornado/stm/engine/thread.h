@@ -18,6 +18,7 @@ typedef struct Thread Thread;
 static inline Thread *thread_of(Tx *tx) { return (Thread *)tx; }
 
 #include "calls/anchor.h"
+#include "calls/conversion.h"
 #include "dispatch/chain.h"
 #include "../interpreter/locations.h"
 #include "../interpreter/names.h"
@@ -36,6 +37,7 @@ struct Thread {
     Births births;
     Mutexes mutexes;
     Asking anchor;
+    Conversion *conversion;         /* that has called the C code which runs now, or NULL: Python code does, or other C code */
     CallbackChain chain;
     Locations locations;
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */

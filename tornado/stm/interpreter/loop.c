@@ -45,7 +45,11 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
     _PyErr_StackItem *handling = tstate->exc_info;
     PyObject *handled = Py_XNewRef(handling->exc_value);
+    Conversion *conversion = thread_of(tx)->conversion;     /* C code that calls this frame will look into what it returns */
+    bool looked_into = UNLIKELY(conversion != NULL) && !STM_TRUSTED(frame);
+    thread_of(tx)->conversion = NULL;
     PyObject *result = loop_evaluate(tstate, frame, throwflag);
+    thread_of(tx)->conversion = conversion;
     if (UNLIKELY(handling->exc_value != handled)) {
         /* An abort has passed the end of a handler, which puts that back. */
         PyObject *passed = handling->exc_value;
@@ -53,6 +57,8 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
         handled = passed;
     }
     Py_XDECREF(handled);
+    if (UNLIKELY(looked_into) && result != NULL && tx->open)
+        return conversion_received(tx, conversion, result);
     return result != NULL && tx->open && may_be_looked_into(name) ? stm_return(tx, name, result) : result;
 }
 

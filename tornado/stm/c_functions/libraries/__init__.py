@@ -15,9 +15,10 @@ from pathlib import Path
 from ... import core
 from ...core import trusted
 
-#: what: "call", "type", "hidden" (a type that its module does not have), "instances" or "converters"; name: dotted; value: an effect or kind; releases: of a distribution, for
-#: which it holds: (name, first, the one that is too late), or None
-Declaration = namedtuple("Declaration", "what name value releases", defaults=(None,))
+#: what: "call", "type", "hidden" (a type that its module does not have), "instances", "converters", "leaf" or "prepare" (call it once
+#: with None); name: dotted; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name, first, the one
+#: that is too late), or None
+Declaration = namedtuple("Declaration", "what name value releases", defaults=(None, None))
 
 _lock = threading.RLock()
 _waiting = []
@@ -43,7 +44,7 @@ def parse(text, file):
     return found
 
 
-_WORDS = {"call": 2, "type": 2, "hidden": 2, "instances": 2, "converters": 2}
+_WORDS = {"call": 2, "type": 2, "hidden": 2, "instances": 2, "converters": 2, "leaf": 1, "prepare": 1}
 
 
 def _is_release(text):
@@ -58,7 +59,7 @@ def _what_is_wrong(declaration):
     what, name, value, _ = declaration
     if name.count(".") < 1 or not all(part == "*" or part.isidentifier() for part in name.split(".")):
         return f"{name!r} is no dotted name"
-    if not core.COMPILED or what == "converters":
+    if not core.COMPILED or what in ("converters", "leaf", "prepare"):
         return None
     from ... import _engine
 

@@ -17,6 +17,7 @@
 #include "../objects/lru_cache.h"
 #include "anchor.h"
 #include "calls.h"
+#include "conversion.h"
 
 /* The function begins at once, and the loop need not find out why it is called. */
 static PyObject *
@@ -411,6 +412,7 @@ static PyMethodDef trampolines[] = {
     [VIA_CALLBACKS] = TRAMPOLINE(call_with_callbacks),
     [VIA_CONTEXT] = TRAMPOLINE(call_in_context),
     [VIA_LATER] = TRAMPOLINE(call_with_later),
+    [VIA_CONVERSION] = TRAMPOLINE(call_conversion),
     [VIA_LRU] = TRAMPOLINE(lru_call),
     [VIA_ANCHOR] = TRAMPOLINE(call_on_anchor),
 };

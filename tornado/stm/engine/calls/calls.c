@@ -272,15 +272,10 @@ effect_as_callback(Tx *tx, PyObject *f)
     return lookup_instances(Py_TYPE(f))->effect == EFFECT_PURE ? EFFECT_PURE : EFFECT_EXCLUSIVE;
 }
 
-/* May C code call this class with arguments that are open deeply? */
-bool
-makes_what_is_known(PyTypeObject *type)
+int
+effect_of_construction(PyTypeObject *type)
 {
-    if (is_python_class(type))
-        return classify(type) != &unknown_kind;     /* what is Python of its constructor has barriers */
-    int effect = lookup(type)->effect;
-    return effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP || effect == EFFECT_PRINTS
-        || effect == EFFECT_ITERATES;
+    return lookup(type)->effect;
 }
 
 /* C code will call it with objects that nobody else has: only what is not known at all,
@@ -590,6 +585,7 @@ static const EffectEntry via[] = {
     [VIA_CALLBACKS] = {.effect = EFFECT_VIA, .via = VIA_CALLBACKS},
     [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
     [VIA_LATER] = {.effect = EFFECT_VIA, .via = VIA_LATER},
+    [VIA_CONVERSION] = {.effect = EFFECT_VIA, .via = VIA_CONVERSION},
     [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
     [VIA_ANCHOR] = {.effect = EFFECT_VIA, .via = VIA_ANCHOR},
 };
@@ -683,6 +679,8 @@ before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
     *entry = e;
     if (apply(tx, e, callable, a) < 0)
         return -1;
+    if (e->effect == EFFECT_CONVERTS)
+        *entry = &via[VIA_CONVERSION];
     if (e->effect == EFFECT_CALLS_BACK && has_callable(a))
         *entry = &via[VIA_CALLBACKS];
     if (e->effect == EFFECT_RUNS_CONTEXT && a.n > 1 && !PyFunction_Check(a.args[1]))

@@ -28,7 +28,7 @@ extern _Atomic unsigned stm_effects_registered;     /* so many effects have been
 PyObject *plain_twin(PyObject *callable);
 int plain_effect(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
-bool makes_what_is_known(PyTypeObject *type);
+int effect_of_construction(PyTypeObject *type);
 int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);

@@ -1,30 +1,36 @@
 /* C code that makes data of other data: validators, serializers, encoders (pydantic-core, for one).
  *
- * Such code reads all that can be reached from what it is given, attributes of instances too, and makes new objects
- * of that.  Python functions that it calls have barriers of their own.  So it may run in any transaction
+ * Such code reads all that can be reached from what it is given, attributes of instances and of their classes too, and makes
+ * new objects of that.  It may run in any transaction
  *
- *      if   all that it may read has been opened before: open_reachable() does that,
+ *      if   all that it may read is open before it does: what it is given (open_all_reachable), and what Python functions
+ *           that it calls return to it, with what these may have put into the former meanwhile (conversion_received);
  *      and  it calls no C function of which nobody knows what it does: the *converter*, the object that has been
  *           made for the purpose, refers to what it calls, and so do those that the classes of the data name.
- *           Each converter is looked through once, and never changes.
+ *           A converter never changes, so it is looked through once.
  *
- * What it is given under a name may be an instance that it gives the first attributes (`self_instance`): nobody
- * else knows that one, or the call is left to an exclusive transaction.
+ * Python functions that it calls have barriers of their own.  What it is given under a name may be an instance that it
+ * gives the first attributes (`self_instance`): nobody else knows that one, or an exclusive transaction makes the call.
  */
 #include "conversion.h"
 
-#include "../core/tx.h"
 #include "../objects/access.h"
 #include "../objects/deep.h"
 #include "../objects/known.h"
+#include "../thread.h"
 #include "calls.h"
 
-#define MOST_REACHED 20000      /* objects that are opened one by one: whoever reads more runs alone */
+#define MOST_REACHED 20000      /* objects that one conversion opens one by one: whoever reads more runs alone */
 #define MOST_LOOKED_THROUGH 4096
+#define MOST_LEAVES 64
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
-static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?) */
-static PyObject *call_name;
+static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
+static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *abc_name;
+
+/* Types without state, whose objects refer to nothing that has any. */
+static PyTypeObject *leaves[MOST_LEAVES];
+static _Atomic int leaf_count;
 
 int
 conversion_init(void)
@@ -32,7 +38,13 @@ conversion_init(void)
     names_in_classes = PyList_New(0);
     looked_through = PyDict_New();
     call_name = PyUnicode_InternFromString("__call__");
-    return names_in_classes == NULL || looked_through == NULL || call_name == NULL ? -1 : 0;
+    init_name = PyUnicode_InternFromString("__init__");
+    new_name = PyUnicode_InternFromString("__new__");
+    default_name = PyUnicode_InternFromString("default");
+    expected_name = PyUnicode_InternFromString("expected");
+    abc_name = PyUnicode_InternFromString("_abc_impl");
+    return names_in_classes == NULL || looked_through == NULL || call_name == NULL || init_name == NULL || new_name == NULL
+        || default_name == NULL || expected_name == NULL || abc_name == NULL ? -1 : 0;
 }
 
 int
@@ -41,7 +53,40 @@ conversion_named(PyObject *name)
     return PyList_Append(names_in_classes, name);
 }
 
-/* ---- What a converter calls ------------------------------------------------------------- */
+int
+conversion_leaf(PyTypeObject *type)
+{
+    int n = leaf_count;
+    if (n == MOST_LEAVES) {
+        PyErr_SetString(PyExc_RuntimeError, "there are too many types of leaves");
+        return -1;
+    }
+    leaves[n] = (PyTypeObject *)Py_NewRef(type);
+    leaf_count = n + 1;
+    return 0;
+}
+
+/* A hook of the garbage collector's, at its beginning and its end: what only the answers keep alive is garbage. */
+PyObject *
+forget_converters(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(n))
+{
+    PyDict_Clear(looked_through);
+    Py_RETURN_NONE;
+}
+
+static bool
+is_leaf(PyObject *obj)
+{
+    if (is_constant(obj))
+        return true;
+    for (int i = 0; i < leaf_count; i++) {
+        if (Py_IS_TYPE(obj, leaves[i]))
+            return true;
+    }
+    return false;
+}
+
+/* ---- Objects, each once ----------------------------------------------------------------- */
 
 typedef struct { PyObject *seen, *todo; } Reached;
 
@@ -60,16 +105,25 @@ reached_end(Reached *r)
     Py_XDECREF(r->todo);
 }
 
-/* Each once. */
+/* 1 if it is new. */
 static int
-reach(Reached *r, PyObject *obj)
+see(Reached *r, PyObject *obj)
 {
     PyObject *id = PyLong_FromVoidPtr(obj);
     int seen = id == NULL ? -1 : PySet_Contains(r->seen, id);
-    if (seen == 0)
-        seen = PySet_Add(r->seen, id) < 0 ? -1 : PyList_Append(r->todo, obj);
+    if (seen == 0 && PySet_Add(r->seen, id) < 0)
+        seen = -1;
     Py_XDECREF(id);
-    return seen < 0 ? -1 : 0;
+    return seen < 0 ? -1 : !seen;
+}
+
+static int
+reach(Reached *r, PyObject *obj)
+{
+    if (is_leaf(obj))
+        return 0;
+    int is_new = see(r, obj);
+    return is_new <= 0 ? is_new : PyList_Append(r->todo, obj);
 }
 
 static int
@@ -78,19 +132,44 @@ reach_referent(PyObject *obj, void *arg)
     return obj == NULL ? 0 : reach(arg, obj);
 }
 
-/* Of a dict, the values. */
 static int
-reach_items(PyObject *container, Reached *r)
+visit_reached(Tx *Py_UNUSED(tx), PyObject *inside, void *arg)
 {
-    PyObject *items = PyDict_CheckExact(container) ? PyDict_Values(container) : PySequence_List(container);
-    int ok = items == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; ok == 0 && i < PyList_GET_SIZE(items); i++)
-        ok = reach(r, PyList_GET_ITEM(items, i));
-    Py_XDECREF(items);
-    return ok;
+    return reach(arg, inside);
 }
 
-/* May C code call this, with what has been opened deeply or is its own? -1 to abort. */
+/* ---- What a converter calls ------------------------------------------------------------- */
+
+/* Is this, what a class has under a name of its construction, Python code or that of a C type which is known? */
+static bool
+is_known_step(PyTypeObject *type, PyObject *name)
+{
+    PyObject *found = _PyType_LookupRef(type, name);
+    if (found != NULL && Py_IS_TYPE(found, &PyStaticMethod_Type))
+        Py_SETREF(found, PyObject_GetAttr((PyObject *)type, name));
+    bool known = found != NULL && PyFunction_Check(found);
+    if (found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type))
+        known = classify(PyDescr_TYPE(found)) != &unknown_kind;
+    else if (found != NULL && PyCFunction_Check(found) && PyCFunction_GET_SELF(found) != NULL && PyType_Check(PyCFunction_GET_SELF(found)))
+        known = classify((PyTypeObject *)PyCFunction_GET_SELF(found)) != &unknown_kind;
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return known;
+}
+
+static bool
+makes_what_is_known(PyTypeObject *type)
+{
+    if (!is_python_class(type)) {
+        int effect = effect_of_construction(type);
+        return effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP || effect == EFFECT_PRINTS || effect == EFFECT_ITERATES;
+    }
+    PyTypeObject *meta = Py_TYPE(type);
+    return classify(type) != &unknown_kind && is_known_step(type, init_name) && is_known_step(type, new_name)
+        && (meta->tp_call == PyType_Type.tp_call || is_known_step(meta, call_name));
+}
+
+/* May C code call this, with what has been opened or is its own? -1 to abort. */
 static int
 is_known_to_read(Tx *tx, PyObject *callable)
 {
@@ -106,65 +185,123 @@ is_known_to_read(Tx *tx, PyObject *callable)
         Py_XDECREF(call);
         return python;
     }
+    bool bound = PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) != NULL && !PyModule_Check(PyCFunction_GET_SELF(callable));
+    if (bound || !(PyCFunction_Check(callable) || Py_IS_TYPE(callable, &PyMethodDescr_Type)))
+        return 0;
     int effect = effect_as_callback(tx, callable);
     return effect < 0 ? -1 : effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP;
 }
 
-int
-calls_only_known(Tx *tx, PyObject *converter)
+/* Dunder names are asked for by C code for its own purposes, and not as names of data. */
+static bool
+is_dunder(PyObject *name)
+{
+    Py_ssize_t n = PyUnicode_Check(name) ? PyUnicode_GET_LENGTH(name) : 0;
+    return n > 4 && PyUnicode_READ_CHAR(name, 0) == '_' && PyUnicode_READ_CHAR(name, 1) == '_'
+        && PyUnicode_READ_CHAR(name, n - 1) == '_' && PyUnicode_READ_CHAR(name, n - 2) == '_';
+}
+
+/* Of a dict, the values; those that the converter compares with data or gives as data go to `own`. 0 if there is something that
+ * is not known. */
+static int
+reach_items(PyObject *container, Reached *r, PyObject *own)
+{
+    PyObject *keys = PyDict_CheckExact(container) ? PyDict_Keys(container) : NULL;
+    PyObject *items = keys != NULL ? PyDict_Values(container) : PySequence_List(container);
+    int known = items == NULL ? -1 : 1;
+    for (Py_ssize_t i = 0; known > 0 && i < PyList_GET_SIZE(items); i++) {
+        PyObject *item = PyList_GET_ITEM(items, i);
+        PyObject *key = keys != NULL && i < PyList_GET_SIZE(keys) ? PyList_GET_ITEM(keys, i) : NULL;
+        bool data = key != NULL && PyUnicode_Check(key) && (PyUnicode_Equal(key, default_name) || PyUnicode_Equal(key, expected_name));
+        if (is_dunder(item))
+            known = 0;      /* the alias of an attribute, perhaps */
+        else if ((data && !is_leaf(item) && PyList_Append(own, item) < 0) || reach(r, item) < 0)
+            known = -1;
+    }
+    Py_XDECREF(keys);
+    Py_XDECREF(items);
+    return known;
+}
+
+/* A property whose functions are Python's, or something that is none. */
+static bool
+is_known_property(PyObject *obj)
+{
+    if (!PyObject_TypeCheck(obj, &PyProperty_Type))
+        return true;
+    PyObject *get = PyObject_GetAttrString(obj, "fget");
+    bool known = get != NULL && (get == Py_None || PyFunction_Check(get));
+    Py_XDECREF(get);
+    PyErr_Clear();
+    return known;
+}
+
+static int
+look_through(Tx *tx, PyObject *converter, PyObject *own)
 {
     Reached reached;
     int known = reached_begin(&reached) < 0 || reach(&reached, converter) < 0 ? -1 : 1;
     for (Py_ssize_t i = 0; known == 1 && i < PyList_GET_SIZE(reached.todo); i++) {
         PyObject *next = PyList_GET_ITEM(reached.todo, i);
         PyTypeObject *type = Py_TYPE(next);
-        if (i >= MOST_REACHED)
+        if (i >= MOST_REACHED || !is_known_property(next))
             known = 0;
         else if (next == (PyObject *)Py_TYPE(converter))
             continue;
         else if (PyCallable_Check(next))
             known = is_known_to_read(tx, next);
         else if (type == Py_TYPE(converter))
-            known = type->tp_traverse != NULL ? (type->tp_traverse(next, reach_referent, &reached) == 0 ? 1 : -1) : 0;
+            known = type->tp_traverse == NULL ? 0 : type->tp_traverse(next, reach_referent, &reached) == 0 ? 1 : -1;
         else if (PyDict_CheckExact(next) || PyList_CheckExact(next) || PyTuple_CheckExact(next) || PyAnySet_CheckExact(next))
-            known = reach_items(next, &reached) < 0 ? -1 : 1;
+            known = reach_items(next, &reached, own);
     }
     reached_end(&reached);
     return known;
 }
 
+int
+calls_only_known(Tx *tx, PyObject *obj)
+{
+    PyObject *own = PyList_New(0);
+    int known = own == NULL ? -1 : look_through(tx, obj, own);
+    Py_XDECREF(own);
+    return known;
+}
+
+/* What the converter reads of its own is to be reached, too. */
 static int
-check_converter(Tx *tx, PyObject *converter)
+check_converter(Tx *tx, PyObject *converter, Reached *reached)
 {
     PyObject *id = PyLong_FromVoidPtr(converter), *answer = NULL;
     if (id == NULL || PyDict_GetItemRef(looked_through, id, &answer) < 0) {
         Py_XDECREF(id);
         return -1;
     }
-    int known = answer == NULL ? calls_only_known(tx, converter) : PyTuple_GET_ITEM(answer, 1) == Py_True;
-    if (answer == NULL && known >= 0) {
-        if (PyDict_GET_SIZE(looked_through) >= MOST_LOOKED_THROUGH)
-            PyDict_Clear(looked_through);
-        answer = PyTuple_Pack(2, converter, known ? Py_True : Py_False);
-        if (answer == NULL || PyDict_SetItem(looked_through, id, answer) < 0)
-            known = -1;
+    if (answer == NULL) {
+        PyObject *own = PyList_New(0);
+        int known = own == NULL ? -1 : look_through(tx, converter, own);
+        if (known >= 0)
+            answer = PyTuple_Pack(3, converter, known ? Py_True : Py_False, own);
+        Py_XDECREF(own);
+        if (answer != NULL && PyDict_GET_SIZE(looked_through) < MOST_LOOKED_THROUGH && PyDict_SetItem(looked_through, id, answer) < 0)
+            Py_CLEAR(answer);
     }
-    Py_XDECREF(answer);
     Py_DECREF(id);
-    return known < 0 ? -1 : known ? 0 : exclusive_for(tx, "calls of unknown code by", converter);
+    int r = answer == NULL ? -1 : 0;
+    if (r == 0 && PyTuple_GET_ITEM(answer, 1) != Py_True)
+        r = exclusive_for(tx, "calls of unknown code by", converter);
+    PyObject *own = answer != NULL ? PyTuple_GET_ITEM(answer, 2) : NULL;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(own); i++)
+        r = reach(reached, PyList_GET_ITEM(own, i));
+    Py_XDECREF(answer);
+    return r;
 }
 
 /* ---- What it is given ------------------------------------------------------------------- */
 
+/* Attributes of the instance that have been opened. */
 static int
-visit_reached(Tx *Py_UNUSED(tx), PyObject *inside, void *arg)
-{
-    return reach(arg, inside);
-}
-
-/* Attributes that have been opened. */
-static int
-reach_attributes(Tx *tx, PyObject *obj, Reached *r)
+reach_attributes(PyObject *obj, Reached *r)
 {
     PyTypeObject *type = Py_TYPE(obj);
     if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
@@ -172,48 +309,65 @@ reach_attributes(Tx *tx, PyObject *obj, Reached *r)
         Py_ssize_t pos = 0;
         int ok = dict == NULL ? -1 : 0;
         while (ok == 0 && PyDict_Next(dict, &pos, &name, &value))
-            ok = visit_unless_inert(tx, value, visit_reached, r);
+            ok = reach(r, value);
         Py_XDECREF(dict);
-        if (ok < 0)
-            return -1;
-    }
-    PyObject *mro = type->tp_mro;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
-        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
-        PyObject *members = is_python_class(base) ? PyType_GetDict(base) : NULL, *name, *member;
-        Py_ssize_t pos = 0;
-        int ok = 0;
-        while (members != NULL && ok == 0 && PyDict_Next(members, &pos, &name, &member)) {
-            if (!Py_IS_TYPE(member, &PyMemberDescr_Type))
-                continue;
-            PyObject *value = PyMemberDescr_Type.tp_descr_get(member, obj, (PyObject *)type);
-            if (value == NULL)
-                PyErr_Clear();      /* an empty slot */
-            else
-                ok = visit_unless_inert(tx, value, visit_reached, r);
-            Py_XDECREF(value);
-        }
-        Py_XDECREF(members);
         if (ok < 0)
             return -1;
     }
     return 0;
 }
 
-/* What the class says that converts its instances. */
+/* What its class has under names of data, and the slots of the instance. */
 static int
-check_converters_of(Tx *tx, PyTypeObject *type)
+reach_by_class(Tx *tx, PyObject *obj, PyTypeObject *base, bool is_new, Reached *r)
 {
-    int r = 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(names_in_classes); i++) {
+    PyObject *members = PyType_GetDict(base), *name, *member;
+    Py_ssize_t pos = 0;
+    int ok = members == NULL ? -1 : 0;
+    while (ok == 0 && PyDict_Next(members, &pos, &name, &member)) {
+        if (Py_IS_TYPE(member, &PyMemberDescr_Type)) {
+            PyObject *value = PyMemberDescr_Type.tp_descr_get(member, obj, (PyObject *)Py_TYPE(obj));
+            if (value == NULL)
+                PyErr_Clear();      /* an empty slot */
+            else
+                ok = reach(r, value);
+            Py_XDECREF(value);
+        }
+        else if (!is_new || is_dunder(name) || name == abc_name)
+            continue;
+        else if (!is_known_property(member))
+            ok = exclusive_for(tx, "a property in C of", (PyObject *)base);
+        else if (Py_TYPE(member)->tp_descr_get == NULL && !PyType_Check(member))
+            ok = reach(r, member);
+    }
+    Py_XDECREF(members);
+    return ok;
+}
+
+/* What the class says that converts its instances, and its attributes. */
+static int
+reach_class_of(Tx *tx, PyObject *obj, Reached *r)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    int is_new = see(r, (PyObject *)type);
+    if (is_new < 0)
+        return -1;
+    for (Py_ssize_t i = 0; is_new && i < PyList_GET_SIZE(names_in_classes); i++) {
         PyObject *name = PyList_GetItemRef(names_in_classes, i);
         PyObject *converter = name ? _PyType_LookupRef(type, name) : NULL;
         Py_XDECREF(name);
-        if (converter != NULL && !is_python_class(Py_TYPE(converter)))
-            r = check_converter(tx, converter);
+        int ok = converter != NULL && !is_python_class(Py_TYPE(converter)) ? check_converter(tx, converter, r) : 0;
         Py_XDECREF(converter);
+        if (ok < 0)
+            return -1;
     }
-    return r;
+    PyObject *mro = type->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        if (is_python_class(base) && reach_by_class(tx, obj, base, is_new, r) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int
@@ -221,60 +375,118 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
 {
     PyTypeObject *type = Py_TYPE(obj);
     Kind kind = kind_of(tx, obj);
-    if (kind == &class_kind || kind == &module_kind || kind == &function_kind || kind == &method_kind)
+    if (type == &PyFunction_Type || type == &PyCFunction_Type || type == &PyMethod_Type || type == &PyModule_Type || type == &PyType_Type
+        || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type)
         return 0;       /* it makes nothing of them */
+    if (PyType_Check(obj)) {    /* of another metaclass: it may be asked for attributes */
+        PyObject *mro = ((PyTypeObject *)obj)->tp_mro;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+            PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+            if (is_python_class(base) && reach_by_class(tx, obj, base, true, reached) < 0)
+                return -1;
+        }
+        return reach_class_of(tx, obj, reached);
+    }
     bool is_view = PyDictViewSet_Check(obj) || PyDictValues_Check(obj);
-    if (kind->c_state == C_STATE_UNKNOWN || kind == &generator_kind || (kind == &iterator_kind && !is_view))
+    bool has_items = kind->visit != NULL || kind == &dict_kind || kind == &list_kind || kind == &set_kind || kind == &deque_kind
+        || kind == &ordered_dict_kind || kind == &bytearray_kind || kind == &array_kind || kind == &memoryview_kind
+        || kind == &tuple_kind || kind == &proxy_kind;
+    bool python = is_python_class(type) && kind->c_state != C_STATE_UNKNOWN;
+    if (PyExceptionInstance_Check(obj))
         return exclusive_for(tx, "a look into", obj);
-    if (kind == &instance_kind || is_python_class(type)) {
-        if (check_converters_of(tx, type) < 0 || open_attributes(tx, obj) < 0 || reach_attributes(tx, obj, reached) < 0)
+    if (kind == &instance_kind || (python && (has_items || kind == &inert_kind))) {
+        if (open_attributes(tx, obj) < 0 || reach_attributes(obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
             return -1;
-        if (kind == &instance_kind)
+        if (kind == &instance_kind || kind == &inert_kind)
             return 0;
     }
+    else if (!(has_items && kind != &iterator_kind && kind != &generator_kind) && !is_view)
+        return exclusive_for(tx, "a look into", obj);
     return kind->visit != NULL ? kind->visit(tx, obj, visit_reached, reached) : open_whole_read(tx, obj);
 }
 
-/* Open for reading all that can be reached from there by items and attributes. */
-static int
-open_reachable(Tx *tx, PyObject *obj)
+/* Open for reading all that is reached from there by items and attributes; so many at most. Returns how many. */
+static Py_ssize_t
+open_all(Tx *tx, Reached *reached, Py_ssize_t most)
 {
-    if (kind_of(tx, obj) == &inert_kind && !is_python_class(Py_TYPE(obj)))
-        return 0;
-    Reached reached;
-    int r = reached_begin(&reached) < 0 ? -1 : reach(&reached, obj);
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(reached.todo); i++)
-        r = i < MOST_REACHED ? open_and_reach(tx, PyList_GET_ITEM(reached.todo, i), &reached)
-                             : exclusive_for(tx, "a look into all that is reached from", obj);
-    reached_end(&reached);
-    return r;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(reached->todo); i++) {
+        PyObject *next = PyList_GET_ITEM(reached->todo, i);
+        if ((i < most ? open_and_reach(tx, next, reached) : exclusive_for(tx, "a look into all that is reached from", next)) < 0)
+            return -1;
+    }
+    return PyList_GET_SIZE(reached->todo);
 }
 
+/* The call's arguments, and what has been returned to it so far. */
 static int
-open_argument(Tx *tx, PyObject *arg)
+open_all_reachable(Tx *tx, Conversion *c)
 {
-    bool is_data = PyType_Check(arg) || !PyCallable_Check(arg) || is_python_class(Py_TYPE(arg));
-    if (is_data)
-        return open_reachable(tx, arg);
-    int known = is_known_to_read(tx, arg);
-    return known < 0 ? -1 : known ? 0 : exclusive_for(tx, "call back of", arg);
+    Reached reached;
+    Py_ssize_t n = reached_begin(&reached);
+    if (n == 0 && c->converter != NULL)
+        n = check_converter(tx, c->converter, &reached);
+    for (Py_ssize_t i = 0; n == 0 && i < c->n; i++)
+        n = reach(&reached, c->args[i]);
+    for (Py_ssize_t i = 0; n == 0 && c->received != NULL && i < PyList_GET_SIZE(c->received); i++)
+        n = reach(&reached, PyList_GET_ITEM(c->received, i));
+    if (n == 0)
+        n = open_all(tx, &reached, MOST_REACHED - c->reached);
+    c->reached += Py_MAX(n, 0);
+    reached_end(&reached);
+    return n < 0 ? -1 : 0;
 }
 
 int
 open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
 {
-    if (converter != NULL && check_converter(tx, converter) < 0)
-        return -1;
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (open_argument(tx, args[i]) < 0)
-            return -1;
-    }
     for (Py_ssize_t i = 0; i < nkw; i++) {
         PyObject *arg = kwvalues[i];
-        if (is_python_class(Py_TYPE(arg)) && !captured(tx, arg) && kind_of(tx, arg) == &instance_kind)
+        if (is_python_class(Py_TYPE(arg)) && !captured(tx, arg))
             return exclusive_for(tx, "a conversion that may change", arg);
-        if (open_argument(tx, arg) < 0)
-            return -1;
+        if (PyCallable_Check(arg)) {
+            int known = is_known_to_read(tx, arg);
+            if (known <= 0)
+                return known < 0 ? -1 : exclusive_for(tx, "call back of", arg);
+        }
     }
-    return check_doomed(tx);
+    Conversion given = {.converter = converter, .args = args, .n = n}, named = {.args = kwvalues, .n = nkw};
+    return open_all_reachable(tx, &given) < 0 || open_all_reachable(tx, &named) < 0 ? -1 : check_doomed(tx);
+}
+
+/* ---- While it runs ---------------------------------------------------------------------- */
+
+PyObject *
+call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open)
+        return PyObject_Vectorcall(function, args, n, kwnames);
+    Conversion c = {.args = args, .n = n + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames)), .outer = thread_of(tx)->conversion};
+    if (Py_IS_TYPE(function, &PyMethodDescr_Type)) {
+        c.converter = args[0];
+        c.args++;
+        c.n--;
+    }
+    else if (PyCFunction_GET_SELF(function) != NULL && !PyModule_Check(PyCFunction_GET_SELF(function)))
+        c.converter = PyCFunction_GET_SELF(function);
+    thread_of(tx)->conversion = &c;
+    PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
+    thread_of(tx)->conversion = c.outer;
+    Py_XDECREF(c.received);
+    return result;
+}
+
+/* The function may have changed what is its transaction's own without a trace, so all is looked at once more. */
+PyObject *
+conversion_received(Tx *tx, Conversion *c, PyObject *result)
+{
+    int r = 0;
+    if (!is_leaf(result)) {
+        if (c->received == NULL)
+            c->received = PyList_New(0);
+        r = c->received == NULL ? -1 : PyList_Append(c->received, result);
+    }
+    if (r < 0 || open_all_reachable(tx, c) < 0)
+        Py_CLEAR(result);
+    return result;
 }

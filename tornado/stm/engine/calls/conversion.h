@@ -4,14 +4,30 @@
 
 #include "../core/tx.h"
 
+/* A call that is under way. */
+typedef struct Conversion {
+    PyObject *converter;        /* or NULL, of a function of a module */
+    PyObject *const *args;      /* by position and by name */
+    Py_ssize_t n;
+    PyObject *received;         /* list of what Python functions have returned to it, but for leaves, or NULL */
+    Py_ssize_t reached;         /* so many objects have been opened for it */
+    struct Conversion *outer;
+} Conversion;
+
 int conversion_init(void);
 /* Under this name classes have the converters of their instances. */
 int conversion_named(PyObject *name);
-
+/* Objects of this type have no state, and refer to nothing that has any. RuntimeError when there are too many. */
+int conversion_leaf(PyTypeObject *type);
+PyObject *forget_converters(PyObject *self, PyObject *const *args, Py_ssize_t n);
 /* Does C code that this object has call nothing but what the object refers to, and only reads what is open or its own?  1, or 0 if
  * that is not known; -1 to abort. */
 int calls_only_known(Tx *tx, PyObject *obj);
 /* A converter (a method's receiver), or NULL, is about to be called with these arguments. */
 int open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw);
+/* The call itself: stands in for the function. */
+PyObject *call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+/* A Python function returns that to its C code: takes the reference. NULL with an exception. */
+PyObject *conversion_received(Tx *tx, Conversion *c, PyObject *result);
 
 #endif
