@@ -362,6 +362,8 @@ def test_what_is_written_outside_comes_after_what_was_written_inside(tls, end):
         address = server.sockets[0].getsockname()
         transport, _ = await loop.create_connection(asyncio.Protocol, *address, ssl=client_context() if tls else None)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        while not receivers:  # the server accepts in its own time
+            await asyncio.sleep(0.001)
         return server, transport
 
     async def write(transport):
