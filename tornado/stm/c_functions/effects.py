@@ -1014,8 +1014,10 @@ def register_one(declaration, objects):
             _engine.register_instances(found, _engine.EFFECTS[value])
         else:
             _engine.register_effect(found, _engine.EFFECTS[value])
-    _untied.add(name.partition(".")[0])
-    _engine.set_untied(frozenset(_untied))
+    top = name.partition(".")[0]
+    if top not in _untied:  # the engine keeps each set that it was ever given
+        _untied.add(top)
+        _engine.set_untied(frozenset(_untied))
 
 
 #: of the modules with these names at the top the C code works on any thread
