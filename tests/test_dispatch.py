@@ -346,3 +346,52 @@ def test_what_a_reader_tells_of_is_told_again_when_nobody_reads():
         told.clear()
         tornado.stm.run(main(), threads=threads)
         assert told == list(range(20))
+
+
+@pytest.mark.parametrize("tells_future", (False, True), ids=("callback", "future"))
+def test_what_events_of_one_descriptor_schedule_runs_in_their_order(tells_future):
+    """A short callback that a later event schedules, or what a future tells then, does not overtake the long one of an earlier event."""
+    came = []
+
+    def compute(byte):
+        sum(i * i % 7 for i in range(50_000))
+        came.append(byte)
+
+    async def main():
+        loop, (end, peer) = asyncio.get_running_loop(), socket.socketpair()
+        with end, peer:
+            for _ in range(3):  # so that both are known for what they are
+                loop.call_soon(compute, b"-")
+                await asyncio.sleep(0)
+                future = loop.create_future()
+                future.add_done_callback(lambda future: came.append(b"-"))
+                future.set_result(None)
+                loop.call_soon(came.append, b"-")
+                await asyncio.sleep(0.01)
+            came.clear()
+            over = asyncio.Event()
+
+            def read():
+                byte = os.read(end.fileno(), 1)
+                if byte.isupper():
+                    loop.call_soon(compute, byte)
+                elif tells_future:
+                    future = loop.create_future()
+                    future.add_done_callback(lambda future: came.append(byte))
+                    future.set_result(None)
+                else:
+                    loop.call_soon(came.append, byte)
+                if byte == b"z":
+                    loop.call_soon(over.set)
+
+            loop.add_reader(end, read)
+            peer.send(BYTES)
+            await asyncio.wait_for(over.wait(), TIMEOUT)
+            loop.remove_reader(end)
+
+    for threads in 1, 2:
+        tornado.stm.run(main(), threads=threads)
+        assert b"".join(came) == BYTES
+
+
+BYTES = b"AbCdEfGHijKlMnOpqrStUvWxYz"

@@ -62,6 +62,19 @@ submit_later(PyObject *dispatcher, PyObject *handle)
 }
 
 void
+chain_run_behind(Entry *behind)
+{
+    if (stm_self != NULL)
+        chain_of(stm_self)->behind = behind;
+}
+
+Entry *
+chain_behind(void)
+{
+    return stm_self != NULL ? chain_of(stm_self)->behind : NULL;
+}
+
+void
 chain_open(void)
 {
     Tx *tx = live_tx();
@@ -88,7 +101,8 @@ chain_follower(Dispatcher *d, PyObject **handle)
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
-        || (tx->grade != GRADE_NONE && !tx->sequential) || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
+        || (tx->grade != GRADE_NONE && !tx->sequential) || is_to_run(chain->behind)
+        || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);
     if (!tells_of_future(next))

@@ -10,9 +10,11 @@
 #include "clock.h"
 #include "sites.h"
 
-/* Of a thread.  Invariant: as new when an attempt begins, but for what the followers of the last committed one have taken; an aborted
- * one's handles are gone. */
 typedef struct Dispatcher Dispatcher;
+struct Entry;
+
+/* Of a thread.  Invariant: as new when an attempt begins, but for `behind`, and what the followers of the last committed one have taken;
+ * an aborted one's handles are gone. */
 
 typedef struct {
     bool open;                  /* what is scheduled may follow */
@@ -21,6 +23,7 @@ typedef struct {
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
     double began;               /* by `clock` */
     PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */
+    struct Entry *behind;       /* what the transaction schedules comes after that, or NULL; borrowed from its own Entry */
     ThreadClock clock;
 } CallbackChain;
 
@@ -30,6 +33,10 @@ void chain_rolled_back(Tx *tx, CallbackChain *chain);
 
 /* Learn what the followers of this thread's last transaction have taken; returns the sum of their seconds. */
 double chain_learn(Estimates *estimates);
+
+/* What the next transactions of this thread schedule comes after that, which lives until the next call; NULL: after nothing. */
+void chain_run_behind(struct Entry *behind);
+struct Entry *chain_behind(void);
 
 /* Within a transaction, where it runs a callback of the loop's. From here on what is scheduled may follow. */
 void chain_open(void);

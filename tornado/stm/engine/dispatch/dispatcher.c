@@ -6,6 +6,7 @@
 #include "../objects/types.h"
 #include "../per_thread.h"
 #include "../thread.h"
+#include "chain.h"
 
 #include <math.h>
 
@@ -232,6 +233,7 @@ my_order(Dispatcher *d)
         order->parent = parent;
         order->by = s;
         order->run = parent != 0 ? s->run : 0;
+        order->last = order->run != 0 ? (Entry *)Py_XNewRef(chain_behind()) : NULL;
         Py_XSETREF(s->order, order);
     }
     return s->order;
@@ -473,13 +475,7 @@ just_scheduled(Scheduling *s)
 {
     Order *order = s->order;
     bool of_this = order != NULL && stm_self != NULL && stm_self->txn != NULL && order->parent == stm_self->txn->age;
-    return of_this ? order->last : NULL;
-}
-
-static bool
-is_to_run(Entry *entry)
-{
-    return entry != NULL && entry->transaction != NULL;
+    return of_this && order->last != chain_behind() ? order->last : NULL;
 }
 
 /* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
@@ -713,7 +709,9 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     double began = clock_read(clock);
     /* With several threads it would not do: what has been short so far may take long once, and nobody could go on meanwhile. */
     bool alone = d->n_threads == 1 && runs_on_few(1);
+    chain_run_behind(entry->behind);
     PyObject *result = transaction_run((Transaction *)entry->transaction, alone);
+    chain_run_behind(NULL);
     if (result == NULL)
         fail(d);
     Py_XDECREF(result);
@@ -723,7 +721,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     d->running_short -= s->is_short;
     ready_ran(d->ready, entry, took);
     PyObject *transaction = entry->transaction;
-    entry->transaction = NULL;
+    _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     s->run = 0;
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;

@@ -252,6 +252,8 @@ has_events(Dispatcher *d, int fd, uint32_t events)
         Entry *entry = args != NULL ? ready_put(d->ready, d->handle_event, args, site, NULL) : NULL;
         Py_XDECREF(site);
         Py_XDECREF(args);
+        if (entry != NULL)
+            entry->behind = (Entry *)Py_XNewRef((PyObject *)poller->descriptors[fd].scheduled);
         r = entry != NULL ? 0 : -1;
         Py_XDECREF(entry);
     }

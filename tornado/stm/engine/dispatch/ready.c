@@ -85,6 +85,7 @@ entry_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(entry->transaction);
     Py_VISIT(entry->site);
     Py_VISIT(entry->before);
+    Py_VISIT(entry->behind);
     return 0;
 }
 
@@ -95,6 +96,7 @@ entry_clear(PyObject *self)
     Py_CLEAR(entry->transaction);
     Py_CLEAR(entry->site);
     Py_CLEAR(entry->before);
+    Py_CLEAR(entry->behind);
     return 0;
 }
 

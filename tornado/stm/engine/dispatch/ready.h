@@ -25,12 +25,12 @@ typedef struct {
 } Line;
 
 /* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
- * must have been dispatched first, or NULL; also once it has been. */
+ * must have been dispatched first, or NULL; also once it has been.  What its transaction schedules comes after `behind`, or NULL. */
 struct Entry {
     PyObject_HEAD
     PyObject *transaction;      /* NULL: it has run */
     PyObject *site;             /* Site or None */
-    Entry *before, *next;
+    Entry *before, *behind, *next;
     Line *line;
     double expected;            /* seconds */
     bool is_short;              /* known to be, when it came */
@@ -74,6 +74,13 @@ static inline bool
 ready_only_long(ReadyQueue *q)
 {
     return q->prompt.n == 0 && q->long_ones.n > 0;
+}
+
+/* It waits, or runs.  Without the lock: now, or a moment ago. */
+static inline bool
+is_to_run(Entry *entry)
+{
+    return entry != NULL && _Py_atomic_load_ptr_relaxed(&entry->transaction) != NULL;
 }
 
 #endif
