@@ -114,7 +114,7 @@ def program(stock):
 
 
 def main(modules, stock):
-    for library in "AIOHTTP", "FROZENLIST", "MULTIDICT", "PROPCACHE", "YARL":
+    for library in "FROZENLIST", "PROPCACHE", "YARL":
         os.environ[f"{library}_NO_EXTENSIONS"] = "1"
     import aiohttp.web
     import tornado.httpserver

@@ -6,7 +6,10 @@ import pytest
 
 from meeting import APART, meet
 from tornado.stm import activation, core, testing
+from tornado.stm.c_functions import libraries as libraries_of_c
 from tornado.stm.patches import libraries
+
+multidict = pytest.importorskip("multidict")
 
 
 def taken_as_7():
@@ -49,8 +52,6 @@ def test_numbers_make_no_conflict(taken):
 
 
 def test_dicts_of_the_installed_release():
-    multidict = pytest.importorskip("multidict")
-
     def add(heap, n):
         heap.add(str(n % 2), n)
         return list(heap.items())
@@ -60,3 +61,38 @@ def test_dicts_of_the_installed_release():
 
     calls = [(add, 1), (drop, 0), (add, 2), (add, 3), (drop, 1), (add, 4)] * 2
     testing.check_serializable(lambda: multidict.MultiDict({"0": 0}), calls, runs=20, seed=1, observe=lambda heap: list(heap.items()))
+
+
+#: what programs do with a dict that the transaction has made, or only look at
+def use_own(shared):
+    heap = multidict.CIMultiDict({"a": "1"})
+    heap["b"] = "2"
+    heap.add("A", "3")
+    heap.extend([["c", "4"]])
+    heap.update(shared)
+    copy = heap.copy()
+    copy["d"] = "5"
+    del heap["b"]
+    assert heap.popall("a") and heap.pop("c") and "b" not in heap
+    assert multidict.istr("D") in copy and list(copy.items()) and dict(copy)
+
+
+def look(shared):
+    proxy = multidict.CIMultiDictProxy(shared)
+    for heap in shared, proxy:
+        assert heap["X"] == heap.get("x") and "x" in heap and len(heap) == 1 and heap.getall("x") == ["y"]
+        assert [*heap] == [*heap.keys()] and [*heap.values()] == ["y"] and sorted(heap.items()) == [("x", "y")]
+        assert heap == {"x": "y"} and "y" in repr(heap)
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+@pytest.mark.parametrize("use", [use_own, look])
+def test_own_dicts_and_looks_keep_nobody_out(use):
+    if not libraries_of_c.covers("multidict") or multidict.MultiDict.__module__ != "multidict._multidict":
+        pytest.skip("another release of multidict, or its Python parts")
+    activation.activate()
+    shared = multidict.CIMultiDict({"x": "y"})
+    assert meet(lambda: (shared,), use, use) == APART
+    before = core.stats()["exclusives"]
+    core.Transaction(use, (shared,)).run()
+    assert core.stats()["exclusives"] == before

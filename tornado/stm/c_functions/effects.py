@@ -16,6 +16,7 @@ Kinds of types
     FUTURE     asyncio's futures and tasks, those of the engine
     FRAME      changes with the generator whose it is, if that is suspended
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
+    FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)

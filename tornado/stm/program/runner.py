@@ -3,8 +3,10 @@
 import asyncio
 import functools
 import os
+import sys
 
 from .. import conflictlog, core
+from ..c_functions import libraries
 from ..loop.serial_loop import SerialEventLoop
 from ..patches import table
 from . import uvloops
@@ -64,8 +66,11 @@ def run(main, threads, debug):
             main.close()
 
 
-#: Libraries whose C parts, of which the engine knows nothing, have a twin in Python, which an environment variable asks for.
-WITH_PYTHON_PARTS = ("AIOHTTP", "FROZENLIST", "MULTIDICT", "PROPCACHE", "YARL")
+#: Libraries whose C parts have a twin in Python, for which an environment variable asks: where the engine knows nothing of them.
+WITH_PYTHON_PARTS = ("aiohttp", "frozenlist", "multidict", "propcache", "yarl")
+
+#: Modules of C code with a twin in Python beside them, which is taken where they are not there, and of which nothing can be declared.
+NOT_IN_C = ("aiohttp._websocket.reader_c",)
 
 
 def install(threads):
@@ -76,7 +81,10 @@ def install(threads):
     conflictlog.begin()
     if core.PARALLEL:
         for library in WITH_PYTHON_PARTS:
-            os.environ.setdefault(f"{library}_NO_EXTENSIONS", "1")
+            if not libraries.covers(library):
+                os.environ.setdefault(f"{library.upper()}_NO_EXTENSIONS", "1")
+        for name in NOT_IN_C:
+            sys.modules.setdefault(name, None)
         # Before the program derives classes of its own from them.
         use_engine_futures()
     table.apply("install", threads)

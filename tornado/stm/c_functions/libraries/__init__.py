@@ -129,6 +129,13 @@ def _declare_known():
 
 
 @functools.cache
+def covers(library):
+    """Is there a file for this library, and for the release that is installed?"""
+    file = Path(__file__).with_name(f"{library}.effects")
+    return file.exists() and any(_is_installed(*declaration.releases) for declaration in parse(file.read_text(), file.name))
+
+
+@functools.cache
 def _is_installed(distribution, first, too_late):
     try:
         text = importlib.metadata.version(distribution)

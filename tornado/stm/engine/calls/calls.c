@@ -187,9 +187,11 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
     for (size_t i = place(key), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
         if (table[i].key != NULL && table[i].key != key)
             continue;
+        PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
         if (table[i].key == NULL)
             Py_INCREF(callable);    /* the key lives as long as the table */
-        PyTypeObject *owner = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? PyDescr_TYPE(callable) : NULL;
+        else if (owner != NULL && table[i].owner != NULL && owner != table[i].owner && PyType_IsSubtype(owner, table[i].owner))
+            return 0;       /* a derived type has the same definition: what is declared for the base is for both */
         enter(&table[i], key, effect, twin, owner);
         return 0;
     }

@@ -8,6 +8,9 @@ bool is_tuple_of_constants(PyObject *o, int depth);
 /* For the `visit` of a kind: what is inert has nothing inside. */
 int visit_unless_inert(Tx *tx, PyObject *obj, Visit visit, void *arg);
 
+/* Visit all that the C base of the object's type traverses, but classes. */
+int visit_referents(Tx *tx, PyObject *obj, Visit visit, void *arg);
+
 int open_deep_read(Tx *tx, PyObject *obj);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);

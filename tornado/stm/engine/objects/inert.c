@@ -33,12 +33,12 @@ gather(PyObject *obj, void *arg)
     return obj == NULL || PyType_Check(obj) ? 0 : PyList_Append(arg, obj);
 }
 
-static int
-visit_referents(Tx *tx, PyObject *record, Visit visit, void *arg)
+int
+visit_referents(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
-    PyTypeObject *type = c_base(Py_TYPE(record));
+    PyTypeObject *type = c_base(Py_TYPE(obj));
     PyObject *inside = PyList_New(0);
-    int r = inside == NULL || (type->tp_traverse != NULL && type->tp_traverse(record, gather, inside) != 0) ? -1 : 0;
+    int r = inside == NULL || (type->tp_traverse != NULL && type->tp_traverse(obj, gather, inside) != 0) ? -1 : 0;
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(inside); i++)
         r = visit_unless_inert(tx, PyList_GET_ITEM(inside, i), visit, arg);
     Py_XDECREF(inside);

@@ -4,6 +4,7 @@
 #include "../calls/conversion.h"
 #include "../core/transaction.h"
 #include "access.h"
+#include "deep.h"
 #include "known.h"
 #include "structure.h"
 
@@ -83,16 +84,38 @@ read_irreversible(Tx *tx, PyObject *obj)
 
 /* Others go on: who wants to see the new state waits for the lock. */
 static int
+change_forward(Tx *tx, PyObject *obj)
+{
+    if (is_fresh(tx, obj))
+        return check_doomed(tx);
+    return own_whole(tx, obj) < 0 ? -1 : become_inevitable(tx, GRADE_IRREVOCABLE);
+}
+
+static int
 change_irreversible(Tx *tx, PyObject *obj)
 {
-    bool fresh = is_fresh(tx, obj);
-    if (!fresh && own_whole(tx, obj) < 0)
+    if (!is_fresh(tx, obj) && own_whole(tx, obj) < 0)
         return -1;
     int known = calls_only_known(tx, obj);
     if (known <= 0)
         return known < 0 ? -1 : exclusive_for(tx, "calls of unknown code by", obj);
-    return fresh ? check_doomed(tx) : become_inevitable(tx, GRADE_IRREVOCABLE);
+    return change_forward(tx, obj);
 }
+
+static int
+visit_forward(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    return read_irreversible(tx, obj) < 0 ? -1 : visit_referents(tx, obj, visit, arg);
+}
+
+const struct Kind forward_kind = {
+    .fixed_attributes = true,
+    .compared_inside = true,
+    .mapping = true,
+    .read_whole = read_irreversible,
+    .write_whole = change_forward,
+    .visit = visit_forward,
+};
 
 const struct Kind irreversible_kind = {.c_state = C_STATE_WHOLE, .compared_by_memory = true, .read_whole = read_irreversible,
                                        .write_whole = change_irreversible};
