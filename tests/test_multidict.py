@@ -9,7 +9,12 @@ from tornado.stm import activation, core, testing
 from tornado.stm.c_functions import libraries as libraries_of_c
 from tornado.stm.patches import libraries
 
-multidict = pytest.importorskip("multidict")
+try:
+    import multidict
+except ImportError:
+    multidict = None
+
+needs_multidict = pytest.mark.skipif(multidict is None, reason="multidict is not installed")
 
 
 def taken_as_7():
@@ -51,6 +56,7 @@ def test_numbers_make_no_conflict(taken):
     assert meet(lambda: (), taken, taken) == APART
 
 
+@needs_multidict
 def test_dicts_of_the_installed_release():
     def add(heap, n):
         heap.add(str(n % 2), n)
@@ -86,6 +92,7 @@ def look(shared):
 
 
 @pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+@needs_multidict
 @pytest.mark.parametrize("use", [use_own, look])
 def test_own_dicts_and_looks_keep_nobody_out(use):
     if not libraries_of_c.covers("multidict") or multidict.MultiDict.__module__ != "multidict._multidict":

@@ -15,7 +15,6 @@ struct Entry;
 
 /* Of a thread.  Invariant: as new when an attempt begins, but for `behind`, and what the followers of the last committed one have taken;
  * an aborted one's handles are gone. */
-
 typedef struct {
     bool open;                  /* what is scheduled may follow */
     PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
