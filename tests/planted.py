@@ -98,7 +98,7 @@ def plant(name, directory):
     subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
 
 
-def hunt(directory, seed, programs, timeout):
+def hunt(directory, seed, programs):
     """Let the oracle run on the copy in that directory.
 
     Returns:
@@ -106,7 +106,7 @@ def hunt(directory, seed, programs, timeout):
         or None.
     """
     command = [sys.executable, __file__, "--in", str(directory), str(seed), str(programs)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    finished = subprocess.run(command, capture_output=True, text=True)
     assert finished.returncode <= 0, finished.stderr[-2000:]
     result = json.loads(finished.stdout.splitlines()[-1])
     if finished.returncode < 0:
@@ -148,7 +148,7 @@ def main(args):
     else:
         with tempfile.TemporaryDirectory() as directory:
             plant(args[0], Path(directory))
-            result = hunt(directory, int(args[1]) if args[1:] else 1, 10000, timeout=600)
+            result = hunt(directory, int(args[1]) if args[1:] else 1, 10000)
         print(f"{result['programs']} programs\n{result['found']}")
 
 

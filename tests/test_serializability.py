@@ -165,10 +165,10 @@ def test_planted_bugs_fit_the_engine(bug):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2000)
+@pytest.mark.timeout(7200)  # what is not found is a matter of programs, not of the machine
 @pytest.mark.parametrize("bug", planted.BUGS)
 def test_planted_bugs_are_found(bug, tmp_path):
     planted.plant(bug, tmp_path)
-    taken = [planted.hunt(tmp_path, seed, programs=4000, timeout=600) for seed in (1, 2, 3)]
+    taken = [planted.hunt(tmp_path, seed, programs=4000) for seed in (1, 2, 3)]
     print(bug, [each["programs"] for each in taken])
     assert all(each["found"] for each in taken)

@@ -726,6 +726,11 @@ class Heap:
         self.log = []
         self.calls = []
         self.abandoned = []  # generators and coroutines that would do something when they die
+        # What some look at for long, and others change meanwhile: few operations each, so that those of a program meet.
+        self.members = {0, 2, 4, 6}
+        self.names = dict.fromkeys([0, 2, 4, 6])
+        self.watched_things = [Thing(n) for n in range(8)]
+        self.watched_dicts = [{"a": n} for n in range(8)]
 
         @functools.lru_cache(maxsize=4)
         def cached(n):
@@ -3605,3 +3610,50 @@ def weak_set_discarded(h, n):
 def weak_reference(h, n):
     h.reference = weakref.ref(h.kept[n % 4])
     return h.reference().coins
+
+
+# ---- What is looked at for long while others change it ----------------------------------------------------------------------
+
+
+LOOKS = 30  # at the same, in one operation: long enough for another transaction to begin, write and commit
+
+
+@op
+def members_looked_at(h, n):
+    return [n in h.members for _ in range(LOOKS)]
+
+
+@op
+def member_changed(h, n):
+    h.members ^= {n}
+
+
+@op
+def names_looked_at(h, n):
+    return [n in h.names for _ in range(LOOKS)]
+
+
+@op
+def name_changed(h, n):
+    if h.names.pop(n, n) is not None:
+        h.names[n] = None
+
+
+@op
+def things_looked_at(h):
+    return [sum([thing.coins for thing in h.watched_things]) for _ in range(LOOKS // 8)]
+
+
+@op
+def coins_of_a_thing_changed(h, n):
+    h.watched_things[n].coins += 1
+
+
+@op
+def dicts_looked_at(h):
+    return [[list(each.values()) for each in h.watched_dicts] for _ in range(LOOKS // 8)]
+
+
+@op
+def dict_looked_at_changed(h, n):
+    h.watched_dicts[n]["a"] += 1

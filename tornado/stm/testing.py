@@ -92,7 +92,7 @@ def require(condition, message="a requirement"):
 # ---- Running ------------------------------------------------------------------------------------------------------------
 
 
-def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delays=0.02, pause=0.0002, alone=0.05, timeout=60):
+def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delays=0.02, pause=0.0003, alone=0.05, timeout=60):
     """Run each call as a transaction, on several threads at the same time.
 
     Args:
@@ -104,7 +104,7 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
             depends on the system, so the same seed makes a failure likely to come again, not certain.
         aborts: the probability of an injected abort at each barrier.
         delays: the probability of an injected delay at each barrier and at each step of a commit or a rollback.
-        pause: the longest injected delay, in seconds.
+        pause: the longest injected delay, in seconds; it ends when the other threads have got on, which takes less mostly.
         alone: the probability that a call runs exclusively from its beginning, as a loop's transactions do where nobody else has
             anything to do.
         timeout: seconds after which calls that have not committed are given up.

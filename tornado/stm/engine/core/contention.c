@@ -156,18 +156,20 @@ next_random(Tx *tx)
     return (uint32_t)(x >> 16);
 }
 
-/* A test hook: let the others go on for a while, or only take their turn. */
+/* A test hook: wait until the others have got past so many barriers, or as long as a delay may be.  Were it only time, threads
+ * would interleave on a quiet machine alone: on a busy one, each gets its turn after milliseconds. */
 void
 stm_delay(Tx *tx)
 {
+    static _Atomic uint32_t passed;
+    uint32_t before = atomic_fetch_add_explicit(&passed, 1, memory_order_relaxed) + 1;
     if (next_random(tx) >= stm_delay_rate)
         return;
-    uint32_t limit = stm_delay_limit, chosen = next_random(tx);
+    uint32_t chosen = next_random(tx), step = 50, left = stm_delay_limit / step;
     PyThreadState *ts = PyEval_SaveThread();
-    if (limit == 0 || chosen & 1)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){0, (long)(chosen % limit) * 1000L}, NULL);
+    sched_yield();
+    for (; left > 0 && atomic_load_explicit(&passed, memory_order_relaxed) - before < chosen % 256; left--)
+        nanosleep(&(struct timespec){0, (long)step * 1000L}, NULL);
     PyEval_RestoreThread(ts);
 }
 
