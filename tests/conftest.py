@@ -2,8 +2,22 @@
 
 import signal
 
+import pytest
+
+import programs
+
 
 def pytest_configure(config):
     # A shell has what it starts in the background ignore SIGINT, and so would the programs that the tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What the programs of fixtures were at when a test failed."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for program in list(programs.running):
+            report.sections.append((program.command, program.last_words()))
+    return report

@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 APPS = ROOT / "tests" / "apps"
 TIMEOUT = 60  # seconds until a silent program is taken to hang
 
+#: programs whose contexts have been entered and not left
+running = []
+
 
 class Program:
     """An application of `apps`, which prints ``listening PORT``, in a process of its own.  A context manager.
@@ -100,14 +103,25 @@ class Program:
         self.process.send_signal(signal.SIGABRT)
         self.process.wait()
 
+    @property
+    def command(self):
+        return " ".join(self.process.args)
+
+    def last_words(self):
+        """End it at once, if it has not ended; the end of what it has written to its standard error."""
+        if self.process.poll() is None:
+            self.abort()
+        return self.errors[-20000:]
+
     def __enter__(self):
+        running.append(self)
         return self
 
     def __exit__(self, kind, *rest):
-        if self.process.poll() is None:
-            self.abort()
+        running.remove(self)
+        written = self.last_words()
         if kind is not None:
-            print(f"{' '.join(self.process.args)} wrote:\n{self.errors[-20000:]}")
+            print(f"{self.command} wrote:\n{written}")
         self._output.close()
         self._errors.close()
 

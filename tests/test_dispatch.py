@@ -77,6 +77,43 @@ def test_a_transaction_commits_after_its_predecessor():
     assert done == [1, 2]
 
 
+def test_what_is_put_off_comes_back_before_all_others_when_the_one_before_it_has_run():
+    ready = queue_that_knows()
+    a = wait(ready)
+    b, c = wait(ready, None, a), wait(ready, None, a)
+    d = wait(ready, None, c)
+    e = wait(ready)
+    assert [ready.take(), ready.take(), ready.take()] == [a, b, c]
+    ready.put_off(c)
+    ready.put_off(b)
+    assert take_all(ready) == [e]  # d has to come after c
+    wait(ready)
+    a.transaction.run()
+    ready.ran(a, 0.001)
+    assert [ready.take(), ready.take()] == [c, b]
+    c.transaction.run()
+    ready.ran(c, 0.001)
+    assert ready.take() is d
+
+
+def test_what_is_put_off_when_the_one_before_it_has_just_run_comes_at_once():
+    ready = ReadyQueue()
+    a = wait(ready)
+    b = wait(ready, None, a)
+    assert [ready.take(), ready.take()] == [a, b]
+    a.transaction.run()
+    ready.put_off(b)
+    ready.ran(a, 0.001)
+    assert ready.take() is b
+
+
+def test_only_what_has_been_taken_can_be_put_off():
+    ready = ReadyQueue()
+    for wrong in wait(ready), None:
+        with pytest.raises(TypeError):
+            ready.put_off(wrong)
+
+
 def test_what_is_forgotten_never_comes():
     ready = queue_that_knows()
     a = wait(ready, LONG_SITE)
@@ -85,6 +122,18 @@ def test_what_is_forgotten_never_comes():
     assert len(ready) == 0 and ready.take() is None
     b = wait(ready, PROMPT_SITE, a)
     assert ready.take() is b
+
+
+def test_what_is_forgotten_while_it_is_put_off_never_comes():
+    ready = ReadyQueue()
+    a = wait(ready)
+    b = wait(ready, None, a)
+    assert [ready.take(), ready.take()] == [a, b]
+    ready.put_off(b)
+    ready.clear()
+    a.transaction.run()
+    ready.ran(a, 0.001)
+    assert ready.take() is None
 
 
 @pytest.mark.parametrize("args", [(), (int,), (int, [1]), (int, (), "site"), (int, (), None, "entry"), (int, (), None, None, None)])
@@ -130,28 +179,39 @@ def test_what_is_too_young_to_run_before_the_loop_stops_stays():
     assert len(ready) == 2
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 20), st.booleans()), max_size=60))
-def test_every_one_is_dispatched_once_and_after_its_predecessor(steps):
-    ready, everyone, taken, before_it = queue_that_knows(), [], [], {}
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 20), st.sampled_from(["", "take", "run"])), max_size=60))
+def test_every_one_runs_once_and_after_its_predecessor(steps):
+    """As many are taken at a time as there are threads; one whose predecessor has not run yet is put off."""
+    ready, everyone, at_work, ran, before_it = queue_that_knows(), [], [], [], {}
 
     def take():
         entry = ready.take()
         if entry is not None:
-            taken.append(entry)
-            ready.ran(entry, 0.05 if entry.site == LONG_SITE else 0.001)
-        return entry
+            at_work.append(entry)
+        return entry is not None
 
-    for long, back, prompt_run, takes in steps:
+    def run():
+        entry = at_work.pop()  # the last one first
+        if before_it[entry] is not None and before_it[entry] not in ran:
+            ready.put_off(entry)
+        else:
+            entry.transaction.run()
+            ran.append(entry)
+            ready.ran(entry, 0.05 if entry.site == LONG_SITE else 0.001)
+
+    for long, back, prompt_run, then in steps:
         before = everyone[-back] if 0 < back <= len(everyone) else None
         everyone.append(wait(ready, LONG_SITE if long else PROMPT_SITE, before))
         before_it[everyone[-1]] = before
         ready.owed += prompt_run / 1000
-        if takes:
+        if then == "take":
             take()
-    while take() is not None:
-        pass
-    assert sorted(taken, key=lambda entry: entry.transaction.age) == everyone
-    place = {entry: i for i, entry in enumerate(taken)}
+        elif then == "run" and at_work:
+            run()
+    while at_work or take():
+        run()
+    assert sorted(ran, key=lambda entry: entry.transaction.age) == everyone and len(ready) == 0
+    place = {entry: i for i, entry in enumerate(ran)}
     assert all(place[before] < place[entry] for entry, before in before_it.items() if before is not None)
 
 

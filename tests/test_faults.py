@@ -182,6 +182,59 @@ def test_whoever_wants_what_an_endless_loop_holds_gets_it(impatient):
     assert server.end() == 0
 
 
+def processor_time_of_all(server):
+    return processor_time(server, "main") + processor_time(server, "other")
+
+
+def test_what_comes_after_an_endless_loop_holds_no_thread(impatient):
+    """The client goes, and what its connection's end schedules has to come after what its request has scheduled."""
+    server = impatient
+    with server.connect() as connection:
+        for _ in range(300):  # enough to be known as short, and so to follow in the transactions of the connection's events
+            connection.sendall(b"GET /count HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
+        used = processor_time_of_all(server)
+        connection.sendall(b"GET /spin HTTP/1.1\r\nHost: test\r\n\r\n")
+        while processor_time_of_all(server) - used < 25:
+            pass
+        opened = server.descriptors
+    while server.descriptors == opened:
+        pass
+    with Client(server) as client:  # on the number of the other one
+        for _ in range(10):
+            client.get("/count")
+
+
+def test_a_closed_descriptor_whose_events_have_set_off_an_endless_loop_gives_its_number_back(impatient):
+    """Its last event schedules nothing; until then it would not be told of another one before that loop ends."""
+    server = impatient
+    warm_up(server)
+    used = processor_time_of_all(server)
+    with Client(server) as client:
+        client.get("/pair")
+        while processor_time_of_all(server) - used < 25:
+            pass
+        opened = server.descriptors
+        client.get("/pair")
+        while server.descriptors == opened:
+            pass
+        with Client(server) as another:
+            for _ in range(10):
+                another.get("/count")
+
+
+def test_no_connection_waits_for_one_accepted_before(impatient):
+    server = impatient
+    port = int(get(server, "/listen"))
+    used = processor_time_of_all(server)
+    with socket.create_connection(("127.0.0.1", port)):
+        while processor_time_of_all(server) - used < 25:
+            pass
+        for _ in range(10):
+            with socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
+                assert connection.recv(10) == b"served"
+
+
 def test_sigterm_ends_a_program_all_of_whose_threads_loop(server):
     endless = [computing(server, "/spin", "main"), computing(server, "/spin", "other")]
     used = 0, 0

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import re
+import socket
 
 import tornado.httpserver
 import tornado.ioloop
@@ -30,6 +31,9 @@ class State:
         self.served = 0
         self.flushed = 0
         self.closed = 0
+        self.accepted = 0
+        self.received = 0
+        self.peer = None
         self.shared = 0
         self.swallowed = 0
         self.computed = 0
@@ -78,6 +82,52 @@ class Spin(Handler):
             while True:
                 pass
         self.write("elsewhere")
+
+
+class Listen(Handler):
+    """Listens at a port of its own, where the task of the first connection loops for ever."""
+
+    def get(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(listener, self.accept, listener)
+        self.write(str(listener.getsockname()[1]))
+
+    def accept(self, listener):
+        connection, _ = listener.accept()
+        asyncio.create_task(self.serve(connection, first=self.state.accepted == 0))
+        self.state.accepted += 1
+
+    async def serve(self, connection, first):
+        while first:
+            pass
+        connection.send(b"served")
+        connection.close()
+
+
+class Pair(Handler):
+    """Sends a byte through a pair of sockets.  When the first arrives, something is scheduled that loops for ever; with the second
+    that end is closed."""
+
+    def get(self):
+        if self.state.peer is None:
+            end, self.state.peer = socket.socketpair()
+            asyncio.get_running_loop().add_reader(end, self.receive, end)
+        self.state.peer.send(b"x")
+
+    def receive(self, end):
+        end.recv(1)
+        self.state.received += 1
+        if self.state.received == 1:
+            asyncio.get_running_loop().call_soon(loop_for_ever)
+        else:
+            asyncio.get_running_loop().remove_reader(end)
+            end.close()
+
+
+def loop_for_ever():
+    while True:
+        pass
 
 
 class Match(Handler):
@@ -219,7 +269,7 @@ class Upload(Handler):
 async def main():
     state = State()
     handlers = [
-        Count, Stream, Flushed, Spin, Match, New, Swallow, Recurse, Allocate, Contend, Values, Compute, Later, Upload,
+        Count, Stream, Flushed, Spin, Listen, Pair, Match, New, Swallow, Recurse, Allocate, Contend, Values, Compute, Later, Upload,
     ]
     application = tornado.web.Application(
         [(f"/{each.__name__.lower()}", each, {"state": state}) for each in handlers] + [("/echo", Echo)]

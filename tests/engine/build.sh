@@ -14,7 +14,8 @@ CC=${CC:-cc}
 
 headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 flags=(-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-strict-aliasing -pthread -DPy_BUILD_CORE_MODULE=1
-       -DCOMMITS=3 -DSELDOM=0 -I"$engine" -I"$engine/../interpreter" -I"$here" -isystem "$headers" -isystem "$headers/internal" "$@")
+       -DCOMMITS=3 -DSELDOM=0 -DPUT_OFF_NS=0
+       -I"$engine" -I"$engine/../interpreter" -I"$here" -isystem "$headers" -isystem "$headers/internal" "$@")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

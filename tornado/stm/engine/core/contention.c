@@ -32,7 +32,9 @@
  *      It has become inevitable, dooms them, and waits until they have rolled back, or
  *      committed, if they were about to.
  *  order         a transaction reaches its commit before its predecessor.
- *      It waits.  Predecessors are older, so this closes no cycle either.
+ *      It waits.  Predecessors are older, so this closes no cycle either.  But that one may run
+ *      for long, perhaps for ever: a transaction whose thread has others to go on with is put off
+ *      once it has waited as long as it had taken itself.  So its thread does at most twice the work.
  *  a thread      one needs a lock of the program's that a thread has, or the other way
  *                round (../objects/mutex.c).
  *  overdue       one runs and runs, perhaps for ever, and others wait for it.
@@ -79,6 +81,9 @@ static Latch doom_lock;
 #define DISPATCHING (-1)    /* as token_slot: somebody is looking for the next */
 
 #define PATIENT 16
+#ifndef PUT_OFF_NS      /* the stress program is in a hurry */
+#define PUT_OFF_NS 2000000      /* so long it waits at least for its predecessor before it is put off */
+#endif
 /* A doomed transaction without a barrier for that many naps is in a loop, not in
  * engine or trusted code, where an exception out of nowhere would do harm. */
 #define NAPS_IN_A_LOOP 25
@@ -472,15 +477,29 @@ pending_predecessor(Tx *tx)
     return p;
 }
 
+bool
+is_to_be_put_off(Tx *tx)
+{
+    return tx->txn != NULL && tx->txn->may_be_put_off && pending_predecessor(tx) != NULL;
+}
+
 int
 wait_for_predecessor(Tx *tx)
 {
     Transaction *p = pending_predecessor(tx);
     if (p == NULL)
         return 0;
+    uint64_t reached = __builtin_ia32_rdtsc(), took = reached - tx->contention.began, since = now_ns();
+    bool may_be_put_off = tx->txn->may_be_put_off;
     history(tx, DID_WAIT, p->age, FOR_ORDER);
     log_wait(tx);
-    await(tx, PARK_ORDER, predecessor_over, p);
+    for (int i = 0; i < SPINS && !predecessor_over(tx, p); i++)
+        __builtin_ia32_pause();
+    bool put_off = false;
+    while (!put_off && !predecessor_over(tx, p)) {
+        nap(tx, PARK_ORDER, may_be_put_off ? NAP_NS : LONG_NAP_NS, predecessor_over, p, since);
+        put_off = may_be_put_off && now_ns() - since >= PUT_OFF_NS && __builtin_ia32_rdtsc() - reached >= took;
+    }
     log_go(tx);
     history(tx, DID_GO, 0, 0);
     if (atomic_load(&p->done))
@@ -489,7 +508,7 @@ wait_for_predecessor(Tx *tx)
         raise_abort();
         return -1;
     }
-    return give_way(tx);
+    return put_off ? abort_self(tx, CAUSE_ORDER) : give_way(tx);
 }
 
 /* ---- Requests to other threads -------------------------------------------------- */

@@ -38,6 +38,7 @@ typedef struct {
     _Atomic uint64_t allowance;     /* nanoseconds that others wait for it before it is overdue */
     _Atomic uint64_t overdue;       /* the number of the attempt that somebody has found to be; written by others, too */
     /* Private to this thread: */
+    uint64_t began;                 /* when its transaction did, in cycles of the processor */
     bool asked;                     /* for the token, and has it not taken yet */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     uint64_t inject_state;          /* of its random numbers, for the test hooks below */
@@ -81,6 +82,8 @@ int become_inevitable(Tx *tx, int grade);
 int become_exclusive(Tx *tx, const char *why);
 /* Nobody dooms it for what it has read or written any more, but for an exclusive one; then its predecessor commits. */
 int wait_for_predecessor(Tx *tx);
+/* Is the transaction not to begin in a grade of inevitability now, but to be put off until its predecessor has committed? */
+bool is_to_be_put_off(Tx *tx);
 /* Have this attempt abort: always -1. */
 int abort_self(Tx *tx, int cause);
 

@@ -455,9 +455,17 @@ check_can_run(Tx *tx)
     return 0;
 }
 
+static int
+stopped(Tx *tx, int how)
+{
+    tx->sequential = false;
+    set_transaction(tx, NULL);
+    return how;
+}
+
 /* Run to the commit, however often it takes: RUN_RETURNED, and what (dropped in the transaction,
  * if nobody wants it); or RUN_RAISED, with the exception; or RUN_DROPPED, because another one
- * has raised: then it has done nothing. */
+ * has raised, or RUN_PUT_OFF: then it has done nothing. */
 int
 run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
 {
@@ -471,15 +479,17 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
         tx->want_grade = GRADE_EXCLUSIVE;
     }
     uint64_t lost = tx->contention.lost, start = __builtin_ia32_rdtsc();
+    tx->contention.began = start;
     allow(tx);
     for (;;) {
+        /* It would wait for that without anything that another attempt had to do again. */
+        if (UNLIKELY(tx->want_grade != GRADE_NONE && is_to_be_put_off(tx)))
+            return stopped(tx, RUN_PUT_OFF);
         tx_begin(tx, t->age, tx->want_grade);
         if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
             log_end(tx, LOG_ABORT);
             tx_end(tx, false);
-            tx->sequential = false;
-            set_transaction(tx, NULL);
-            return RUN_DROPPED;
+            return stopped(tx, RUN_DROPPED);
         }
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
@@ -500,49 +510,55 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
             tx->cause = CAUSE_RAISED;
         Py_CLEAR(value);
         Py_CLEAR(exception);
-        bool overdue = is_overdue(tx);
+        bool overdue = is_overdue(tx), put_off = tx->cause == CAUSE_ORDER;
         tx_abort(tx);
         tx->contention.lost = lost + (__builtin_ia32_rdtsc() - start);     /* what it waited in these attempts among it */
         stm_upcalls->retries(tx);
+        if (UNLIKELY(put_off))
+            return stopped(tx, RUN_PUT_OFF);
         if (overdue)
             stand_back(tx);
         else if (++t->attempts >= MAX_ATTEMPTS)
             tx->want_grade = GRADE_EXCLUSIVE;
     }
-    tx->sequential = false;
-    set_transaction(tx, NULL);
     if (result != NULL)
         *result = value;
     if (exception == NULL)
-        return RUN_RETURNED;
+        return stopped(tx, RUN_RETURNED);
+    stopped(tx, RUN_RAISED);
     PyErr_SetRaisedException(exception);
     return RUN_RAISED;
 }
 
-PyObject *
-transaction_run(Transaction *t, bool alone)
+int
+transaction_run(Transaction *t, bool alone, PyObject **result)
 {
     Tx *tx = stm_thread_tx();
     if (tx == NULL || check_can_run(tx) < 0)
-        return NULL;
+        return RUN_RAISED;
     if (atomic_exchange(&t->taken, 1)) {
         PyErr_SetString(PyExc_RuntimeError, atomic_load(&t->done)
                         ? "this transaction has been committed"
                         : "this transaction runs on another thread");
-        return NULL;
+        return RUN_RAISED;
     }
-    PyObject *result = NULL;
     Py_INCREF(t);
-    run_to_commit(tx, t, alone, &result);
+    int how = run_to_commit(tx, t, alone, result);
+    if (UNLIKELY(how == RUN_PUT_OFF))
+        atomic_store(&t->taken, 0);
     Py_DECREF(t);
-    return result;
+    return how;
 }
 
 static PyObject *
 run(PyObject *self, PyObject *args)
 {
     int alone = 0;
-    return PyArg_ParseTuple(args, "|p", &alone) ? transaction_run((Transaction *)self, alone) : NULL;
+    PyObject *result = NULL;
+    if (!PyArg_ParseTuple(args, "|p", &alone))
+        return NULL;
+    transaction_run((Transaction *)self, alone, &result);
+    return result;
 }
 
 static PyObject *

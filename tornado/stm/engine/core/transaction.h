@@ -12,6 +12,7 @@ struct Transaction {
     PyObject *predecessor;      /* Transaction that must commit first, or NULL */
     Queue *queue;               /* in which it waits or has waited, or NULL */
     uint8_t passed;             /* so many younger ones were taken out of the queue before it */
+    bool may_be_put_off;        /* rather than wait for long for its predecessor, with a thread in its hands */
     bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
     Transaction *next;          /* in the queue, or among those that a transaction has added */
     uint64_t age;
@@ -53,12 +54,12 @@ void transactions_drop(Transaction *chain);     /* those that will not run */
 int check_can_run(Tx *tx);
 
 /* Run it to the commit, however often it takes. RUN_RETURNED: *result is what its function returned (dropped, if `result` is
- * NULL); RUN_RAISED: that exception is set; RUN_DROPPED: its queue has ended, and it has done nothing.  `alone`: no other thread
- * has anything to do. */
-enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1 };
+ * NULL); RUN_RAISED: that exception is set; RUN_DROPPED: its queue has ended, and it has done nothing; RUN_PUT_OFF: nor has it here,
+ * it is to run again when its predecessor has.  `alone`: no other thread has anything to do. */
+enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1, RUN_PUT_OFF = 2 };
 int run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result);
-/* The same for one of no queue, on whatever thread: what its function returned, or NULL with what that has raised, or RuntimeError. */
-PyObject *transaction_run(Transaction *t, bool alone);
+/* The same for one of no queue, on whatever thread; RUN_RAISED also with RuntimeError: it has run, or this thread cannot run any. */
+int transaction_run(Transaction *t, bool alone, PyObject **result);
 
 /* What run_to_commit() is made of, for atomic blocks: begin an attempt (in that grade, if not GRADE_NONE); commit it (-1 with
  * stm_Abort set: it has to abort); roll it back. */

@@ -493,12 +493,28 @@ arms_later(Dispatcher *d, int fd)
         return false;
     Descriptor *descriptor = &d->poller.descriptors[fd];
     Entry *before = descriptor->scheduled, *scheduled = just_scheduled(s);
-    if (scheduled == NULL && is_to_run(before))
+    if (scheduled == NULL && poller_scheduled(&d->poller, fd) != NULL && poller_is_the_same(&d->poller, fd))
         return descriptors_add(&d->held, fd);
+    before = descriptor->scheduled;
     descriptor->scheduled = (Entry *)Py_XNewRef((PyObject *)scheduled);
     if (before != NULL)
         drop_later(d, (PyObject *)before);
     return descriptors_add(&s->heard, fd);
+}
+
+/* Under the lock: has it been held, for what it is of no more? */
+static bool
+hold_is_over(Dispatcher *d, int fd)
+{
+    for (int i = 0; i < d->held.n; i++) {
+        if (d->held.fds[i] == fd) {
+            if (poller_is_the_same(&d->poller, fd))
+                return false;
+            d->held.fds[i] = d->held.fds[--d->held.n];
+            return true;
+        }
+    }
+    return false;
 }
 
 /* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
@@ -521,7 +537,7 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
         }
         if (when == HEARD && arms_later(d, fd))
             goto out;
-        if (when == HEARD)
+        if (when == HEARD || (when == SET && hold_is_over(d, fd)))
             descriptor->busy = false;
         /* A watch that an aborted attempt has made never was: the kernel must not be asked for it. */
         if (descriptor->watch == watch && !descriptor->busy)
@@ -648,7 +664,7 @@ is_idle(PyObject *self, PyObject *until)
     if (end == -1.0 && PyErr_Occurred())
         return NULL;
     dispatcher_lock(d);
-    bool idle = ready_length(d->ready) == 0 && d->running <= 1;
+    bool idle = ready_length(d->ready) + d->ready->put_off.n == 0 && d->running <= 1;
     for (int fd = 0; idle && fd < d->poller.n; fd++)
         idle = !d->poller.descriptors[fd].busy && d->poller.descriptors[fd].outbox == NULL;
     for (Py_ssize_t i = 0; idle && i < d->timers.n; i++)
@@ -709,26 +725,32 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     double began = clock_read(clock);
     /* With several threads it would not do: what has been short so far may take long once, and nobody could go on meanwhile. */
     bool alone = d->n_threads == 1 && runs_on_few(1);
+    Transaction *running = (Transaction *)entry->transaction;
+    running->may_be_put_off = true;
     chain_run_behind(entry->behind);
-    PyObject *result = transaction_run((Transaction *)entry->transaction, alone);
+    int how = transaction_run(running, alone, NULL);
     chain_run_behind(NULL);
-    if (result == NULL)
+    if (how == RUN_RAISED)
         fail(d);
-    Py_XDECREF(result);
     double took = clock_read(clock) - began;
     dispatcher_lock(d);
     d->running--;
     d->running_short -= s->is_short;
-    ready_ran(d->ready, entry, took);
-    PyObject *transaction = entry->transaction;
-    _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
+    PyObject *over = NULL;
+    if (how == RUN_PUT_OFF)
+        ready_put_off(d->ready, entry);
+    else {
+        ready_ran(d->ready, entry, took);
+        over = entry->transaction;
+        _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
+    }
     s->run = 0;
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;
     if (PyErr_Occurred())
         PyErr_WriteUnraisable((PyObject *)d);
     dispatcher_unlock(d);
-    Py_DECREF(transaction);
+    Py_XDECREF(over);
     Py_DECREF(entry);
 }
 

@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -235,6 +237,49 @@ flush(Poller *poller, int fd)
     return r < 0 ? -1 : 0;
 }
 
+Entry *
+poller_scheduled(Poller *poller, int fd)
+{
+    Entry *scheduled = poller->descriptors[fd].scheduled;
+    int accepts = 0;
+    socklen_t size = sizeof accepts;
+    if (LIKELY(!is_to_run(scheduled)) || (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts))
+        return NULL;
+    return scheduled;
+}
+
+static void
+forget_scheduled(Descriptor *descriptor)
+{
+    if (is_to_run(descriptor->scheduled))       /* so this is not the last reference, or nothing dies with it */
+        Py_CLEAR(descriptor->scheduled);
+}
+
+bool
+poller_is_the_same(Poller *poller, int fd)
+{
+    struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
+    bool same = epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing) == 0;
+    if (!same)
+        forget_scheduled(&poller->descriptors[fd]);
+    return same;
+}
+
+/* Ask the kernel about it no more. */
+static void
+forget(Poller *poller, int fd)
+{
+    Descriptor *descriptor = &poller->descriptors[fd];
+    struct epoll_event unused;
+    struct stat is;
+    bool orders = is_to_run(descriptor->scheduled), open = !orders || fstat(fd, &is) == 0;
+    if (epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused) < 0 || !open)      /* it has been closed */
+        forget_scheduled(descriptor);
+    else if (orders)
+        descriptor->file = is.st_ino;
+    descriptor->known = false;
+}
+
 /* The kernel has reported events; it reports no others until the descriptor is armed again. */
 static int
 has_events(Dispatcher *d, int fd, uint32_t events)
@@ -253,7 +298,7 @@ has_events(Dispatcher *d, int fd, uint32_t events)
         Py_XDECREF(site);
         Py_XDECREF(args);
         if (entry != NULL)
-            entry->behind = (Entry *)Py_XNewRef((PyObject *)poller->descriptors[fd].scheduled);
+            entry->behind = (Entry *)Py_XNewRef((PyObject *)poller_scheduled(poller, fd));
         r = entry != NULL ? 0 : -1;
         Py_XDECREF(entry);
     }
@@ -296,16 +341,22 @@ poller_arm(Dispatcher *d, int fd)
     event.events |= (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0);
     if (!reads && !writes) {
         if (known)
-            epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &event);    /* it fails if that is closed */
-        poller->descriptors[fd].known = false;
+            forget(poller, fd);
         return 0;
     }
+    struct stat is;
+    bool orders = !known && is_to_run(poller->descriptors[fd].scheduled);
+    if (UNLIKELY(orders) && (fstat(fd, &is) < 0 || is.st_ino != poller->descriptors[fd].file))
+        forget_scheduled(&poller->descriptors[fd]);
     poller->descriptors[fd].known = true;
     if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
         return 0;
     /* It has been closed since, and this one is another that has its number. */
-    if (known && (errno == ENOENT || errno == EBADF) && epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
-        return 0;
+    if (known && (errno == ENOENT || errno == EBADF)) {
+        forget_scheduled(&poller->descriptors[fd]);
+        if (epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
+            return 0;
+    }
     if (!known && errno == EEXIST && epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
         return 0;
     poller->descriptors[fd].known = false;

@@ -6,6 +6,9 @@
  * A callback may leave to what it schedules to read what there is, as those of drivers do that read in C: until that has run the kernel
  * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
  * is the last one until what the first has scheduled has run.
+ *
+ * Of a socket that listens every event is a connection of its own, and has nothing to do with the one before.  Nor has one of what the
+ * program opens when it has closed another with that number.
  */
 #ifndef TORNADO_STM_POLLER_H
 #define TORNADO_STM_POLLER_H
@@ -13,6 +16,7 @@
 #include "../core/base.h"
 
 #include <signal.h>
+#include <sys/types.h>
 
 typedef struct Dispatcher Dispatcher;
 typedef struct Entry Entry;
@@ -23,6 +27,7 @@ typedef struct {
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
+    ino_t file;             /* what it was of when the kernel was told to forget it, if `scheduled` was to run then */
     bool busy;              /* an event is queued or being handled, or would be the same again */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
@@ -65,6 +70,13 @@ bool poller_has_free(Poller *poller);
  * is the longer, the more often in a row that was not so. */
 void poller_watch(Poller *poller, uint64_t run);
 void poller_calm(Poller *poller, bool calm);    /* it has looked */
+
+/* What its last event has scheduled, if that is still to run and the next one comes after it; borrowed; or NULL. */
+Entry *poller_scheduled(Poller *poller, int fd);
+
+/* Is it still of what the kernel has been asked about?  If not, what has been scheduled for that is forgotten.  The kernel
+ * reports nothing until it is asked again. */
+bool poller_is_the_same(Poller *poller, int fd);
 
 /* These return NULL or -1 with an exception. */
 Descriptor *poller_descriptor(Poller *poller, int fd);

@@ -46,6 +46,21 @@ line_pop(Line *line)
     return entry;
 }
 
+/* Not the first: what comes after `ahead`; the caller owns it from here on. */
+static Entry *
+line_remove_after(Line *line, Entry *ahead)
+{
+    Entry *entry = ahead->next;
+    ahead->next = entry->next;
+    if (line->last == entry)
+        line->last = ahead;
+    line->n--;
+    line->n_short -= entry->is_short;
+    entry->next = NULL;
+    entry->line = NULL;
+    return entry;
+}
+
 static void
 line_clear(Line *line)
 {
@@ -194,9 +209,57 @@ at_least_long(double seconds)
     return seconds < LONG ? LONG : seconds;
 }
 
+/* It waits until what comes before it has run.  Takes the reference. */
+static void
+wait_aside(ReadyQueue *q, Entry *entry)
+{
+    entry->before->holds_up++;
+    line_append(&q->put_off, entry);
+}
+
+void
+ready_put_off(ReadyQueue *q, Entry *entry)
+{
+    Transaction *before = entry->before != NULL ? (Transaction *)entry->before->transaction : NULL;
+    Py_INCREF(entry);
+    if (before != NULL && !atomic_load(&before->done))
+        wait_aside(q, entry);
+    else
+        line_prepend(&q->prompt, entry);
+}
+
+/* This one has run: what waits for it may be dispatched, before all others, for it has waited already. */
+static void
+let_go_on(ReadyQueue *q, Entry *entry)
+{
+    Line *line = &q->put_off;
+    Entry *ahead = NULL, *freed = NULL;
+    while (entry->holds_up > 0) {
+        Entry *each = ahead != NULL ? ahead->next : line->first;
+        if (each->before == entry) {
+            each = ahead != NULL ? line_remove_after(line, ahead) : line_pop(line);
+            each->next = freed;
+            freed = each;
+            entry->holds_up--;
+        }
+        else
+            ahead = each;
+    }
+    while (freed != NULL) {     /* the last one first */
+        Entry *each = freed;
+        freed = each->next;
+        line_prepend(&q->prompt, each);
+    }
+}
+
 Entry *
 ready_take(ReadyQueue *q, uint64_t until)
 {
+    for (int i = 0; q->put_off.n > 0 && i < 2; i++) {
+        Line *line = i ? &q->long_ones : &q->prompt;
+        while (line->first != NULL && line->first->before != NULL && line->first->before->line == &q->put_off)
+            wait_aside(q, line_pop(line));
+    }
     bool owing = q->long_ones.n > 0 && q->owed >= at_least_long(q->long_ones.first->expected);
     Line *lines[] = {owing ? &q->long_ones : &q->prompt, owing ? &q->prompt : &q->long_ones};
     for (int i = 0; i < 2; i++) {
@@ -205,7 +268,6 @@ ready_take(ReadyQueue *q, uint64_t until)
             || (entry->before != NULL && entry->before->line != NULL))
             continue;
         line_pop(lines[i]);
-        Py_CLEAR(entry->before);
         if (lines[i] == &q->long_ones) {
             q->owed -= at_least_long(entry->expected);
             if (q->owed < 0 || q->long_ones.n == 0)
@@ -232,6 +294,9 @@ queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
 void
 ready_ran(ReadyQueue *q, Entry *entry, double seconds)
 {
+    Py_CLEAR(entry->before);
+    if (UNLIKELY(entry->holds_up > 0))
+        let_go_on(q, entry);
     if (q->long_ones.n > 0 && entry->expected < LONG)
         q->owed += seconds;
     learn(q->estimates, entry->site, seconds - chain_learn(q->estimates));
@@ -245,6 +310,17 @@ queue_ran(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!d", &Entry_Type, &entry, &seconds))
         return NULL;
     ready_ran(as_queue(self), entry, seconds);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+queue_put_off(PyObject *self, PyObject *entry)
+{
+    if (!Py_IS_TYPE(entry, &Entry_Type) || ((Entry *)entry)->line != NULL) {
+        PyErr_SetString(PyExc_TypeError, "put_off() takes an Entry that has been taken");
+        return NULL;
+    }
+    ready_put_off(as_queue(self), (Entry *)entry);
     Py_RETURN_NONE;
 }
 
@@ -274,9 +350,9 @@ ready_new(void)
 static int
 queue_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    for (int i = 0; i < 2; i++) {
-        Line *line = i ? &as_queue(self)->long_ones : &as_queue(self)->prompt;
-        for (Entry *entry = line->first; entry != NULL; entry = entry->next)
+    Line *lines[] = {&as_queue(self)->prompt, &as_queue(self)->long_ones, &as_queue(self)->put_off};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
+        for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next)
             Py_VISIT(entry);
     }
     Py_VISIT(as_queue(self)->estimates);
@@ -294,6 +370,9 @@ ready_clear(ReadyQueue *q)
 {
     line_clear(&q->prompt);
     line_clear(&q->long_ones);
+    for (Entry *entry = q->put_off.first; entry != NULL; entry = entry->next)
+        entry->before->holds_up = 0;
+    line_clear(&q->put_off);
 }
 
 static int
@@ -332,6 +411,8 @@ static PyMethodDef queue_methods[] = {
     {"ran", queue_ran, METH_VARARGS,
      PyDoc_STR("ran($self, entry, seconds, /)\n--\n\nThis thread has run the transaction, which has taken so many seconds of processor"
                " time.")},
+    {"put_off", queue_put_off, METH_O,
+     PyDoc_STR("put_off($self, entry, /)\n--\n\nIt has been taken, and is to be taken again when the one before it has run.")},
     {"clear", queue_forget, METH_NOARGS, PyDoc_STR("clear($self, /)\n--\n\nForget all that wait.")},
     {NULL, NULL, 0, NULL},
 };

@@ -8,7 +8,8 @@
  *
  * - No long transaction starves.  While some wait, their line is owed as much time as the threads spend on prompt ones; what it is
  *   owed goes before the prompt line.  So they get at least half of all time, in the order in which they came.
- * - A transaction is never dispatched before its predecessor, which it would wait for with a thread in its hands.
+ * - A transaction is never dispatched before its predecessor, and it does not wait for long for that with a thread in its hands: it is
+ *   put off, and comes back before all others when that has run.
  * - The guess decides on the order only.  A wrong one costs time: a long transaction that was expected to be prompt delays what
  *   waits behind it once, and so does the other way round the transaction itself.
  */
@@ -25,7 +26,8 @@ typedef struct {
 } Line;
 
 /* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
- * must have been dispatched first, or NULL; also once it has been.  What its transaction schedules comes after `behind`, or NULL. */
+ * must have been dispatched first, or NULL; also once it has been.  What its transaction schedules comes after `behind`, or NULL.  So
+ * many of those that have been put off wait until it has run as `holds_up` says. */
 struct Entry {
     PyObject_HEAD
     PyObject *transaction;      /* NULL: it has run */
@@ -33,16 +35,18 @@ struct Entry {
     Entry *before, *behind, *next;
     Line *line;
     double expected;            /* seconds */
+    Py_ssize_t holds_up;
     bool is_short;              /* known to be, when it came */
 };
 
 /* All but `estimates` is for who has the dispatcher's lock.
  *
  * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line; what waits in
- * the long line may be dispatched unless it has to come after what waits in the prompt line, or further ahead in its own. */
+ * the long line may be dispatched unless it has to come after what waits in the prompt line, or further ahead in its own.  What has
+ * been put off comes after its `before`, which has not run, or has been put off, too. */
 typedef struct {
     PyObject_HEAD
-    Line prompt, long_ones;
+    Line prompt, long_ones, put_off;
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
     Estimates *estimates;
 } ReadyQueue;
@@ -59,8 +63,10 @@ Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *si
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until);   /* the next with an age below that, which the caller owns; or NULL */
 void ready_ran(ReadyQueue *q, Entry *entry, double seconds);    /* this thread has run it: learn from that, and from its followers */
+void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked */
 void ready_clear(ReadyQueue *q);
 
+/* All that can be taken, or soon. */
 static inline Py_ssize_t
 ready_length(ReadyQueue *q)
 {
