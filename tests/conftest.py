@@ -5,12 +5,15 @@ import signal
 import pytest
 
 import programs
+from tornado.stm import core
 
 
 def pytest_configure(config):
     # A shell has what it starts in the background ignore SIGINT, and so would the programs that the tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What the tests run on several threads in this process is to meet there, short as it is.
+    core.set_sequential(1)
 
 
 @pytest.hookimpl(wrapper=True)

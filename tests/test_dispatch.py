@@ -224,6 +224,28 @@ def test_one_run_alone_does_not_make_a_site_long():
     assert estimates.expected(PROMPT_SITE) == 1.0
 
 
+def test_a_site_has_always_been_short_when_none_of_its_many_last_runs_was_long():
+    estimates = Estimates()
+
+    def runs(used, passed, times=1):
+        for _ in range(times):
+            estimates.learn(PROMPT_SITE, used, passed)
+        return estimates.is_always_short(PROMPT_SITE)
+
+    assert not estimates.is_always_short(PROMPT_SITE)
+    assert not runs(0.02, 0.02)  # the first
+    assert runs(0.0001, 0.0001, 10)
+    assert not runs(0.0001, 0.02)  # it has waited
+    assert runs(0.0001, 0.0001, 10)
+    assert not runs(0.02, 0.02)
+    assert not runs(0.0001, 0.0001, 100)
+    assert runs(0.0001, 0.0001, 500)
+    assert estimates.is_always_short(Site("prompt", "new")) and not estimates.is_always_short(LONG_SITE)
+    estimates.learn(Site("prompt", "another"), 0.02)
+    assert not estimates.is_always_short(Site("prompt", "new")) and estimates.is_always_short(PROMPT_SITE)
+    assert not estimates.is_always_short(None)
+
+
 def test_an_unknown_site_is_expected_to_do_what_its_kind_does():
     estimates = Estimates()
     for n in range(100):

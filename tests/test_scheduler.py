@@ -25,7 +25,7 @@ from tornado.stm.loop.eventloop import TransactionalEventLoop
 @pytest.fixture
 def transactional():
     """Transactions can be rolled back though nobody else has anything to do."""
-    before = core.set_sequential(False)
+    before = core.set_sequential(0)
     yield
     core.set_sequential(before)
 
@@ -90,7 +90,7 @@ print(interrupted)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_signal_handler_may_raise_at_any_moment(seed):
     """The loop ends each time, and has lost no event, callback or timer when it runs again."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(seed)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(seed)], capture_output=True, text=True, timeout=500)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1500\n", "")
 
 

@@ -521,12 +521,12 @@ set_allowance(PyObject *self, PyObject *seconds)
 }
 
 static PyObject *
-set_sequential(PyObject *Py_UNUSED(self), PyObject *on)
+set_sequential(PyObject *Py_UNUSED(self), PyObject *threads)
 {
-    int is = PyObject_IsTrue(on);
-    if (is < 0)
+    int limit = PyLong_AsInt(threads);
+    if (limit == -1 && PyErr_Occurred())
         return NULL;
-    return PyBool_FromLong(!atomic_exchange(&stm_sequential_off, !is));
+    return PyLong_FromLong(atomic_exchange(&stm_sequential_limit, limit));
 }
 
 static PyObject *
@@ -799,8 +799,8 @@ static PyMethodDef methods[] = {
      DOC("exclude all transactions; False if this thread is in one already")},
     {"atomic_exit", atomic_exit, METH_NOARGS, DOC("let transactions run again")},
     {"set_sequential", set_sequential, METH_O,
-     DOC("set_sequential(on): a test hook, whether transactions run exclusively where nobody else has anything to do; returns whether they"
-         " did")},
+     DOC("set_sequential(threads): a test hook, on at most how many threads transactions run exclusively where nobody else has anything to"
+         " do; returns the number before")},
     {"set_allowance", set_allowance, METH_O,
      DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
     {"settle", settle, METH_NOARGS,
@@ -886,7 +886,8 @@ engine_exec(PyObject *module)
 {
     stm_upcalls = &stm_engine_upcalls;
     const char *sequential = getenv("TORNADO_STM_SEQUENTIAL");     /* for programs that tests and measurements start */
-    stm_sequential_off = sequential != NULL && strcmp(sequential, "0") == 0;
+    if (sequential != NULL)
+        stm_sequential_limit = atoi(sequential);
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0

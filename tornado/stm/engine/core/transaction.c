@@ -34,7 +34,7 @@ _Atomic uint32_t stm_inject_rate, stm_delay_rate, stm_delay_limit;
 int stm_barriers_off;
 uint64_t stm_inject_seed;
 _Atomic int stm_runners;
-_Atomic bool stm_sequential_off;
+_Atomic int stm_sequential_limit = INT_MAX;
 
 /* ---- Descriptors ------------------------------------------------------------------ */
 

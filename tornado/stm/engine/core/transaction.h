@@ -32,7 +32,7 @@ extern uint64_t stm_inject_seed;        /* a test hook: of the random numbers of
  * Transactional Memory", 2007).  Who hands transactions out says which (../dispatch/dispatcher.c).  Whoever begins meanwhile waits at
  * the gate, as always. */
 extern _Atomic int stm_runners;         /* threads that run transactions: as long as they live, once they have begun one */
-extern _Atomic bool stm_sequential_off; /* a test hook: there are none */
+extern _Atomic int stm_sequential_limit;    /* a test hook: only where at most so many threads run transactions */
 
 /* Do at most so many threads run transactions, and may these be sequential?  Tests that inject aborts and delays need attempts which can
  * be rolled back. */
@@ -40,7 +40,7 @@ static inline bool
 runs_on_few(int threads)
 {
     return atomic_load_explicit(&stm_runners, memory_order_relaxed) <= threads
-        && !atomic_load_explicit(&stm_sequential_off, memory_order_relaxed) && stm_inject_rate == 0 && stm_delay_rate == 0;
+        && threads <= atomic_load_explicit(&stm_sequential_limit, memory_order_relaxed) && stm_inject_rate == 0 && stm_delay_rate == 0;
 }
 
 /* This thread is about to run transactions. */

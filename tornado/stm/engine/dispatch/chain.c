@@ -110,7 +110,9 @@ chain_follower(Dispatcher *d, PyObject **handle)
     PyObject *site = site_of(NULL, next);
     if (site == NULL)
         return -1;
-    bool follows = is_known_short(d->ready->estimates, site);
+    bool known = is_known_short(d->ready->estimates, site);
+    /* Others wait at the gate for a sequential one, if there are any. */
+    bool follows = known && (!tx->sequential || d->n_threads == 1 || is_always_short(d->ready->estimates, site));
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)
@@ -157,7 +159,7 @@ chain_learn(Estimates *estimates)
     for (Py_ssize_t i = 0; followers != NULL && i < PyList_GET_SIZE(followers); i++) {
         PyObject *took = PyList_GET_ITEM(followers, i);
         double seconds = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(took, 1));
-        learn(estimates, PyTuple_GET_ITEM(took, 0), seconds);
+        learn(estimates, PyTuple_GET_ITEM(took, 0), seconds, seconds);
         sum += seconds;
     }
     Py_XDECREF(followers);

@@ -13,6 +13,7 @@
 /* Of a thread; zeroed: the kernel has not been asked yet. Invariant: at `asked` of the monotonic clock it had used `used`. */
 typedef struct {
     double asked, used, shown;      /* in seconds */
+    double now;                     /* of the monotonic clock, when it was read last */
 } ThreadClock;
 
 static inline double
@@ -27,7 +28,7 @@ seconds_of(clockid_t clock)
 static inline double
 clock_read(ThreadClock *clock)
 {
-    double now = seconds_of(CLOCK_MONOTONIC);
+    double now = clock->now = seconds_of(CLOCK_MONOTONIC);
     if (now - clock->asked >= UNASKED) {
         double used = seconds_of(CLOCK_THREAD_CPUTIME_ID);
         if (used < clock->used)

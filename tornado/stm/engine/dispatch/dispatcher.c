@@ -722,13 +722,11 @@ static void
 run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
 {
     ThreadClock *clock = &thread_of(tx)->chain.clock;
-    double began = clock_read(clock);
-    /* With several threads it would not do: what has been short so far may take long once, and nobody could go on meanwhile. */
-    bool alone = d->n_threads == 1 && runs_on_few(1);
+    double began = clock_read(clock), since = clock->now;
     Transaction *running = (Transaction *)entry->transaction;
     running->may_be_put_off = true;
     chain_run_behind(entry->behind);
-    int how = transaction_run(running, alone, NULL);
+    int how = transaction_run(running, s->is_alone, NULL);
     chain_run_behind(NULL);
     if (how == RUN_RAISED)
         fail(d);
@@ -740,7 +738,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     if (how == RUN_PUT_OFF)
         ready_put_off(d->ready, entry);
     else {
-        ready_ran(d->ready, entry, took);
+        ready_ran(d->ready, entry, took, clock->now - since);
         over = entry->transaction;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
@@ -848,6 +846,16 @@ idle(Dispatcher *d)
     return step;
 }
 
+/* Under the lock: will nobody else have anything to do until this one is over, as far as can be told?  What has been short so far may
+ * take long once, and nobody else can go on meanwhile, as on upstream's loop; so it must have been short for long. */
+static bool
+is_to_be_alone(Dispatcher *d, Entry *entry)
+{
+    if (!runs_on_few(d->n_threads))
+        return false;
+    return d->n_threads == 1 || (d->running == 0 && !d->restraint.all && is_always_short(d->ready->estimates, entry->site));
+}
+
 /* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
  * transaction? */
 static Step
@@ -870,6 +878,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
     }
     Entry *entry = ready_take(d->ready, d->stop_at);
     if (entry != NULL) {
+        s->is_alone = is_to_be_alone(d, entry);
         s->run = ++d->runs;
         s->is_short = is_known_short(d->ready->estimates, entry->site);
         d->running++;

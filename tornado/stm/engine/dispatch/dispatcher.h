@@ -28,6 +28,7 @@ typedef struct {
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
     bool is_short;          /* that is known to be short */
+    bool is_alone;          /* that is sequential */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
 } Scheduling;

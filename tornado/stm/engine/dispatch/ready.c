@@ -292,14 +292,15 @@ queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
 }
 
 void
-ready_ran(ReadyQueue *q, Entry *entry, double seconds)
+ready_ran(ReadyQueue *q, Entry *entry, double used, double passed)
 {
     Py_CLEAR(entry->before);
     if (UNLIKELY(entry->holds_up > 0))
         let_go_on(q, entry);
     if (q->long_ones.n > 0 && entry->expected < LONG)
-        q->owed += seconds;
-    learn(q->estimates, entry->site, seconds - chain_learn(q->estimates));
+        q->owed += used;
+    double of_followers = chain_learn(q->estimates);
+    learn(q->estimates, entry->site, used - of_followers, passed - of_followers);
 }
 
 static PyObject *
@@ -309,7 +310,7 @@ queue_ran(PyObject *self, PyObject *args)
     double seconds;
     if (!PyArg_ParseTuple(args, "O!d", &Entry_Type, &entry, &seconds))
         return NULL;
-    ready_ran(as_queue(self), entry, seconds);
+    ready_ran(as_queue(self), entry, seconds, seconds);
     Py_RETURN_NONE;
 }
 

@@ -62,7 +62,8 @@ ReadyQueue *ready_new(void);
 Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until);   /* the next with an age below that, which the caller owns; or NULL */
-void ready_ran(ReadyQueue *q, Entry *entry, double seconds);    /* this thread has run it: learn from that, and from its followers */
+/* This thread has run it, with so many seconds of processor time, while so many passed: learn from that, and from its followers. */
+void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
 void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked */
 void ready_clear(ReadyQueue *q);
 

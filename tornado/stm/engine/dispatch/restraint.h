@@ -1,10 +1,11 @@
 /* Is what is short worth a second thread?
  *
- * Where one thread alone is at work nobody takes its cache lines, and nothing that it uses.  What several threads gain over that depends
- * on the program, on their number, and on what else the machine is doing.  So it is found out: while more short transactions wait than one thread is done with at once, it is
- * tried now and then how many a second one thread begins and how many all do, and what is more is kept.  Compare Didona, Felber,
- * Harmanci, Romano & Schenker, "Identifying the optimal level of parallelism in transactional memory applications", 2013, which
- * climb that hill step by step; here only its two ends are compared.
+ * Where one thread alone is at work nobody takes its cache lines, and nothing that it uses, and what has always been short is sequential
+ * (dispatcher.c).  What several threads gain over that depends on the program, on their number, and on what else the machine is doing.
+ * So it is found out: while more short transactions wait than one thread is done with at once, it is tried now and then how many a
+ * second one thread begins and how many all do, and what is more is kept.  Compare Didona, Felber, Harmanci, Romano & Schenker,
+ * "Identifying the optimal level of parallelism in transactional memory applications", 2013, which climb that hill step by step; here
+ * only its two ends are compared.
  */
 #ifndef TORNADO_STM_RESTRAINT_H
 #define TORNADO_STM_RESTRAINT_H

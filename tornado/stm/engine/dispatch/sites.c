@@ -11,11 +11,18 @@
 #include "handle.h"
 #include "task.h"
 
+#include <math.h>
+
 /* A kind is expected to be long if at least this share of its runs, the latest counting most, was; it is known to be short if at
  * most that share was not.  And how much of these shares the latest run makes up. */
 #define LONG_KIND 0.8f
 #define NOT_SHORT_KIND 0.1f
 #define WEIGHT 0.1f
+
+/* What a run leaves of the longest one before.  By processor time one in hundreds counts, for it may be long again; by the clock only the
+ * last few do: on a busy machine now and then a thread has to wait for its turn, whatever it runs. */
+#define LEFT_OF_USED 0.99f
+#define LEFT_OF_PASSED 0.5f
 
 #define PLACES 4096     /* of a table */
 #define WAYS 4          /* of a key */
@@ -236,6 +243,7 @@ struct Estimates {
     PyObject_HEAD
     Table sites;        /* the shorter of the last two runs, the last run; in seconds */
     Table kinds;        /* the share of long runs, that of those that were not short */
+    Table longest;      /* of sites and kinds: the longest run by processor time, and by the clock, the less the more there have been since */
 };
 
 _Static_assert(sizeof(Pair) == sizeof(uint64_t), "a pair is read and written in one go");
@@ -266,6 +274,29 @@ is_known_short(Estimates *estimates, PyObject *site)
     return !recall(&estimates->sites, key_of(((Site *)site)->which), &known) || known.b < (float)atomic_load(&short_below);
 }
 
+bool
+is_always_short(Estimates *estimates, PyObject *site)
+{
+    Pair longest;
+    float limit = (float)atomic_load(&short_below);
+    if (site == Py_None || !(recall(&estimates->longest, key_of(((Site *)site)->which), &longest)
+                             || recall(&estimates->longest, key_of(((Site *)site)->kind), &longest)))
+        return false;
+    return longest.a < limit && longest.b < limit;
+}
+
+/* The first run of a site says of it what is known of its kind. */
+static void
+learn_longest(Estimates *estimates, uint64_t key, uint64_t kind, double used, double passed)
+{
+    Pair longest;
+    if (recall(&estimates->longest, key, &longest) || recall(&estimates->longest, kind, &longest))
+        longest = (Pair){fmaxf((float)used, LEFT_OF_USED * longest.a), fmaxf((float)passed, LEFT_OF_PASSED * longest.b)};
+    else
+        longest = (Pair){0.0f, 8 * SHORT};      /* the first run of a kind is not like those that follow, of which there must be some */
+    note(&estimates->longest, key, longest);
+}
+
 /* One more run: was it so? */
 static float
 share_after(float share, bool so)
@@ -274,21 +305,22 @@ share_after(float share, bool so)
 }
 
 void
-learn(Estimates *estimates, PyObject *site, double seconds)
+learn(Estimates *estimates, PyObject *site, double used, double passed)
 {
     if (site == Py_None)
         return;
-    uint64_t key = key_of(((Site *)site)->which);
-    float took = (float)seconds;
+    uint64_t key = key_of(((Site *)site)->which), kind = key_of(((Site *)site)->kind);
+    float took = (float)used;
     Pair known;
     bool again = recall(&estimates->sites, key, &known);
     note(&estimates->sites, key, (Pair){again && known.b < took ? known.b : took, took});
-    key = key_of(((Site *)site)->kind);
-    if (recall(&estimates->kinds, key, &known))
-        known = (Pair){share_after(known.a, seconds >= LONG), share_after(known.b, seconds >= atomic_load(&short_below))};
+    learn_longest(estimates, key, kind, used, passed);
+    learn_longest(estimates, kind, kind, used, passed);
+    if (recall(&estimates->kinds, kind, &known))
+        known = (Pair){share_after(known.a, used >= LONG), share_after(known.b, used >= atomic_load(&short_below))};
     else
         known = (Pair){0.0f, 0.0f};     /* the first run of a kind is not like those that follow */
-    note(&estimates->kinds, key, known);
+    note(&estimates->kinds, kind, known);
 }
 
 Estimates *
@@ -325,13 +357,19 @@ estimates_is_short(PyObject *self, PyObject *site)
 }
 
 static PyObject *
+estimates_is_always_short(PyObject *self, PyObject *site)
+{
+    return is_site(site) ? PyBool_FromLong(is_always_short((Estimates *)self, site)) : NULL;
+}
+
+static PyObject *
 estimates_learn(PyObject *self, PyObject *args)
 {
     PyObject *site;
-    double seconds;
-    if (!PyArg_ParseTuple(args, "Od", &site, &seconds) || !is_site(site))
+    double used, passed = -1.0;
+    if (!PyArg_ParseTuple(args, "Od|d", &site, &used, &passed) || !is_site(site))
         return NULL;
-    learn((Estimates *)self, site, seconds);
+    learn((Estimates *)self, site, used, passed < 0 ? used : passed);
     Py_RETURN_NONE;
 }
 
@@ -340,8 +378,12 @@ static PyMethodDef estimates_methods[] = {
      PyDoc_STR("expected($self, site, /)\n--\n\nSeconds that a transaction of this site is expected to take.")},
     {"is_short", estimates_is_short, METH_O,
      PyDoc_STR("is_short($self, site, /)\n--\n\nIs it known that a transaction of this site takes less than `SHORT`?")},
+    {"is_always_short", estimates_is_always_short, METH_O,
+     PyDoc_STR("is_always_short($self, site, /)\n--\n\nHas no transaction of this site taken longer lately, nor one of the last few"
+               " waited?")},
     {"learn", estimates_learn, METH_VARARGS,
-     PyDoc_STR("learn($self, site, seconds, /)\n--\n\nA transaction of this site has taken so long.")},
+     PyDoc_STR("learn($self, site, used, passed=None, /)\n--\n\nA transaction of this site has used so many seconds of processor"
+               " time, and so many have passed.")},
     {NULL, NULL, 0, NULL},
 };
 

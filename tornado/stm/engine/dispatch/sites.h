@@ -42,6 +42,8 @@ typedef struct Estimates Estimates;
 Estimates *estimates_new(void);
 double expected_of(Estimates *estimates, PyObject *site);       /* seconds */
 bool is_known_short(Estimates *estimates, PyObject *site);
-void learn(Estimates *estimates, PyObject *site, double seconds);
+/* None of its last runs, which were many, has taken long, nor has one of the last few waited for long. */
+bool is_always_short(Estimates *estimates, PyObject *site);
+void learn(Estimates *estimates, PyObject *site, double used, double passed);   /* of processor time; by the clock */
 
 #endif
