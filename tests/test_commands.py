@@ -541,6 +541,35 @@ def test_sigterm_ends_a_program_whose_threads_are_blocked(python, tmp_path, kind
     assert end(python, "app.py", kind, cwd=tmp_path) == ("at exit\n", "", 0)
 
 
+TOLD_ON_A_THREAD = """
+import asyncio, signal, threading, time
+
+running = threading.Event()
+
+def tell():
+    running.wait()
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+async def main():
+    running.set()
+    await asyncio.Event().wait()
+
+threading.Thread(target=tell).start()
+asyncio.run(main())
+"""
+
+
+@on_both
+def test_sigterm_ends_a_program_whose_main_thread_it_does_not_interrupt(python, tmp_path):
+    """As one does that comes when the thread is about to wait for events; here another thread gets it."""
+    program(tmp_path, TOLD_ON_A_THREAD)
+    done = subprocess.run(
+        [python, "-m", "tornado.stm", "-j", "2", "app.py"], cwd=tmp_path, capture_output=True, text=True, timeout=40
+    )
+    assert (done.returncode, without_notice(python, done.stderr)) == (0, "")
+
+
 @on_both
 def test_sigterm_waits_for_threads_that_end(python, tmp_path):
     text = """

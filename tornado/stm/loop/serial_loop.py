@@ -1,7 +1,10 @@
 """The event loop for interpreters with a GIL, where transactions run one at a time."""
 
 import asyncio
+import contextlib
 import selectors
+import signal
+import threading
 
 from ..patches import table
 from .graceful import GRACE, STEP, EndsGracefully, is_listening
@@ -23,8 +26,26 @@ class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def run_forever(self):
         """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
         self._check_running()
-        with self._sigterm_drains():
+        with self._woken_by_signals(), self._sigterm_drains():
             super().run_forever()
+
+    @contextlib.contextmanager
+    def _woken_by_signals(self):
+        """While the loop runs on the main thread: a signal ends its wait for events, also one that comes right before that, or to
+        another thread, and so does not interrupt it.  Asyncio does that for the handlers that a loop knows of."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        ours = self._csock.fileno()
+        before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
+        if before not in (-1, ours):
+            signal.set_wakeup_fd(before)  # the program has its own way
+        try:
+            yield
+        finally:
+            now = signal.set_wakeup_fd(-1)
+            if now != ours or self._signal_handlers:
+                signal.set_wakeup_fd(now)
 
     def _drain(self):
         table.apply("drain")
