@@ -3,6 +3,7 @@
 Each test counts what was sent and what was answered.
 """
 
+import contextlib
 import os
 import resource
 import socket
@@ -182,8 +183,17 @@ def test_whoever_wants_what_an_endless_loop_holds_gets_it(impatient):
     assert server.end() == 0
 
 
-def processor_time_of_all(server):
-    return processor_time(server, "main") + processor_time(server, "other")
+@contextlib.contextmanager
+def set_off(server):
+    """What is asked for in this context does not end: wait until a thread computes it."""
+
+    def used():
+        return processor_time(server, "main") + processor_time(server, "other")
+
+    before = used()
+    yield
+    while used() - before < 25:
+        pass
 
 
 def test_what_comes_after_an_endless_loop_holds_no_thread(impatient):
@@ -193,10 +203,8 @@ def test_what_comes_after_an_endless_loop_holds_no_thread(impatient):
         for _ in range(300):  # enough to be known as short, and so to follow in the transactions of the connection's events
             connection.sendall(b"GET /count HTTP/1.1\r\nHost: test\r\n\r\n")
             assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK\r\n")
-        used = processor_time_of_all(server)
-        connection.sendall(b"GET /spin HTTP/1.1\r\nHost: test\r\n\r\n")
-        while processor_time_of_all(server) - used < 25:
-            pass
+        with set_off(server):
+            connection.sendall(b"GET /spin HTTP/1.1\r\nHost: test\r\n\r\n")
         opened = server.descriptors
     while server.descriptors == opened:
         pass
@@ -209,11 +217,9 @@ def test_a_closed_descriptor_whose_events_have_set_off_an_endless_loop_gives_its
     """Its last event schedules nothing; until then it would not be told of another one before that loop ends."""
     server = impatient
     warm_up(server)
-    used = processor_time_of_all(server)
     with Client(server) as client:
-        client.get("/pair")
-        while processor_time_of_all(server) - used < 25:
-            pass
+        with set_off(server):
+            client.get("/pair")
         opened = server.descriptors
         client.get("/pair")
         while server.descriptors == opened:
@@ -226,10 +232,9 @@ def test_a_closed_descriptor_whose_events_have_set_off_an_endless_loop_gives_its
 def test_no_connection_waits_for_one_accepted_before(impatient):
     server = impatient
     port = int(get(server, "/listen"))
-    used = processor_time_of_all(server)
-    with socket.create_connection(("127.0.0.1", port)):
-        while processor_time_of_all(server) - used < 25:
-            pass
+    with contextlib.ExitStack() as first:
+        with set_off(server):
+            first.enter_context(socket.create_connection(("127.0.0.1", port)))
         for _ in range(10):
             with socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
                 assert connection.recv(10) == b"served"

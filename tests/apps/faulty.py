@@ -79,9 +79,13 @@ class Spin(Handler):
         if is_wanted(self.get_argument("on", "any")):
             if self.get_argument("holding", ""):
                 self.state.shared += 1
-            while True:
-                pass
+            loop_for_ever()
         self.write("elsewhere")
+
+
+def loop_for_ever():
+    while True:
+        pass
 
 
 class Listen(Handler):
@@ -99,8 +103,8 @@ class Listen(Handler):
         self.state.accepted += 1
 
     async def serve(self, connection, first):
-        while first:
-            pass
+        if first:
+            loop_for_ever()
         connection.send(b"served")
         connection.close()
 
@@ -123,11 +127,6 @@ class Pair(Handler):
         else:
             asyncio.get_running_loop().remove_reader(end)
             end.close()
-
-
-def loop_for_ever():
-    while True:
-        pass
 
 
 class Match(Handler):
