@@ -478,8 +478,8 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
         tx->sequential = true;
         tx->want_grade = GRADE_EXCLUSIVE;
     }
-    uint64_t lost = tx->contention.lost, start = __builtin_ia32_rdtsc();
-    tx->contention.began = start;
+    uint64_t lost = tx->contention.lost;
+    tx->contention.began = __builtin_ia32_rdtsc();
     allow(tx);
     for (;;) {
         /* It would wait for that without anything that another attempt had to do again. */
@@ -512,7 +512,7 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
         Py_CLEAR(exception);
         bool overdue = is_overdue(tx), put_off = tx->cause == CAUSE_ORDER;
         tx_abort(tx);
-        tx->contention.lost = lost + (__builtin_ia32_rdtsc() - start);     /* what it waited in these attempts among it */
+        tx->contention.lost = lost + (__builtin_ia32_rdtsc() - tx->contention.began);     /* what it waited in these attempts among it */
         stm_upcalls->retries(tx);
         if (UNLIKELY(put_off))
             return stopped(tx, RUN_PUT_OFF);
