@@ -15,8 +15,9 @@ SOURCE = ROOT / "tornado" / "stm" / "engine" / "dispatch" / "restraint.c"
 
 class Restraint(ctypes.Structure):
     _fields_ = [
-        ("all", ctypes.c_bool), ("settled", ctypes.c_bool), ("trial", ctypes.c_bool), ("begun", ctypes.c_double),
-        ("runs", ctypes.c_uint64), ("settled_rate", ctypes.c_double), ("keep", ctypes.c_double), ("until", ctypes.c_double),
+        ("all", ctypes.c_bool), ("settled", ctypes.c_bool), ("at", ctypes.c_int), ("begun", ctypes.c_double),
+        ("callbacks", ctypes.c_uint64), ("before", ctypes.c_double), ("tried", ctypes.c_double),
+        ("keep", ctypes.c_double), ("until", ctypes.c_double),
     ]
 
 
@@ -32,19 +33,19 @@ def look(tmp_path_factory):
 
 
 class Load:
-    """Much that is short waits all the time; so many transactions a second begin on one thread, and on all."""
+    """Much that is short waits all the time; so many callbacks a second run on one thread, and on all."""
 
     def __init__(self, look, one, all):
-        self.look, self.rates, self.state, self.now, self.runs = look, (one, all), Restraint(), 1000.0, 0.0
+        self.look, self.rates, self.state, self.now, self.callbacks = look, (one, all), Restraint(), 1000.0, 0.0
 
     def pass_time(self, seconds):
         """The share of the time in which all threads are called."""
         steps, called = round(seconds / 0.001), 0
         for _ in range(steps):
-            of_all = self.look(ctypes.byref(self.state), self.now, int(self.runs))
+            of_all = self.look(ctypes.byref(self.state), self.now, int(self.callbacks))
             called += of_all
             self.now += 0.001
-            self.runs += self.rates[of_all] * 0.001
+            self.callbacks += self.rates[of_all] * 0.001
         return called / steps
 
 
@@ -58,7 +59,7 @@ def test_all_are_called_where_that_is_more(look):
     assert load.pass_time(20) > 0.95
 
 
-@pytest.mark.parametrize("gain", [0.5, 0.9, 1.03])
+@pytest.mark.parametrize("gain", [0.5, 0.9, 1.2])
 def test_one_thread_goes_on_where_that_is_not_more(look, gain):
     load = Load(look, 10_000, gain * 10_000)
     load.pass_time(1)
@@ -80,4 +81,4 @@ def test_a_window_in_which_there_was_too_little_to_do_says_nothing(look):
     load = Load(look, 10_000, 14_000)
     load.pass_time(30)
     load.now += 60  # nobody has asked
-    assert load.pass_time(1) > 0.9
+    assert load.pass_time(1) > 0.85  # a trial takes a tenth

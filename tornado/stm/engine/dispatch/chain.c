@@ -148,7 +148,7 @@ end_chain(PyObject *Py_UNUSED(module), PyObject *dispatcher)
 }
 
 double
-chain_learn(Estimates *estimates)
+chain_learn(Estimates *estimates, Py_ssize_t *n)
 {
     double sum = 0.0;
     PyObject *followers = NULL;
@@ -156,7 +156,8 @@ chain_learn(Estimates *estimates)
         followers = chain_of(stm_self)->followers;
         chain_of(stm_self)->followers = NULL;
     }
-    for (Py_ssize_t i = 0; followers != NULL && i < PyList_GET_SIZE(followers); i++) {
+    *n = followers != NULL ? PyList_GET_SIZE(followers) : 0;
+    for (Py_ssize_t i = 0; i < *n; i++) {
         PyObject *took = PyList_GET_ITEM(followers, i);
         double seconds = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(took, 1));
         learn(estimates, PyTuple_GET_ITEM(took, 0), seconds, seconds);

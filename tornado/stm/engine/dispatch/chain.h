@@ -30,8 +30,8 @@ typedef struct {
 void chain_begins(CallbackChain *chain);
 void chain_rolled_back(Tx *tx, CallbackChain *chain);
 
-/* Learn what the followers of this thread's last transaction have taken; returns the sum of their seconds. */
-double chain_learn(Estimates *estimates);
+/* Learn what the followers of this thread's last transaction have taken, of which there were n; returns the sum of their seconds. */
+double chain_learn(Estimates *estimates, Py_ssize_t *n);
 
 /* What the next transactions of this thread schedule comes after that, which lives until the next call; NULL: after nothing. */
 void chain_run_behind(struct Entry *behind);

@@ -795,7 +795,7 @@ can_wait(Dispatcher *d)
 {
     if (!ready_is_known_short(d->ready))
         return false;
-    return ready_length(d->ready) <= FEW || !restraint_look(&d->restraint, seconds_of(CLOCK_MONOTONIC), d->runs);
+    return ready_length(d->ready) <= FEW || !restraint_look(&d->restraint, seconds_of(CLOCK_MONOTONIC), d->ready->callbacks);
 }
 
 /* Where this thread comes from: a transaction, or a look at what has become ready; waiting; waiting that the watchdog has ended. */

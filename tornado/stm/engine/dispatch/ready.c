@@ -299,7 +299,9 @@ ready_ran(ReadyQueue *q, Entry *entry, double used, double passed)
         let_go_on(q, entry);
     if (q->long_ones.n > 0 && entry->expected < LONG)
         q->owed += used;
-    double of_followers = chain_learn(q->estimates);
+    Py_ssize_t followers;
+    double of_followers = chain_learn(q->estimates, &followers);
+    q->callbacks += 1 + (uint64_t)followers;
     learn(q->estimates, entry->site, used - of_followers, passed - of_followers);
 }
 

@@ -48,6 +48,7 @@ typedef struct {
     PyObject_HEAD
     Line prompt, long_ones, put_off;
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
+    uint64_t callbacks;         /* so many have run, also where one transaction ran several */
     Estimates *estimates;
 } ReadyQueue;
 

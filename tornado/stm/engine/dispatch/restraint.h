@@ -2,28 +2,28 @@
  *
  * Where one thread alone is at work nobody takes its cache lines, and nothing that it uses, and what has always been short is sequential
  * (dispatcher.c).  What several threads gain over that depends on the program, on their number, and on what else the machine is doing.
- * So it is found out: while more short transactions wait than one thread is done with at once, it is tried now and then how many a
- * second one thread begins and how many all do, and what is more is kept.  Compare Didona, Felber, Harmanci, Romano & Schenker,
- * "Identifying the optimal level of parallelism in transactional memory applications", 2013, which climb that hill step by step; here
- * only its two ends are compared.
+ * So it is found out: while more short callbacks wait than one thread is done with at once, it is tried now and then how many a second
+ * one thread runs and how many all do, and what is more is kept.  Callbacks are counted and not transactions, since what is sequential
+ * runs more of them in each.  Compare Didona, Felber, Harmanci, Romano & Schenker, "Identifying the optimal level of parallelism in
+ * transactional memory applications", 2013, which climb that hill step by step; here only its two ends are compared.
  */
 #ifndef TORNADO_STM_RESTRAINT_H
 #define TORNADO_STM_RESTRAINT_H
 
 #include "../core/base.h"
 
-/* Times are in seconds, of a clock that never goes back.  Zeroed: one thread, nothing known. */
+/* Times are in seconds, of a clock that never goes back; rates are callbacks a second.  Zeroed: one thread, nothing known. */
 typedef struct {
     bool all;               /* now all threads are called for what is short; else one does it */
     bool settled;           /* what was found to be more last: as `all` */
-    bool trial;             /* now the other one is tried */
+    enum { KEEPS, BEFORE_TRIAL, SWITCHED, TRIAL, SWITCHED_BACK, AFTER_TRIAL } at;   /* `all` is as settled, but for SWITCHED and TRIAL */
     double begun;           /* of the present window */
-    uint64_t runs;          /* that had begun by then */
-    double settled_rate;    /* transactions a second, in the window before the trial */
+    uint64_t callbacks;     /* that had run by then */
+    double before, tried;   /* rates of those windows */
     double keep, until;     /* what was found is kept so long; until then */
 } Restraint;
 
-/* Much that is short waits: are others called for it?  `runs`: so many transactions have begun. */
-bool restraint_look(Restraint *r, double now, uint64_t runs);
+/* Much that is short waits: are others called for it?  `callbacks`: so many have run. */
+bool restraint_look(Restraint *r, double now, uint64_t callbacks);
 
 #endif

@@ -12,7 +12,7 @@
 /* Seconds of processor time: from which on a transaction is long; below which a callback that waits for nothing but a future is
  * worth no transaction of its own. */
 #define LONG 0.005
-#define SHORT 0.0005
+#define SHORT 0.001
 
 /* A site, by hashes of what tells it from others: two with the same hashes are taken for one, which only makes for wrong guesses.
  * Immutable. */
