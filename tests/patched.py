@@ -57,7 +57,7 @@ def declared(before, moments):
     for moment in moments:
         for patch in table.patches(moment):
             *path, name = patch.path.split(".")
-            for module in patch.modules:
+            for module in patch.modules if patch.modules[0] in sys.modules else ():
                 if module == "*":
                     yield from imported(before, vars_of(before, patch.modules[0], path)[1][name])
                 elif module in sys.modules:

@@ -11,7 +11,7 @@ if core.COMPILED:
     from . import _engine, rebound
     from .c_functions import effects, libraries, twins
     from .input_output import files, output, sockets
-    from .patches import finalizers, table, threads
+    from .patches import asyncpg, finalizers, table, threads  # noqa: F401, the table names the first
 
     try:
         from .input_output import tls
@@ -28,13 +28,19 @@ class Plain:
     """A class like those of programs, for the engine to compare others with."""
 
 
+def change_library(library):
+    """What the engine knows of its C code may hold with these changes only."""
+    if library in table.PATCHES:
+        table.apply(library)
+
+
 @once
 def activate():
     """Make the engine ready, and have Python code run on its loop.  Called before transactions run."""
     if core.COMPILED:
         table.apply("engine")  # it finds what has been imported above
         effects.register(TWINS, twins.INSTANCE_TWINS)
-        libraries.begin()
+        libraries.begin(change_library)
         _engine.configure(rebound.see_globals, Plain, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
         _engine.holds(functools.partial, "func")

@@ -234,6 +234,11 @@ def is_exclusive():
     return in_transaction()
 
 
+def keeps_others_waiting():
+    """There are no others."""
+    return False
+
+
 def puts_off():
     """Nothing waits for a commit."""
     return False

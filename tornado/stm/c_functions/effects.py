@@ -17,6 +17,7 @@ Kinds of types
     FRAME      changes with the generator whose it is, if that is suspended
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
+    ENDPOINT   one end of a connection, in C, which calls nothing but Python code: as IRREVERSIBLE
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)

@@ -375,6 +375,13 @@ is_exclusive(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+keeps_others_waiting(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    Tx *tx = live_tx();
+    return PyBool_FromLong(tx != NULL && tx->grade != GRADE_NONE && !tx->sequential);
+}
+
+static PyObject *
 own(PyObject *self, PyObject *obj)
 {
     (void)self;
@@ -778,6 +785,8 @@ static PyMethodDef methods[] = {
      DOC("forward_signal(signum, thread): to_guard() hands it to that thread, from here on without the interpreter")},
     {"puts_off", puts_off, METH_NOARGS, DOC("is this thread in a transaction that may be rolled back, so that defer() waits for the commit?")},
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
+    {"keeps_others_waiting", keeps_others_waiting, METH_NOARGS,
+     DOC("is this thread in a transaction that is irrevocable or runs alone, and not only since nobody else has anything to do?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
     {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 
+from .. import core
 from ..core import trusted
 
 
@@ -33,6 +34,23 @@ def copied(make):
         return make(func).copy()
 
     return _extract_endpoint_context
+
+
+def gives_way(operation):
+    """A coroutine function of a database driver: what the program does with its result begins a step of its own.
+
+    The driver's C code makes its step run alone, to the end; so others would be kept waiting for what the handler computes with what
+    it has got.  To the program the database took a moment longer to answer.
+    """
+
+    @functools.wraps(operation)
+    async def begun_anew(*args, **kwargs):
+        result = await operation(*args, **kwargs)
+        if core.keeps_others_waiting():
+            await asyncio.sleep(0)
+        return result
+
+    return begun_anew
 
 
 class Numbers:

@@ -11,6 +11,8 @@ Each change has its moment, and whoever gets there calls `apply`:
 engine      the engine is made ready for the first transaction (activation.py), where there is a compiled one
 futures     the first loop is made, or `tornado.stm.install` is called (loop/futures.py), likewise
 loop        a loop is made (loop/eventloop.py), where transactions run in parallel
+asyncpg     an extension module of this library has been loaded, or had been when the engine is made ready, and there is a file
+            for its release (c_functions/libraries)
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -79,10 +81,26 @@ PATCHES = {
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
+        psycopg.connection_async:AsyncConnection.wait  patches.libraries:gives_way()  what comes after it need not run alone
+        psycopg.cursor_async:AsyncCursor.fetchone  patches.libraries:gives_way()  likewise
+        psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise
+        psycopg.cursor_async:AsyncCursor.fetchall  patches.libraries:gives_way()  likewise
+        sqlalchemy.util.concurrency,*:greenlet_spawn  patches.libraries:gives_way()  likewise
         fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
         multidict._multidict_py:_VERSION_LOCK  patches.libraries:no_lock      and needs no lock for that
         tornado.websocket:WebSocketProtocol13._handle_message  patches.libraries:messages_begun_anew()  senders meet it
+    """,
+    "asyncpg": """
+        asyncpg.protocol.protocol:Protocol.__init__  patches.asyncpg:make_protocol()  C code meets what has barriers
+        asyncpg.protocol.protocol:Protocol.get_settings  patches.asyncpg:get_settings()  likewise
+        asyncpg.protocol.protocol:Protocol.bind_execute  patches.asyncpg:operation_with_arguments()  an operation is irrevocable
+        asyncpg.protocol.protocol:Protocol.bind      patches.asyncpg:operation_with_arguments()  likewise
+        asyncpg.protocol.protocol:Protocol.execute   patches.asyncpg:operation()  likewise
+        asyncpg.protocol.protocol:Protocol.prepare   patches.asyncpg:operation()  likewise
+        asyncpg.protocol.protocol:Protocol.query     patches.asyncpg:operation()  likewise
+        asyncpg.protocol.protocol:Protocol.close_portal     patches.asyncpg:operation()  likewise
+        asyncpg.protocol.protocol:Protocol.close_statement  patches.asyncpg:operation()  likewise
     """,
     "guard": """
         threading:_shutdown            loop.graceful:limited_wait()           the program's threads may not end
@@ -122,7 +140,7 @@ _lock = threading.RLock()
 
 @trusted
 def apply(moment, *arguments):
-    """Make the changes of this moment that have not been made yet, but to libraries that have not been imported.
+    """Make the changes of this moment that have not been made yet, but to what is not there: libraries may be imported later.
 
     Args:
         arguments: given to what makes the replacements, after the original.  With any, changes are made again.
@@ -136,12 +154,12 @@ def apply(moment, *arguments):
         for patch in todo:
             if patch.modules[0] not in sys.modules or (patch in _applied and not arguments):
                 continue
-            _applied.add(patch)
             *path, name = patch.path.split(".")
             holders = [_at(sys.modules[module], path) for module in patch.modules if module != "*"]
             original = getattr(holders[0], name, None)
-            if original is None:
+            if None in holders or original is None:
                 continue
+            _applied.add(patch)
             new = _replacement(patch)
             if patch.makes:
                 new = new(original, *arguments)
@@ -164,7 +182,7 @@ def _pass_for(new, original):
 
 def _at(module, path):
     for name in path:
-        module = getattr(module, name)
+        module = getattr(module, name, None)
     return module
 
 

@@ -23,6 +23,8 @@ Declaration = namedtuple("Declaration", "what name value releases", defaults=(No
 _lock = threading.RLock()
 _waiting = []
 _ready = False
+_after_load = None
+_loading = []  #: the extension modules whose code runs, and may still replace what they have so far
 
 
 def parse(text, file):
@@ -88,14 +90,31 @@ def _take(declarations):
 
 
 @trusted
-def begin():
-    """The engine's own table is filled: from here on modules that have been imported are declared."""
-    global _ready
+def begin(after_load):
+    """The engine's own table is filled: from here on modules that have been imported are declared.
+
+    Args:
+        after_load: called with the name of each library of which there is a file for its release, when an extension module of it has
+            been loaded, before what that has is declared.
+    """
+    global _ready, _after_load
+    _after_load = after_load
+    for library in sys.modules.keys() & {file.stem for file in _files()}:
+        _see_to(library)
     with _lock:
-        for file in sorted(Path(__file__).parent.glob("*.effects")):
+        for file in _files():
             _waiting.extend(parse(file.read_text(), file.name))
         _ready = True
         _declare_known()
+
+
+def _files():
+    return sorted(Path(__file__).parent.glob("*.effects"))
+
+
+def _see_to(library):
+    if _after_load is not None and covers(library):
+        _after_load(library)
 
 
 def declaring(load):
@@ -104,7 +123,12 @@ def declaring(load):
     @functools.wraps(load)
     @trusted
     def load_and_declare(loader, module):
-        result = load(loader, module)
+        _loading.append(module.__name__)
+        try:
+            result = load(loader, module)
+        finally:
+            _loading.remove(module.__name__)
+        _see_to(module.__name__.partition(".")[0])
         with _lock:
             _declare_known()
         return result
@@ -119,6 +143,9 @@ def _declare_known():
     left = []
     for declaration in _waiting:
         top = declaration.name.partition(".")[0]
+        if any(declaration.name.startswith(f"{module}.") for module in _loading):
+            left.append(declaration)
+            continue
         hidden = declaration.what == "hidden" and declaration.name.rpartition(".")[0] in sys.modules
         objects = effects.loaded(declaration.name) if top in sys.modules and not hidden else []
         if not objects and not hidden:

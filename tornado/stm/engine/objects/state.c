@@ -120,6 +120,8 @@ const struct Kind forward_kind = {
 const struct Kind irreversible_kind = {.c_state = C_STATE_WHOLE, .compared_by_memory = true, .read_whole = read_irreversible,
                                        .write_whole = change_irreversible};
 
+const struct Kind endpoint_kind = {.c_state = C_STATE_WHOLE, .read_whole = read_irreversible, .write_whole = change_forward};
+
 const struct Kind opaque_kind = {.c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
                                  .write_whole = open_state};
 
