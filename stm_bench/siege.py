@@ -31,7 +31,11 @@ connection = {connection}
 limit = {clients}
 """
 
-GRACE = 120  # seconds that siege may take beyond the time it was told
+GRACE = 60  # seconds that siege may take beyond the time it was told
+
+# At the end of its time siege 4.0 cancels its clients wherever they are, and one in a thousand loads hangs for ever since one of them
+# was within malloc() then.  Such a load is made again, so often at most.
+LOADS = 3
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,10 @@ class Report:
     longest: float
 
 
+class SiegeHangs(BenchmarkError):
+    """It did not end in time."""
+
+
 def version():
     """The version of the installed siege, like "4.0.7".  Raises BenchmarkError where there is none."""
     if shutil.which("siege") is None:
@@ -67,7 +75,12 @@ def load(url, clients, seconds, keep_alive=False):
 
     Each keeps its connection, or makes a new one for each request.
     """
-    return attack(url, clients, ["--benchmark", "--time=%dS" % seconds], seconds + GRACE, keep_alive)
+    for left in reversed(range(LOADS)):
+        try:
+            return attack(url, clients, ["--benchmark", "--time=%dS" % seconds], seconds + GRACE, keep_alive)
+        except SiegeHangs:
+            if not left:
+                raise
 
 
 def requests(url, clients, each):
@@ -101,7 +114,7 @@ def run_siege(arguments, timeout, home=None):
             timeout=timeout,
         )
     except subprocess.TimeoutExpired:
-        raise BenchmarkError("siege did not end within %d s" % timeout) from None
+        raise SiegeHangs("siege did not end within %d s" % timeout) from None
     return done.stdout
 
 

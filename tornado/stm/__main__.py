@@ -13,7 +13,7 @@ import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
 from . import core, effects, install, transaction
-from .program import restart, tracebacks
+from .program import report, restart, tracebacks
 
 #: the name of a script that is read from standard input
 STDIN = "-"
@@ -29,12 +29,14 @@ def main(arguments):
     """
     parser = argparse.ArgumentParser(
         prog="python -m tornado.stm",
-        usage="%(prog)s [-j N] [--effects FILE] app.py [args...]\n       %(prog)s [-j N] [--effects FILE] -m module [args...]",
+        usage="%(prog)s [options] app.py [args...]\n       %(prog)s [options] -m module [args...]",
         description="Run a Tornado or asyncio program with its event loop on several cores.",
     )
     parser.error = lambda message: sys.exit(fail(message))
     parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use)")
     parser.add_argument("--effects", action="append", default=[], metavar="FILE", help="what C functions of other libraries do")
+    parser.add_argument("--explain", action="store_true", help="at the end, tell all that ran alone, and what could be declared")
+    parser.add_argument("-q", dest="quiet", action="store_true", help="tell nothing: no report of a run, no warnings")
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script or module, and its arguments")
     options = parser.parse_args(arguments)
@@ -66,6 +68,8 @@ def main(arguments):
         parser.error(f"{program}: there is no __main__.py in this folder")
     install(threads)
     restart.install()
+    if not options.quiet or options.explain:
+        report.Run(transaction.getsegmentlimit() if core.PARALLEL else 1, options.explain).begin()
     sys.modules["__main__"] = new_main_module()
     sys.argv = options.program
     run = run_module if options.module else run_script

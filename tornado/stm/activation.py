@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sysconfig
 import threading
 
 from . import conflictlog, core
@@ -34,6 +35,13 @@ def change_library(library):
         table.apply(library)
 
 
+def libraries_at():
+    """What the names of files begin with that are not the program's own."""
+    paths = sysconfig.get_paths()
+    folders = {os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return (*sorted(folders), "<frozen ")
+
+
 @once
 def activate():
     """Make the engine ready, and have Python code run on its loop.  Called before transactions run."""
@@ -43,6 +51,7 @@ def activate():
         libraries.begin(change_library)
         _engine.configure(rebound.see_globals, Plain, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
+        _engine.libraries_are_in(libraries_at())
         _engine.holds(functools.partial, "func")
         _engine.begin_loop()
     conflictlog.begin()

@@ -20,7 +20,10 @@ _turn = threading.RLock()
 _guard = types.SimpleNamespace(thread=None, told=False)
 _state = threading.local()
 _ages = itertools.count(1)
-_counts = {"commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "strays": 0, "exclusive_reasons": {}}
+_counts = {
+    "commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "strays": 0, "seconds_alone": 0.0, "seconds_lost": 0.0,
+    "exclusive_reasons": {}, "exclusive_seconds": {},
+}  # fmt: skip
 
 
 class Abort(BaseException):
@@ -288,6 +291,11 @@ def set_sequential(threads):
 def stats():
     """Counts since the start: commits; the others stay 0."""
     return dict(_counts)
+
+
+def running():
+    """Nobody else can ask while one runs."""
+    return []
 
 
 def inject_aborts(rate, seed):

@@ -122,6 +122,12 @@ hide_frames(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+say_where_libraries_are(PyObject *Py_UNUSED(self), PyObject *folders)
+{
+    return libraries_are_in(folders) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
 holds(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -547,12 +553,40 @@ settle(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* When the engine was loaded, by both clocks: for what a cycle takes. */
+static struct { uint64_t ns, cycles; } first_moment;
+
+static double
+seconds_in(uint64_t cycles)
+{
+    double cycle = (double)(now_ns() - first_moment.ns) / (double)(__builtin_ia32_rdtsc() - first_moment.cycles);
+    return (double)cycles * cycle * 1e-9;
+}
+
+/* Of other threads, as far as can be told: they go on. */
+static PyObject *
+running(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    PyObject *found = PyList_New(0);
+    for (int i = 1; found != NULL && i < MAX_THREADS; i++) {
+        Tx *tx = atomic_load(&stm_threads[i]);
+        uint64_t began = tx != NULL ? atomic_load_explicit(&tx->contention.began, memory_order_relaxed) : 0;
+        if (tx == NULL || state_of(tx) == TX_IDLE)
+            continue;
+        PyObject *one = Py_BuildValue("(kd)", tx->thread_id, seconds_in(__builtin_ia32_rdtsc() - began));
+        if (one == NULL || PyList_Append(found, one) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(one);
+    }
+    return found;
+}
+
 static PyObject *
 stats(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0, strays = 0;
+    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0, strays = 0, alone = 0, lost = 0;
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx != NULL) {
@@ -561,13 +595,19 @@ stats(PyObject *self, PyObject *unused)
             exclusives += tx->exclusives;
             sequentials += tx->sequentials;
             strays += tx->strays;
+            alone += tx->alone;
+            lost += tx->lost;
         }
     }
-    PyObject *reasons = PyDict_Copy(stm_exclusive_reasons);
-    if (reasons == NULL)
+    PyObject *reasons = PyDict_Copy(stm_exclusive_reasons), *seconds = PyDict_Copy(stm_exclusive_seconds);
+    if (reasons == NULL || seconds == NULL) {
+        Py_XDECREF(reasons);
+        Py_XDECREF(seconds);
         return NULL;
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:N}", "commits", commits, "aborts", aborts, "exclusives", exclusives,
-                         "sequentials", sequentials, "strays", strays, "exclusive_reasons", reasons);
+    }
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:d,s:N,s:N}", "commits", commits, "aborts", aborts, "exclusives", exclusives,
+                         "sequentials", sequentials, "strays", strays, "seconds_alone", (double)alone * 1e-9,
+                         "seconds_lost", seconds_in(lost), "exclusive_reasons", reasons, "exclusive_seconds", seconds);
 }
 
 static PyObject *
@@ -707,6 +747,8 @@ static PyMethodDef methods[] = {
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"holds", holds, METH_VARARGS,
      DOC("holds(type, name): what this attribute is will be called; for the conflict log")},
+    {"libraries_are_in", say_where_libraries_are, METH_O,
+     DOC("libraries_are_in(folders): files whose names begin with one of these are not the program's own")},
     {"hide_frames", hide_frames, METH_VARARGS,
      DOC("hide_frames(file, name): tracebacks leave out functions whose file and qualified name begin so")},
     {"is_hidden", is_hidden, METH_O, DOC("is_hidden(code): do tracebacks leave it out?")},
@@ -816,8 +858,11 @@ static PyMethodDef methods[] = {
      DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,
      DOC("counts since the start: commits, aborts, exclusives (transactions that had to run alone), sequentials (that ran alone since"
-         " nobody else had anything to do), strays (functions of the program that a rollback has called: none), and a dict"
-         " exclusive_reasons")},
+         " nobody else had anything to do), strays (functions of the program that a rollback has called: none); seconds_alone (in which"
+         " others were kept out by those that had to), seconds_lost (by conflicts, of all threads together: waits and what was rolled"
+         " back); and by reason and place the dicts exclusive_reasons, counts, and exclusive_seconds")},
+    {"running", running, METH_NOARGS,
+     DOC("running(): of each transaction that runs now the number of its thread, and since how many seconds")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"bias", bias, METH_O,
@@ -897,6 +942,8 @@ engine_exec(PyObject *module)
     const char *sequential = getenv("TORNADO_STM_SEQUENTIAL");     /* for programs that tests and measurements start */
     if (sequential != NULL)
         stm_sequential_limit = atoi(sequential);
+    first_moment.ns = now_ns();
+    first_moment.cycles = __builtin_ia32_rdtsc();
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0
         || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0

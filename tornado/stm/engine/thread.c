@@ -168,7 +168,7 @@ abandon(Tx *tx)
     t->births = (Births){0};
     t->mutexes = (Mutexes){0};
     t->chain = (CallbackChain){0};
-    t->anchor.wake = t->context = t->fresh = NULL;
+    t->anchor.wake = t->context = t->reason = t->fresh = NULL;
 }
 
 static void
@@ -205,6 +205,7 @@ const Upcalls stm_engine_upcalls = {
     .serve = anchor_serve,
     .may_be_biased = may_be_biased,
     .tell_reason = count_reason,
+    .was_exclusive = count_time_alone,
     .location = location,
     .locate_beginning = locate_beginning,
     .abandon = abandon,

@@ -91,12 +91,35 @@ is_programs(PyCodeObject *code)
     return !(code->co_flags & CO_STM_TRUSTED) && !is_hidden_code(code);
 }
 
+static PyObject *_Atomic library_folders;      /* tuple; never freed, for others may be looking */
+
+int
+libraries_are_in(PyObject *folders)
+{
+    if (!PyTuple_CheckExact(folders)) {
+        PyErr_SetString(PyExc_TypeError, "libraries_are_in() takes a tuple of text");
+        return -1;
+    }
+    atomic_store(&library_folders, Py_NewRef(folders));
+    return 0;
+}
+
+static bool
+is_of_library(PyObject *file)
+{
+    PyObject *folders = atomic_load(&library_folders);
+    bool found = false;
+    for (Py_ssize_t i = 0; folders != NULL && !found && i < PyTuple_GET_SIZE(folders); i++)
+        found = PyUnicode_Tailmatch(file, PyTuple_GET_ITEM(folders, i), 0, PY_SSIZE_T_MAX, -1) == 1;
+    return found;
+}
+
 /* ---- Frames ------------------------------------------------------------------------------- */
 
 /* The same few instructions are asked for again and again. The names tell code apart that has
  * taken the place of other code. NULL for the project's own. */
-static const char *
-location_of(Tx *tx, _PyInterpreterFrame *f)
+static const KnownLocation *
+known_location(Tx *tx, _PyInterpreterFrame *f)
 {
     PyCodeObject *code = _PyFrame_GetCode(f);
     uintptr_t at = (uintptr_t)f->instr_ptr;
@@ -104,8 +127,15 @@ location_of(Tx *tx, _PyInterpreterFrame *f)
     if (known->instruction != f->instr_ptr || known->code != code || known->file != code->co_filename
         || known->function != code->co_qualname)
         *known = (KnownLocation){f->instr_ptr, code, code->co_filename, code->co_qualname,
-                                 is_programs(code) ? describe(code, PyUnstable_InterpreterFrame_GetLine(f)) : NULL};
-    return known->location;
+                                 is_programs(code) ? describe(code, PyUnstable_InterpreterFrame_GetLine(f)) : NULL,
+                                 is_of_library(code->co_filename)};
+    return known;
+}
+
+static const char *
+location_of(Tx *tx, _PyInterpreterFrame *f)
+{
+    return known_location(tx, f)->location;
 }
 
 /* The innermost line of the program that runs in this thread's transaction, or else the last one. */
@@ -121,6 +151,17 @@ location(Tx *tx)
     }
     const char *last = stm_log_on ? atomic_load_explicit(&tx->logged.at, memory_order_relaxed) : NULL;
     return last != NULL ? last : unknown;
+}
+
+const char *
+location_outside_libraries(Tx *tx)
+{
+    for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != thread_of(tx)->locations.base; f = f->previous) {
+        const KnownLocation *known = f->owner < FRAME_OWNED_BY_INTERPRETER ? known_location(tx, f) : NULL;
+        if (known != NULL && known->location != NULL && !known->of_library)
+            return known->location;
+    }
+    return NULL;
 }
 
 /* ---- What is going to be called -------------------------------------------------------------- */

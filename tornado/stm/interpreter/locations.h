@@ -12,6 +12,7 @@ typedef struct {
     PyCodeObject *code;
     PyObject *file, *function;
     const char *location;       /* NULL: not in the program */
+    bool of_library;            /* and in a library that it uses */
 } KnownLocation;
 
 /* Of a thread. */
@@ -21,6 +22,8 @@ typedef struct {
 } Locations;
 
 const char *location(Tx *tx);
+const char *location_outside_libraries(Tx *tx);     /* the innermost one there is; or NULL */
+int libraries_are_in(PyObject *folders);            /* a tuple of text that names of files begin with; -1 with an exception */
 void locate_beginning(Tx *tx);
 int register_holder(PyTypeObject *type, PyObject *name);
 

@@ -22,10 +22,16 @@ typedef const char *_Atomic Location;
 
 /* Others read these counts at any time and order nothing by them. */
 static inline void
-count_one(_Atomic uint64_t *n)
+count_more(_Atomic uint64_t *n, uint64_t more)
 {
     uint64_t now = atomic_load_explicit(n, memory_order_relaxed);
-    atomic_store_explicit(n, now + 1, memory_order_relaxed);
+    atomic_store_explicit(n, now + more, memory_order_relaxed);
+}
+
+static inline void
+count_one(_Atomic uint64_t *n)
+{
+    count_more(n, 1);
 }
 
 #endif

@@ -836,6 +836,7 @@ exclude_others(Tx *tx, uint64_t since)
     atomic_store(&stm_exclusive_slot, tx->slot);
     atomic_thread_fence(memory_order_seq_cst);
     wake_attempts();
+    tx->contention.excludes_since = tx->sequential ? 0 : now_ns();
     await_others(tx, others_over, ANY_AGE, since);
     count_one(tx->sequential ? &tx->sequentials : &tx->exclusives);
 }
@@ -953,6 +954,12 @@ inevitable_end(Tx *tx)
         admit_waiting();
     tx->grade = GRADE_NONE;
     give_token(tx);
+    if (tx->contention.excludes_since != 0) {
+        uint64_t passed = now_ns() - tx->contention.excludes_since;
+        tx->contention.excludes_since = 0;
+        count_more(&tx->alone, passed);
+        stm_upcalls->was_exclusive(tx, passed);
+    }
 }
 
 void

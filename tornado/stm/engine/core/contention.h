@@ -37,8 +37,9 @@ typedef struct {
     _Atomic int patience;           /* so many younger ones may still have that cell before it */
     _Atomic uint64_t allowance;     /* nanoseconds that others wait for it before it is overdue */
     _Atomic uint64_t overdue;       /* the number of the attempt that somebody has found to be; written by others, too */
+    _Atomic uint64_t began;         /* when its transaction did, in cycles of the processor; others read it to tell of it only */
     /* Private to this thread: */
-    uint64_t began;                 /* when its transaction did, in cycles of the processor */
+    uint64_t excludes_since;        /* ns; 0: it does not, or is sequential */
     bool asked;                     /* for the token, and has it not taken yet */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     uint64_t inject_state;          /* of its random numbers, for the test hooks below */

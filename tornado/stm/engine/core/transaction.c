@@ -455,9 +455,11 @@ check_can_run(Tx *tx)
     return 0;
 }
 
+/* `lost`: so many cycles had been by the beginning. */
 static int
-stopped(Tx *tx, int how)
+stopped(Tx *tx, int how, uint64_t lost)
 {
+    count_more(&tx->lost, tx->contention.lost - lost);
     tx->sequential = false;
     set_transaction(tx, NULL);
     return how;
@@ -484,12 +486,12 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
     for (;;) {
         /* It would wait for that without anything that another attempt had to do again. */
         if (UNLIKELY(tx->want_grade != GRADE_NONE && is_to_be_put_off(tx)))
-            return stopped(tx, RUN_PUT_OFF);
+            return stopped(tx, RUN_PUT_OFF, lost);
         tx_begin(tx, t->age, tx->want_grade);
         if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
             log_end(tx, LOG_ABORT);
             tx_end(tx, false);
-            return stopped(tx, RUN_DROPPED);
+            return stopped(tx, RUN_DROPPED, lost);
         }
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
@@ -515,7 +517,7 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
         tx->contention.lost = lost + (__builtin_ia32_rdtsc() - tx->contention.began);     /* what it waited in these attempts among it */
         stm_upcalls->retries(tx);
         if (UNLIKELY(put_off))
-            return stopped(tx, RUN_PUT_OFF);
+            return stopped(tx, RUN_PUT_OFF, lost);
         if (overdue)
             stand_back(tx);
         else if (++t->attempts >= MAX_ATTEMPTS)
@@ -524,8 +526,8 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
     if (result != NULL)
         *result = value;
     if (exception == NULL)
-        return stopped(tx, RUN_RETURNED);
-    stopped(tx, RUN_RAISED);
+        return stopped(tx, RUN_RETURNED, lost);
+    stopped(tx, RUN_RAISED, lost);
     PyErr_SetRaisedException(exception);
     return RUN_RAISED;
 }

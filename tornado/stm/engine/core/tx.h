@@ -42,6 +42,8 @@ struct Tx {
     _Atomic uint64_t ticket;        /* place among those that commit; 0: not committing */
     Queue *_Atomic queue;           /* that its transaction comes from, or NULL; while it releases, too */
     _Atomic uint64_t commits, aborts, exclusives, sequentials;  /* counted by count_one() */
+    _Atomic uint64_t alone;         /* nanoseconds that others were kept out, but for sequential ones */
+    _Atomic uint64_t lost;          /* cycles of the processor that conflicts have cost: waits, and attempts that were rolled back */
     _Atomic uint64_t strays;        /* functions of the program that began in a rollback: none, see UndoKind */
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;

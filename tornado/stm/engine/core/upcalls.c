@@ -15,6 +15,7 @@ static void waits(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(since)) {}
 static void do_nothing(void) {}
 static bool may_be_biased(Tx *Py_UNUSED(tx), PyObject *Py_UNUSED(obj)) { return true; }
 static void tell_reason(Tx *Py_UNUSED(tx), const char *Py_UNUSED(why)) {}
+static void was_exclusive(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(ns)) {}
 static const char *location(Tx *Py_UNUSED(tx)) { return NULL; }
 
 static PyObject *
@@ -48,6 +49,7 @@ const Upcalls stm_no_upcalls = {
     .serve = do_nothing,
     .may_be_biased = may_be_biased,
     .tell_reason = tell_reason,
+    .was_exclusive = was_exclusive,
     .location = location,
     .locate_beginning = nothing,
     .abandon = nothing,

@@ -1,23 +1,26 @@
-/* Why transactions have run alone: counted by reason and place, for stats().
- */
+/* Why transactions have run alone, and for how long: by reason and place, for stats(). */
 #include "../../interpreter/locations.h"
+#include "../thread.h"
 #include "access.h"
 
 PyObject *stm_exclusive_reasons;    /* dict: "why: where" -> how often */
+PyObject *stm_exclusive_seconds;    /* dict: the same -> for how long, altogether */
 
 int
 reasons_init(void)
 {
     stm_exclusive_reasons = PyDict_New();
-    return stm_exclusive_reasons == NULL ? -1 : 0;
+    stm_exclusive_seconds = PyDict_New();
+    return stm_exclusive_reasons == NULL || stm_exclusive_seconds == NULL ? -1 : 0;
 }
 
 void
 count_reason(Tx *tx, const char *why)
 {
-    const char *place = location(tx);
+    const char *place = location(tx), *users = location_outside_libraries(tx);
+    bool elsewhere = users != NULL && strcmp(users, place) != 0;
     tx_pause(tx);
-    PyObject *key = PyUnicode_FromFormat("%s: %s", why, place);
+    PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, place, users) : PyUnicode_FromFormat("%s: %s", why, place);
     if (key != NULL) {
         PyObject *old = NULL;
         if (PyDict_GetItemRef(stm_exclusive_reasons, key, &old) >= 0) {
@@ -27,10 +30,30 @@ count_reason(Tx *tx, const char *why)
             Py_XDECREF(now);
         }
         Py_XDECREF(old);
-        Py_DECREF(key);
+        Py_XSETREF(thread_of(tx)->reason, key);
     }
     PyErr_Clear();
     tx_resume(tx);
+}
+
+void
+count_time_alone(Tx *tx, uint64_t ns)
+{
+    PyObject *key = thread_of(tx)->reason, *old = NULL;
+    if (key == NULL)
+        return;
+    PyObject *raised = PyErr_GetRaisedException();
+    tx_pause(tx);
+    if (PyDict_GetItemRef(stm_exclusive_seconds, key, &old) >= 0) {
+        PyObject *now = PyFloat_FromDouble((old ? PyFloat_AS_DOUBLE(old) : 0.0) + (double)ns * 1e-9);
+        if (now != NULL)
+            PyDict_SetItem(stm_exclusive_seconds, key, now);
+        Py_XDECREF(now);
+        Py_XDECREF(old);
+    }
+    Py_CLEAR(thread_of(tx)->reason);
+    tx_resume(tx);
+    PyErr_SetRaisedException(raised);
 }
 
 /* Go exclusive because of something that the engine does not understand. */

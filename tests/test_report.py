@@ -1,0 +1,154 @@
+"""What ``python -m tornado.stm`` tells of a run: at its end, on SIGUSR2, and at once where something costs much."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from interpreters import ROOT, has_gil, on_each, parallel_only
+from tornado.stm.program import report
+
+APP = """
+import asyncio, os, signal, sqlite3, ssl, sys, time
+
+db = sqlite3.connect(":memory:")
+
+async def query():
+    for _ in range(20):
+        db.execute("select 1").fetchall()
+        await asyncio.sleep(0)
+
+def context():
+    return ssl.create_default_context()
+
+def long():
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        pass
+
+async def main():
+    if "long" in sys.argv:
+        asyncio.get_running_loop().call_soon(long)
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*[query() for _ in range(4)])
+    context()
+    if "signal" in sys.argv:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        await asyncio.sleep(0.1)
+        print("went on")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def app(tmp_path):
+    path = tmp_path / "app.py"
+    path.write_text(APP)
+    return str(path)
+
+
+def run(python, *arguments):
+    done = subprocess.run([python, "-m", "tornado.stm", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stderr.splitlines() if "transactions run on one thread" not in line], done.stdout
+
+
+FIRST = re.compile(
+    r"tornado\.stm: (\d+) transactions on (\d+) threads?, [\d.]+ % rolled back; of the time [\d.]+ % lost in conflicts, [\d.]+ % alone"
+)
+
+
+@on_each
+def test_a_short_run_is_not_told_of(python, app):
+    assert run(python, "-j", "2", app) == ([], "")
+
+
+@on_each
+def test_explain(python, app):
+    (first, *reasons), _ = run(python, "-j", "2", "--explain", app)
+    if has_gil(python):
+        assert first == report.SERIAL and reasons == []
+    else:
+        told = FIRST.fullmatch(first)
+        assert told and int(told[1]) > 80 and int(told[2]) == 2
+        shares = [float(line.split()[0]) for line in reasons if " times " in line]
+        assert shares == sorted(shares, reverse=True)
+        line = next(line for line in reasons if "sqlite3.Connection.execute" in line)
+        assert line.endswith(f'File "{app}", line 8, in query')
+        assert "call sqlite3.Connection.execute EFFECT" in reasons[reasons.index(line) + 1]
+        # Where a library did that: the program's line, too.
+        line = next(line for line in reasons if "_SSLContext:" in line)
+        assert "ssl.py" in line and line.endswith(f'for File "{app}", line 12, in context')
+
+
+@on_each
+def test_a_signal_asks(python, app):
+    lines, output = run(python, "-j", "2", app, "signal")
+    assert output == "went on\n" and (lines[0] == report.SERIAL if has_gil(python) else FIRST.fullmatch(lines[0]))
+    assert len(lines) <= 1 + report.REASONS
+
+
+@parallel_only
+def test_a_callback_that_takes_long_is_told_of_once(app):
+    (line, *more), _ = run(sys.executable, "-j", "2", app, "long")
+    assert re.fullmatch(rf'tornado\.stm: warning: a callback has run for 2 seconds and more: File "{app}", line 1[67], in long', line)
+    assert more == []
+
+
+@parallel_only
+def test_or_nothing_is_said(app):
+    assert run(sys.executable, "-q", "-j", "2", app, "long") == ([], "")
+
+
+class Costs:
+    """The engine's counts, at moments of the test's choice."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.used, self.alone, self.lost = 0.0, 0.0, 0.0, 0.0
+        monkeypatch.setattr(report.core, "stats", self.stats)
+        monkeypatch.setattr(report.core, "running", lambda: [])
+        monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(report.time, "process_time", lambda: self.used)
+        self.said = []
+        monkeypatch.setattr(report, "write", self.said.extend)
+
+    def stats(self):
+        return {
+            "commits": 100, "aborts": 10, "seconds_alone": self.alone, "seconds_lost": self.lost,
+            "exclusive_reasons": {"call of f: File \"a\", line 1, in b": 5}, "exclusive_seconds": {"call of f: File \"a\", line 1, in b": self.alone},
+        }  # fmt: skip
+
+    def pass_time(self, watch, seconds, used, alone, lost):
+        self.now += seconds
+        self.used += used
+        self.alone += alone
+        self.lost += lost
+        watch.look()
+
+
+def test_what_costs_a_fifth_of_the_time_is_told_of_once(monkeypatch):
+    costs = Costs(monkeypatch)
+    watch = report.Watch()
+    for _ in range(5):
+        costs.pass_time(watch, 11, 10, 1.9, 1.9)
+    assert costs.said == []
+    costs.pass_time(watch, 5, 10, 9, 0)  # too soon
+    assert costs.said == []
+    for _ in range(3):
+        costs.pass_time(watch, 6, 10, 3, 0)
+    (said,) = costs.said
+    assert said.startswith("tornado.stm: warning: 60.0 % of the time was kept waiting by what runs alone, most by call of f: File")
+    assert f"kill -USR2 {os.getpid()}" in said
+    costs.pass_time(watch, 11, 10, 0, 5)
+    assert len(costs.said) == 2 and "50.0 % of the time was lost in conflicts" in costs.said[1]
+
+
+def test_a_server_that_is_idle_is_not_told_of(monkeypatch):
+    costs = Costs(monkeypatch)
+    watch = report.Watch()
+    for _ in range(5):
+        costs.pass_time(watch, 11, 0.01, 0.01, 0.01)
+    assert costs.said == []

@@ -1,0 +1,151 @@
+"""What a run has come to: at its end, on SIGUSR2, and in a line at once where something costs much.
+
+Figures are from the engine's counts (`transaction.stats`).  Shares of time are of the processor time that the program has used: what
+ran alone kept all others waiting meanwhile, and what conflicts have cost is waits, and attempts that were rolled back.
+"""
+
+import _thread
+import atexit
+import os
+import signal
+import sys
+import time
+
+from .. import core
+from ..core import trusted
+
+#: seconds from which on a run is told of at its end
+LONG_RUN = 5.0
+#: the share of time from which on a line says so at once; over so many seconds
+MUCH, WINDOW = 0.2, 10.0
+#: seconds after which a callback is told of, and how many places are
+LONG_CALLBACK, PLACES = 2.0, 5
+#: reasons in a report
+REASONS = 3
+
+SERIAL = "tornado.stm: transactions ran one at a time: none was alone longer than others, and none was rolled back"
+
+
+class Run:
+    """Of this process, from here on.
+
+    Args:
+        threads: how many run transactions.
+        explain: name all reasons, however short the run was, and what to declare.
+    """
+
+    def __init__(self, threads, explain=False):
+        self._threads, self._explain = threads, explain
+        self._process = os.getpid()
+        self._begun, self._used = time.monotonic(), time.process_time()
+
+    def lines(self):
+        """The report, as a list of lines."""
+        if not core.PARALLEL:
+            return [SERIAL]
+        stats, used = core.stats(), time.process_time() - self._used
+        attempts = stats["commits"] + stats["aborts"]
+        first = (
+            f"tornado.stm: {stats['commits']} transactions on {self._threads} thread{'s' * (self._threads > 1)},"
+            f" {percent(stats['aborts'], attempts)} rolled back; of the time {percent(stats['seconds_lost'], used)} lost in conflicts,"
+            f" {percent(stats['seconds_alone'], used)} alone"
+        )
+        return [first, *reasons(stats, used, None if self._explain else REASONS, self._explain)]
+
+    @trusted
+    def tell(self, *_):
+        """On standard error, in one go."""
+        write(self.lines())
+
+    @trusted
+    def _tell_at_exit(self):
+        long = time.monotonic() - self._begun >= LONG_RUN and core.stats()["commits"]
+        if os.getpid() == self._process and (self._explain or long):
+            self.tell()
+
+    def begin(self):
+        """Tell at the exit, and on SIGUSR2 unless the program has a handler for it; watch meanwhile."""
+        atexit.register(self._tell_at_exit)
+        if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR2, self.tell)
+        if core.PARALLEL:
+            _thread.start_new_thread(Watch().watch, ())
+
+
+class Watch:
+    """Looks every second what costs much, and says each thing once."""
+
+    def __init__(self):
+        self._told = set()
+        self._before = core.stats(), time.process_time(), time.monotonic()
+
+    @trusted
+    def watch(self):
+        """On a thread of its own, for ever."""
+        while True:
+            time.sleep(1)
+            self.look()
+
+    def look(self):
+        for thread, seconds in core.running():
+            if seconds >= LONG_CALLBACK and len(self._told) < PLACES and (place := place_of(thread)):
+                self._tell(place, f"a callback has run for {LONG_CALLBACK:.0f} seconds and more: {place}")
+        stats, used, now = core.stats(), time.process_time(), time.monotonic()
+        before, used_before, then = self._before
+        if now - then < WINDOW:
+            return
+        self._before = stats, used, now
+        passed = max(used - used_before, 1.0)
+        for name, what in ("seconds_alone", "kept waiting by what runs alone"), ("seconds_lost", "lost in conflicts"):
+            share = (stats[name] - before[name]) / passed
+            if share > MUCH:
+                why = reasons(stats, used, 1, False) if name == "seconds_alone" else []
+                more = f", most by {why[0].split(maxsplit=4)[-1]}" if why else ""
+                self._tell(name, f"{percent(share, 1)} of the time was {what}{more} (kill -USR2 {os.getpid()} tells more)")
+
+    def _tell(self, what, text):
+        if what not in self._told:
+            self._told.add(what)
+            write([f"tornado.stm: warning: {text}"])
+
+
+def percent(part, whole):
+    return f"{min(100 * part / whole, 100) if whole else 0:.1f} %"
+
+
+def reasons(stats, used, most, explain):
+    """Lines on what ran alone, the dearest first: the share of time, how often, why and where."""
+    seconds, counts = stats["exclusive_seconds"], stats["exclusive_reasons"]
+    found = sorted(seconds, key=seconds.get, reverse=True)[:most]
+    lines = []
+    for reason in found:
+        lines.append(f"  {percent(seconds[reason], used):>7} {counts.get(reason, 0):7} times  {reason}")
+        name = reason.partition(":")[0].removeprefix("call of ")
+        if explain and reason.startswith("call of ") and "." in name and " " not in name:
+            lines.append(f"{'':24}if you know what its C code does: call {name} EFFECT, in a file for --effects")
+    return lines
+
+
+def place_of(thread):
+    """The innermost line of the program's own that this thread is at, else of a library's, as tracebacks name it; or None."""
+    from ..activation import libraries_at
+
+    frame, found = sys._current_frames().get(thread), None
+    ours, others = os.path.join(os.path.dirname(os.path.dirname(__file__)), ""), libraries_at()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(ours):
+            place = f'File "{file}", line {frame.f_lineno}, in {frame.f_code.co_qualname}'
+            if not file.startswith(others):
+                return place
+            found = found or place
+        frame = frame.f_back
+    return found
+
+
+def write(lines):
+    """One write, so that lines of several processes do not mix; where there is no standard error, nothing."""
+    try:
+        os.write(2, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
