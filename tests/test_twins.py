@@ -612,6 +612,7 @@ def text_left(world, file):
 WRITING = {
     _io.TextIOWrapper.write: Call(TEXTS, text=TEXTS),
     _io.TextIOWrapper.flush: Call(),
+    _io.TextIOWrapper.tell: Call(),
 }
 
 

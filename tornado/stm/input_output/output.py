@@ -5,6 +5,7 @@ import _thread
 import builtins
 import sys
 import types
+import weakref
 
 from .. import core
 from ..core import trusted
@@ -12,7 +13,6 @@ from . import files
 
 # A program may replace builtins; what stands in for them must not call the replacements.
 __builtins__ = dict(vars(builtins))
-
 
 
 def print_(*values, sep=None, end=None, file=None, flush=False):
@@ -77,8 +77,37 @@ def text_write(file, text, /):
     if not (text.isascii() or _can_be_encoded(file, text)):
         core.exclusive("writing what cannot be encoded")
         return _text_write(file, text)
+    if _told and file in _told:
+        core.own(file)
     _put_off(_text_write, file, text)
     return len(text)
+
+
+_text_tell = _io.TextIOWrapper.tell
+
+#: The streams of which a transaction has asked how far they are written: whoever writes to one owns it from then on, so that the answer
+#: is right in the order of the commits.  Changed exclusively.
+_told = weakref.WeakSet()
+
+
+@trusted
+def text_tell(file, /):
+    """Twin of ``TextIOWrapper.tell``, which ``logging`` asks of a file that it rotates, before each line."""
+    if type(file) is not _io.TextIOWrapper or file.closed or not _is_outside(file) or _waits(file):
+        core.exclusive("a look at the position of a stream")
+    elif file not in _told:
+        core.exclusive("the first look at how far a file is written")
+        _told.add(file)
+    else:
+        core.share(file)
+    with _writing:
+        return _text_tell(file)
+
+
+@trusted
+def _waits(file):
+    """Has this transaction something for the stream?"""
+    return any(stream is file or stream is file.buffer for _, stream, *_ in _output.mine().actions)
 
 
 @trusted
@@ -189,6 +218,7 @@ TWINS = {
     builtins.print: print_,
     _text_write: text_write,
     _text_flush: text_flush,
+    _text_tell: text_tell,
     _io.BufferedWriter: buffered_writer,
     _buffered_write: buffered_write,
     _buffered_flush: buffered_flush,

@@ -367,7 +367,7 @@ takes(PyFunctionObject *f, Py_ssize_t n, PyObject *kwnames)
         Py_ssize_t i = code->co_posonlyargcount, end = code->co_argcount + code->co_kwonlyargcount;
         while (i < end && !PyUnicode_Equal(PyTuple_GET_ITEM(code->co_localsplusnames, i), PyTuple_GET_ITEM(kwnames, k)))
             i++;
-        if (i == end ? !(code->co_flags & CO_VARKEYWORDS) : i < n)
+        if (i == end ? !(code->co_flags & CO_VARKEYWORDS) : i < Py_MIN(n, code->co_argcount))
             return false;
         missing -= i < code->co_argcount - defaults;
     }
