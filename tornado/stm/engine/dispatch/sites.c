@@ -293,7 +293,7 @@ learn_longest(Estimates *estimates, uint64_t key, uint64_t kind, double used, do
     if (recall(&estimates->longest, key, &longest) || recall(&estimates->longest, kind, &longest))
         longest = (Pair){fmaxf((float)used, LEFT_OF_USED * longest.a), fmaxf((float)passed, LEFT_OF_PASSED * longest.b)};
     else
-        longest = (Pair){0.0f, 8 * SHORT};      /* the first run of a kind is not like those that follow, of which there must be some */
+        longest = (Pair){8 * SHORT, 8 * SHORT};     /* so there must be hundreds of short runs before anybody relies on that */
     note(&estimates->longest, key, longest);
 }
 
