@@ -19,6 +19,9 @@ import pytest
 
 from interpreters import ROOT, parallel_only
 
+#: of the servers, which do not bear the address sanitizer that tests may run under
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
 PROGRAM = str(ROOT / "tests" / "apps" / "databases.py")
 
 
@@ -60,15 +63,16 @@ def postgresql(tmp_path_factory):
     data, port = Path("/tmp") / f"{folder.parent.name}-{folder.name}-{os.getpid()}", free_port()
     data.mkdir()
     os.chown(data, user.pw_uid, user.pw_gid)
-    as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+    options = {"cwd": data, "env": ENVIRONMENT, "stdout": subprocess.DEVNULL}
+    if os.geteuid() == 0:
+        options.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     try:
         subprocess.run(
-            [programs / "initdb", "-D", data / "data", "-U", "tester", "--auth=trust", "--no-sync"],
-            check=True, cwd=data, stdout=subprocess.DEVNULL, **as_user,
-        )  # fmt: skip
+            [programs / "initdb", "-D", data / "data", "-U", "tester", "--auth=trust", "--no-sync"], check=True, timeout=100, **options
+        )
         server = subprocess.Popen(
             [programs / "postgres", "-D", data / "data", "-p", str(port), "-k", data, "-c", "fsync=off"],
-            cwd=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user,
+            stderr=subprocess.DEVNULL, **options,
         )  # fmt: skip
         try:
             until_it_listens(port, server)
@@ -85,8 +89,9 @@ def redis(tmp_path_factory):
         pytest.skip("no Redis: Debian's package redis-server has it")
     port = free_port()
     server = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--save", "", "--dir", tmp_path_factory.mktemp("redis")], stdout=subprocess.DEVNULL
-    )
+        ["redis-server", "--port", str(port), "--save", "", "--dir", tmp_path_factory.mktemp("redis")],
+        env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
         until_it_listens(port, server)
         yield f"redis://127.0.0.1:{port}/0"
