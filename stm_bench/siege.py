@@ -31,7 +31,7 @@ connection = {connection}
 limit = {clients}
 """
 
-GRACE = 60  # seconds that siege may take beyond the time it was told
+GRACE = 120  # seconds that siege may take beyond the time it was told
 
 # At the end of its time siege 4.0 cancels its clients wherever they are, and one in a thousand loads hangs for ever since one of them
 # was within malloc() then.  Such a load is made again, so often at most.

@@ -69,7 +69,7 @@ def main(arguments):
     install(threads)
     restart.install()
     if not options.quiet or options.explain:
-        report.Run(transaction.getsegmentlimit() if core.PARALLEL else 1, options.explain).begin()
+        report.Run(transaction.getsegmentlimit(), options.explain).begin()
     sys.modules["__main__"] = new_main_module()
     sys.argv = options.program
     run = run_module if options.module else run_script

@@ -117,7 +117,7 @@ is_of_library(PyObject *file)
 /* ---- Frames ------------------------------------------------------------------------------- */
 
 /* The same few instructions are asked for again and again. The names tell code apart that has
- * taken the place of other code. NULL for the project's own. */
+ * taken the place of other code. */
 static const KnownLocation *
 known_location(Tx *tx, _PyInterpreterFrame *f)
 {
@@ -132,22 +132,26 @@ known_location(Tx *tx, _PyInterpreterFrame *f)
     return known;
 }
 
+/* The innermost line of the program that runs in this thread's transaction, of its libraries too or of none; or NULL. */
 static const char *
-location_of(Tx *tx, _PyInterpreterFrame *f)
+innermost(Tx *tx, bool of_libraries)
 {
-    return known_location(tx, f)->location;
+    for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != thread_of(tx)->locations.base; f = f->previous) {
+        const KnownLocation *known = f->owner < FRAME_OWNED_BY_INTERPRETER ? known_location(tx, f) : NULL;
+        if (known != NULL && known->location != NULL && (of_libraries || !known->of_library))
+            return known->location;
+    }
+    return NULL;
 }
 
-/* The innermost line of the program that runs in this thread's transaction, or else the last one. */
+/* That, or else the last one. */
 const char *
 location(Tx *tx)
 {
-    for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != thread_of(tx)->locations.base; f = f->previous) {
-        const char *found = f->owner < FRAME_OWNED_BY_INTERPRETER ? location_of(tx, f) : NULL;
-        if (found != NULL) {
-            atomic_store_explicit(&tx->logged.at, found, memory_order_release);
-            return found;
-        }
+    const char *found = innermost(tx, true);
+    if (found != NULL) {
+        atomic_store_explicit(&tx->logged.at, found, memory_order_release);
+        return found;
     }
     const char *last = stm_log_on ? atomic_load_explicit(&tx->logged.at, memory_order_relaxed) : NULL;
     return last != NULL ? last : unknown;
@@ -156,12 +160,7 @@ location(Tx *tx)
 const char *
 location_outside_libraries(Tx *tx)
 {
-    for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != thread_of(tx)->locations.base; f = f->previous) {
-        const KnownLocation *known = f->owner < FRAME_OWNED_BY_INTERPRETER ? known_location(tx, f) : NULL;
-        if (known != NULL && known->location != NULL && !known->of_library)
-            return known->location;
-    }
-    return NULL;
+    return innermost(tx, false);
 }
 
 /* ---- What is going to be called -------------------------------------------------------------- */

@@ -99,8 +99,8 @@ class Watch:
         for name, what in ("seconds_alone", "kept waiting by what runs alone"), ("seconds_lost", "lost in conflicts"):
             share = (stats[name] - before[name]) / passed
             if share > MUCH:
-                why = reasons(stats, used, 1, False) if name == "seconds_alone" else []
-                more = f", most by {why[0].split(maxsplit=4)[-1]}" if why else ""
+                why = dearest(stats, 1) if name == "seconds_alone" else []
+                more = f", most by {why[0]}" if why else ""
                 self._tell(name, f"{percent(share, 1)} of the time was {what}{more} (kill -USR2 {os.getpid()} tells more)")
 
     def _tell(self, what, text):
@@ -113,12 +113,17 @@ def percent(part, whole):
     return f"{min(100 * part / whole, 100) if whole else 0:.1f} %"
 
 
+def dearest(stats, most):
+    """The reasons for which most of the time was spent alone, the dearest first; all of them if `most` is None."""
+    seconds = stats["exclusive_seconds"]
+    return sorted(seconds, key=seconds.get, reverse=True)[:most]
+
+
 def reasons(stats, used, most, explain):
     """Lines on what ran alone, the dearest first: the share of time, how often, why and where."""
     seconds, counts = stats["exclusive_seconds"], stats["exclusive_reasons"]
-    found = sorted(seconds, key=seconds.get, reverse=True)[:most]
     lines = []
-    for reason in found:
+    for reason in dearest(stats, most):
         lines.append(f"  {percent(seconds[reason], used):>7} {counts.get(reason, 0):7} times  {reason}")
         name = reason.partition(":")[0].removeprefix("call of ")
         if explain and reason.startswith("call of ") and "." in name and " " not in name:
