@@ -2,7 +2,7 @@
 
 import functools
 import os
-import sysconfig
+import site
 import threading
 
 from . import conflictlog, core
@@ -37,8 +37,8 @@ def change_library(library):
 
 def libraries_at():
     """What the names of files begin with that are not the program's own."""
-    paths = sysconfig.get_paths()
-    folders = {os.path.join(paths[name], "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # Not sysconfig's: it would load what the interpreter was built with, at each start.
+    folders = {os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), *site.getsitepackages())}
     return (*sorted(folders), "<frozen ")
 
 
