@@ -68,8 +68,9 @@ def test_logs_are_written_in_order_and_beside_others(tmp_path):
     assert files == expected
     whys = {reason.partition(": File")[0]: count for reason, count in reasons.items()}
     opened = len(expected) - 3  # in the place of full.log, one after the other
-    first = whys.pop("the first look at how far a file is written")
-    assert opened <= first <= 4 * opened, "more than one of the four threads may ask for it at the same time"
+    # A step that rotates runs alone already when it looks how far the new file is written: that look is not counted.
+    first = whys.pop("the first look at how far a file is written", 0)
+    assert first <= 4 * opened, "more than one of the four threads may ask for it at the same time"
     assert sum(whys.values()) <= opened + 2, whys
 
 
