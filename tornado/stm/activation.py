@@ -11,7 +11,7 @@ from .core import once
 if core.COMPILED:
     from . import _engine, rebound
     from .c_functions import effects, libraries, twins
-    from .input_output import files, output, sockets
+    from .input_output import databases, files, output, sockets
     from .patches import asyncpg, finalizers, table, threads  # noqa: F401, the table names the first
 
     try:
@@ -31,8 +31,10 @@ class Plain:
 
 def change_library(library):
     """What the engine knows of its C code may hold with these changes only."""
-    if library in table.PATCHES:
+    if library in table.PATCHES and libraries.covers(library):
         table.apply(library)
+    if library == "_sqlite3":
+        databases.begin()
 
 
 def libraries_at():

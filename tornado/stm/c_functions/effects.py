@@ -18,6 +18,7 @@ Kinds of types
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
     ENDPOINT   one end of a connection, in C, which calls nothing but Python code: as IRREVERSIBLE
+    DATABASE   what of ``sqlite3`` twins use (`input_output.databases`)
     OPAQUE     C state that cannot be put back
 
 Effects of calls (the receiver of a method counts as the first argument)
@@ -953,13 +954,6 @@ STATEFUL_TYPES = """
 #: that is taken for granted (anchor.c)
 TIED_MODULES = {"_sqlite3", "sqlite3", "_tkinter", "tkinter", "_curses", "curses", "_curses_panel"}
 
-#: types of theirs that are used by more than calls
-TIED_TYPES = """
-    _sqlite3.Connection
-    _sqlite3.Cursor
-    _sqlite3.Blob
-"""
-
 
 def _lookup(name):
     """The object of a dotted name, or None where this Python does not have it."""
@@ -1094,9 +1088,6 @@ def register(twins, instance_twins):
     for leaf in LEAVES:
         _engine.register_leaf(leaf)
     gc.callbacks.append(_engine.forget_converters)
-    for name in TIED_TYPES.split():
-        if isinstance(found := _lookup(name), type):
-            _engine.tie(found)
     _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)

@@ -2,6 +2,7 @@
 #include "../interpreter/tracebacks.h"
 #include "calls/callbacks.h"
 #include "calls/calls.h"
+#include "calls/connection.h"
 #include "calls/conversion.h"
 #include "calls/twins.h"
 #include "core/history.h"
@@ -442,6 +443,46 @@ capture(PyObject *self, PyObject *obj)
 }
 
 static PyObject *
+engine_forget_past(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade == GRADE_EXCLUSIVE)
+        forget_past(tx);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+dies_anywhere(PyObject *Py_UNUSED(self), PyObject *obj)
+{
+    if (obj->ob_tid == _Py_ThreadId())
+        _Py_ExplicitMergeRefcount(obj, 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+is_captured(PyObject *Py_UNUSED(self), PyObject *obj)
+{
+    Tx *tx = live_tx();
+    return PyBool_FromLong(tx != NULL && captured(tx, obj));
+}
+
+static PyObject *
+set_in_type(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyTypeObject *type;
+    PyObject *name, *value;
+    if (!PyArg_ParseTuple(args, "O!UO", &PyType_Type, &type, &name, &value))
+        return NULL;
+    PyObject *dict = PyType_GetDict(type);
+    int r = PyDict_SetItem(dict, name, value);
+    Py_DECREF(dict);
+    PyType_Modified(type);
+    if (r < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 open_items(PyObject *self, PyObject *obj)
 {
     (void)self;
@@ -817,7 +858,17 @@ static PyMethodDef methods[] = {
     {"set_anchor", anchor_set, METH_VARARGS,
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
     {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
-    {"tie", anchor_tie, METH_O, DOC("tie(type): its instances are used on the loop's thread, also where that is no call")},
+    {"tie", anchor_tie, METH_VARARGS,
+     DOC("tie(type, next_twin=None): its instances are used on the loop's thread, also where that is no call; but iterated over, "
+         "while others run beside, by next_twin(instance)")},
+    {"learn_connections", connection_learn, METH_VARARGS,
+     DOC("learn_connections(a, b, thread, flags): see from connections of sqlite3 where they keep who has made them, and whether they "
+         "convert; has it been found?")},
+    {"connection_converts", connection_converts, METH_O, DOC("connection_converts(connection): may it call converters?")},
+    {"connection_made", connection_made, METH_O, DOC("connection_made(connection): it was made for the thread of the loop")},
+    {"connection_call", _PyCFunction_CAST(connection_call), METH_FASTCALL,
+     DOC("connection_call(connection, function, *args): call it, as on the thread that has made the connection")},
+    {"set_in_type", set_in_type, METH_VARARGS, DOC("set_in_type(type, name, value): also in one in C")},
     {"begin_loop", begin_loop, METH_NOARGS, DOC("begin_loop(): frames that begin from here on run on the engine's evaluation loop")},
     {"await_signal", guard_await, METH_VARARGS,
      DOC("await_signal(signum, seconds): wait for it, to be killed that much later; had the main thread taken it?")},
@@ -837,6 +888,11 @@ static PyMethodDef methods[] = {
     {"short_way", engine_short_way, METH_VARARGS,
      DOC("short_way(f, twin, ...): what stands in for f, in C, where that is simple, and else calls the twin")},
     {"capture", capture, METH_O, DOC("capture(obj): nobody else can know it before the commit; return it")},
+    {"forget_past", engine_forget_past, METH_NOARGS,
+     DOC("forget_past(): of an exclusive transaction, drop what it has kept to be rolled back")},
+    {"dies_anywhere", dies_anywhere, METH_O,
+     DOC("dies_anywhere(obj): it dies where its last reference is dropped, not when the thread that has made it comes to that")},
+    {"is_captured", is_captured, METH_O, DOC("is_captured(obj): is it known that nobody else can know it before the commit?")},
     {"open_items", open_items, METH_O, DOC("open_items(obj): lock it for C code that takes its items")},
     {"open_plain", open_plain, METH_O,
      DOC("open_plain(obj): open_all, but stop at an instance of a Python class; was there none?")},

@@ -3,6 +3,8 @@
 
 #include "entry.h"
 
+#include "calls/connection.h"
+
 #include "internal/pycore_ceval.h"
 #include "internal/pycore_interp.h"
 
@@ -28,6 +30,10 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     if (UNLIKELY(tx != NULL && tx->aborting) && tx->paused && !STM_TRUSTED(frame))
         count_one(&tx->strays);
     if (!unseen) {
+        if (UNLIKELY(thread_of(tx)->connection_inside) && !STM_TRUSTED(frame) && connection_calls_back(tx) < 0) {
+            _PyEval_FrameClearAndPop(tstate, frame);
+            return NULL;
+        }
         PyObject **called = &thread_of(tx)->loop.called;
         if (*called != NULL && *called == PyStackRef_AsPyObjectBorrow(frame->f_funcobj))
             *called = NULL;

@@ -94,13 +94,13 @@ def begin(after_load):
     """The engine's own table is filled: from here on modules that have been imported are declared.
 
     Args:
-        after_load: called with the name of each library of which there is a file for its release, when an extension module of it has
-            been loaded, before what that has is declared.
+        after_load: called with the name of a library when an extension module of it has been loaded, or was before, and before what
+            that has is declared.
     """
     global _ready, _after_load
     _after_load = after_load
-    for library in sys.modules.keys() & {file.stem for file in _files()}:
-        _see_to(library)
+    for library in sys.modules.keys() & {"_sqlite3", *(file.stem for file in _files())}:
+        after_load(library)
     with _lock:
         for file in _files():
             _waiting.extend(parse(file.read_text(), file.name))
@@ -110,11 +110,6 @@ def begin(after_load):
 
 def _files():
     return sorted(Path(__file__).parent.glob("*.effects"))
-
-
-def _see_to(library):
-    if _after_load is not None and covers(library):
-        _after_load(library)
 
 
 def declaring(load):
@@ -128,7 +123,8 @@ def declaring(load):
             result = load(loader, module)
         finally:
             _loading.remove(module.__name__)
-        _see_to(module.__name__.partition(".")[0])
+        if _after_load is not None:
+            _after_load(module.__name__.partition(".")[0])
         with _lock:
             _declare_known()
         return result

@@ -26,6 +26,8 @@
  */
 #include "anchor.h"
 
+#include "connection.h"
+
 #include "../core/park.h"
 #include "../core/transaction.h"
 #include "../core/queue.h"
@@ -43,8 +45,6 @@
 #define LOOK_OUT 2000
 /* Who has been woken in the place of the anchor looks away again: so often, it is woken once more. */
 #define ANSWER_NS 1000000L
-
-typedef PyObject *(*Work)(void *arg);
 
 typedef struct {
     Tx *tx;
@@ -292,6 +292,7 @@ typedef struct {
     PyTypeObject *type;
     iternextfunc next;
     PyMappingMethods mapping;
+    PyObject *next_twin;    /* function(self) instead of `next` in a transaction that others run beside, or NULL */
 } TiedType;
 
 #define MOST_TIED 8
@@ -320,7 +321,8 @@ use(Use u, Work work, Py_ssize_t *status)
 {
     Tx *tx = stm_self;
     bool away = tx != NULL && tx->grade == GRADE_EXCLUSIVE && !is_on_anchor(tx);
-    PyObject *result = away ? do_on_anchor(tx, work, &u) : work(&u);
+    bool beside = tx != NULL && tx->open && is_connection(u.self);
+    PyObject *result = away ? do_on_anchor(tx, work, &u) : beside ? with_connection(tx, u.self, work, &u) : work(&u);
     if (status != NULL)
         *status = u.status;
     return result;
@@ -357,7 +359,11 @@ use_set(void *p)
 static PyObject *
 tied_next(PyObject *self)
 {
-    return use((Use){.type = tied_type_of(self), .self = self}, use_next, NULL);
+    const TiedType *type = tied_type_of(self);
+    Tx *tx = stm_self;
+    if (type->next_twin != NULL && tx != NULL && tx->open)
+        return PyObject_CallOneArg(type->next_twin, self);
+    return use((Use){.type = type, .self = self}, use_next, NULL);
 }
 
 static PyObject *
@@ -447,18 +453,20 @@ replace_slots(PyTypeObject *type, const TiedType *t)
     return r;
 }
 
-/* tie(type): its instances are used on the anchor, also where that is no call. */
+/* tie(type, next_twin=None): its instances are used on the anchor, also where that is no call. */
 PyObject *
-anchor_tie(PyObject *self, PyObject *arg)
+anchor_tie(PyObject *Py_UNUSED(self), PyObject *args)
 {
-    (void)self;
-    if (!PyType_Check(arg) || n_tied == MOST_TIED) {
-        PyErr_SetString(PyExc_TypeError, "tie() needs one of a few types");
+    PyTypeObject *type;
+    PyObject *twin = Py_None;
+    if (!PyArg_ParseTuple(args, "O!|O", &PyType_Type, &type, &twin))
+        return NULL;
+    if (n_tied == MOST_TIED) {
+        PyErr_SetString(PyExc_TypeError, "tie() takes a few types");
         return NULL;
     }
-    PyTypeObject *type = (PyTypeObject *)arg;
     TiedType *t = &tied_types[n_tied];
-    *t = (TiedType){(PyTypeObject *)Py_NewRef(type), type->tp_iternext, {0}};
+    *t = (TiedType){(PyTypeObject *)Py_NewRef(type), type->tp_iternext, {0}, twin != Py_None ? Py_NewRef(twin) : NULL};
     if (type->tp_as_mapping != NULL)
         t->mapping = *type->tp_as_mapping;
     n_tied++;

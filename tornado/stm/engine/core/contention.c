@@ -944,6 +944,14 @@ become_exclusive(Tx *tx, const char *why)
     return become_inevitable(tx, GRADE_EXCLUSIVE);
 }
 
+int
+begin_again_exclusive(Tx *tx, const char *why)
+{
+    stm_upcalls->tell_reason(tx, why);
+    tx->want_grade = GRADE_EXCLUSIVE;
+    return abort_self(tx, CAUSE_EXCLUSIVE);
+}
+
 /* The attempt has ended. */
 void
 inevitable_end(Tx *tx)

@@ -81,6 +81,8 @@ int contend(Tx *tx, const Conflict *c, int event);
 int become_inevitable(Tx *tx, int grade);
 /* It runs alone, for that reason, which the counts of reasons are told. */
 int become_exclusive(Tx *tx, const char *why);
+/* Abort; the next attempt is exclusive, for that reason.  Where the lock of C code is held nobody can be waited for. */
+int begin_again_exclusive(Tx *tx, const char *why);
 /* Nobody dooms it for what it has read or written any more, but for an exclusive one; then its predecessor commits. */
 int wait_for_predecessor(Tx *tx);
 /* Is the transaction not to begin in a grade of inevitability now, but to be put off until its predecessor has committed? */

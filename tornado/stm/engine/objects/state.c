@@ -122,6 +122,20 @@ const struct Kind irreversible_kind = {.c_state = C_STATE_WHOLE, .compared_by_me
 
 const struct Kind endpoint_kind = {.c_state = C_STATE_WHOLE, .read_whole = read_irreversible, .write_whole = change_forward};
 
+static int
+read_database(Tx *tx, PyObject *obj)
+{
+    return captured(tx, obj) ? check_doomed(tx) : lock_shared(tx, cell_of(obj, WHOLE));
+}
+
+static int
+write_database(Tx *tx, PyObject *obj)
+{
+    return captured(tx, obj) ? check_doomed(tx) : exclusive_for(tx, "change of", obj);
+}
+
+const struct Kind database_kind = {.c_state = C_STATE_WHOLE, .read_whole = read_database, .write_whole = write_database};
+
 const struct Kind opaque_kind = {.c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
                                  .write_whole = open_state};
 
