@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from interpreters import ROOT, has_gil, on_each, parallel_only
+from tornado.stm.loop import graceful
 from tornado.stm.program import report
 
 APP = """
@@ -101,6 +102,30 @@ def test_a_callback_that_takes_long_is_told_of_once(app):
 @parallel_only
 def test_or_nothing_is_said(app):
     assert run(sys.executable, "-q", "-j", "2", app, "long") == ([], "")
+
+
+@on_each
+@pytest.mark.parametrize("options", [[], ["-q"]])
+def test_a_line_says_what_the_dump_is_that_sigterm_prints(python, tmp_path, options):
+    app = tmp_path / "app.py"
+    app.write_text("""
+import asyncio, os, signal
+
+async def main():
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0)
+    open(os.devnull, "w")  # from here on it is not rolled back
+    while True:
+        pass
+
+asyncio.run(main())
+""")
+    done = subprocess.run([python, "-m", "tornado.stm", *options, str(app)], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if "transactions run on one thread" not in line and "warning" not in line]
+    if not options:
+        assert lines.pop(0) == graceful.WHY_KILLED.rstrip()
+    assert lines[0].startswith("Timeout (") and any(f'File "{app}", line' in line for line in lines), lines
 
 
 class Costs:

@@ -13,6 +13,7 @@ import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
 from . import core, effects, install, transaction
+from .loop import graceful
 from .program import report, restart, tracebacks
 
 #: the name of a script that is read from standard input
@@ -68,6 +69,8 @@ def main(arguments):
         parser.error(f"{program}: there is no __main__.py in this folder")
     install(threads)
     restart.install()
+    if options.quiet:
+        graceful.WHY_KILLED = None
     if not options.quiet or options.explain:
         report.Run(transaction.getsegmentlimit(), options.explain).begin()
     sys.modules["__main__"] = new_main_module()

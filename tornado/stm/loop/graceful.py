@@ -28,6 +28,9 @@ GRACE = 0.6
 #: seconds that a callback may take longer than that, before it is taken to run for ever; or a thread that is waited for
 PATIENCE = 2.0
 
+#: what stands above the dump of where each thread is, of a program that is killed then; None: nothing (``-q``)
+WHY_KILLED = "tornado.stm: SIGTERM has come, and what runs does not end: it is killed, here:\n"
+
 #: exit status of a program that had to be killed
 KILLED = 1
 
@@ -218,10 +221,14 @@ class Guard:
         # Shows where it is; `await_signal` sees to the rest if C code that does not return has brought the interpreter
         # to a halt by then.
         faulthandler.dump_traceback_later(GRACE + PATIENCE, exit=True, file=STDERR)
+        why = WHY_KILLED
         while self._loop is loop and not loop._cancelled:
             time.sleep(STEP)
             if time.monotonic() > end:
                 core.set_allowance(STEP)
+            if why is not None and time.monotonic() > end + PATIENCE - 3 * STEP:
+                os.write(STDERR, why.encode())
+                why = None
         faulthandler.cancel_dump_traceback_later()
 
 
