@@ -1,8 +1,8 @@
 /* The anchor: the thread that runs a loop or a queue, and the calls that belong on it.
  *
  * To the program, the threads that run the transactions of a loop are one.  C code is not
- * asked: some of its objects work on the thread alone that has made them (connections
- * of sqlite3, greenlets, windows of tkinter), and of C code that the engine does not know
+ * asked: some of its objects work on the thread alone that has made them (greenlets, windows
+ * of tkinter; for connections of sqlite3 see connection.c), and of C code that the engine does not know
  * nobody can tell.  So such calls are made on the anchor, whichever thread the transaction is on:
  *
  *      what       calls of C code from outside the standard library, or from the modules of it that
