@@ -41,18 +41,18 @@ def page(n):
     return f"<h1>&lt;page {n}&gt;</h1><ul>{rows}</ul>"
 
 
-def test_a_hundred_requests_of_each_kind_at_a_time(app):
+def test_requests_of_all_kinds_at_a_time(app):
     async def clients():
         client = SimpleAsyncHTTPClient(force_instance=True, max_clients=20)
         jobs = []
-        for i in range(100):
+        for i in range(40):
             n = i % (ROWS - 10)
             jobs += [
                 ask(app, client, f"/page/{n}"), ask(app, client, "/form", name=f"<{i}>"), ask(app, client, f"/notes/{n}"),
                 ask(app, client, f"/error/{n}"), ask(app, client, "/nowhere"),
             ]  # fmt: skip
         answers = await asyncio.gather(*jobs)
-        for i in range(100):
+        for i in range(40):
             n = i % (ROWS - 10)
             paged, greeted, noted, failed, missing = answers[5 * i : 5 * i + 5]
             assert paged == (200, page(n))

@@ -112,6 +112,11 @@ USES = {
     "zip": lambda db, cursor: [row for (row,) in zip(db.execute("select v from t"))],
     "unpacking": lambda db, cursor: [*db.execute("select v from t")],
     "next": lambda db, cursor: [next(db.execute("select v from t where k = ?", (k,))) for k in range(10)],
+    "a method for a slot": lambda db, cursor: [
+        db.execute("select v from t where k = ?", (k,)).__iter__().__next__() for k in range(10)
+    ],
+    "a class of cursors": lambda db, cursor: [*class_of_cursors()(db).execute("select v from t")],
+    "a class of cursors, asked": lambda db, cursor: class_of_cursors()(db).execute("select v from t").fetchall(),
     "a call of the connection": lambda db, cursor: db("select v from t") and SQUARES,
     "a cursor of before": lambda db, cursor: cursor.execute("select v from t").fetchall(),
     "a bound method": lambda db, cursor: list(map(tuple, cursor.connection.execute("select v from t").fetchall())),
@@ -124,6 +129,15 @@ USES = {
     "a subclass": lambda db, cursor: sqlite3.connect(":memory:", factory=Database).squares(),
     "a blob": lambda db, cursor: with_blob(db),
 }
+
+
+def class_of_cursors():
+    """Made when the engine has changed the one that it is derived from already."""
+
+    class Cursor(sqlite3.Cursor):
+        pass
+
+    return Cursor
 
 
 def rows_by_factory(db):

@@ -462,7 +462,7 @@ def _will_fetch(cursor):
 def _makes_rows(cursor):
     """Does the program make its rows?  Then it does so between two calls of the connection, as any other code of it."""
     factory = cursor.row_factory
-    return factory is not None and factory is not _Row and not core.is_exclusive()
+    return factory is not None and factory is not _Row
 
 
 @trusted
@@ -473,31 +473,29 @@ def _fetch(cursor, function, *args):
 
 @trusted
 def _fetch_bare(cursor):
-    """The next row as a tuple, whatever the program makes of it."""
+    """The next row as a tuple, whatever the program makes of it, or None."""
     _will_fetch(cursor)
     factory, cursor.row_factory = cursor.row_factory, None
     try:
-        return _call(cursor.connection, _next, cursor)
+        return _call(cursor.connection, _fetchone, cursor)
     finally:
         cursor.row_factory = factory
 
 
 def cursor_next(self):
-    """Twin of ``Cursor.__next__``, and of a step of a loop over a cursor."""
-    if _makes_rows(self):
-        factory = self.row_factory
-        return factory(self, _fetch_bare(self))
-    return _fetch(self, _next)
+    """A step of a loop over a cursor."""
+    row = _fetch_bare(self) if _makes_rows(self) else _fetch(self, _fetchone)
+    if row is None:
+        raise StopIteration
+    return self.row_factory(self, row) if _makes_rows(self) else row
 
 
 def cursor_fetchone(self):
     """Twin of ``Cursor.fetchone``."""
     if not _makes_rows(self):
         return _fetch(self, _fetchone)
-    try:
-        return cursor_next(self)
-    except StopIteration:
-        return None
+    row = _fetch_bare(self)
+    return None if row is None else self.row_factory(self, row)
 
 
 def cursor_fetchmany(self, size=None):
@@ -506,11 +504,8 @@ def cursor_fetchmany(self, size=None):
     if not _makes_rows(self):
         return _fetch(self, _fetchmany, size)
     rows = []
-    while size <= 0 or len(rows) < size:
-        try:
-            rows.append(cursor_next(self))
-        except StopIteration:
-            break
+    while (size <= 0 or len(rows) < size) and (row := _fetch_bare(self)) is not None:
+        rows.append(self.row_factory(self, row))
     return rows
 
 
@@ -537,7 +532,7 @@ def begin():
     """The module has been loaded."""
     global _Connection, _Cursor, _Row, _Error, _Protocol, _adapters, _connect
     global _cursor, _execute, _executemany, _executescript, _commit, _rollback, _enter, _exit, _close
-    global _next, _fetchone, _fetchmany, _fetchall, _cursor_execute, _cursor_executemany, _cursor_executescript, _cursor_close
+    global _fetchone, _fetchmany, _fetchall, _cursor_execute, _cursor_executemany, _cursor_executescript, _cursor_close
     module = sys.modules["_sqlite3"]
     _Connection, _Cursor, _Row, _Error, _connect = module.Connection, module.Cursor, module.Row, module.Error, module.connect
     _Protocol, _adapters = module.PrepareProtocol, module.adapters
@@ -552,23 +547,22 @@ def begin():
         of_connections[name] for name in (
             "cursor", "execute", "executemany", "executescript", "commit", "rollback", "__enter__", "__exit__", "close")
     )  # fmt: skip
-    (_next, _fetchone, _fetchmany, _fetchall, _cursor_execute, _cursor_executemany, _cursor_executescript, _cursor_close) = (
-        of_cursors[name] for name in (
-            "__next__", "fetchone", "fetchmany", "fetchall", "execute", "executemany", "executescript", "close")
-    )  # fmt: skip
+    _fetchone, _fetchmany, _fetchall, _cursor_execute, _cursor_executemany, _cursor_executescript, _cursor_close = (
+        of_cursors[name] for name in ("fetchone", "fetchmany", "fetchall", "execute", "executemany", "executescript", "close")
+    )
     for kind, types_ in {"DATABASE": (_Connection, _Cursor), "RECORD": (_Row,)}.items():
         for type_ in types_:
             _engine.register_type(type_, _engine.KINDS[kind])
     twins = {
         _connect: connect, _cursor: connection_cursor, _execute: connection_execute, _executemany: connection_executemany,
         _executescript: connection_executescript, _commit: connection_commit, _rollback: connection_rollback,
-        _enter: connection_enter, _exit: connection_exit, _close: connection_close, _next: cursor_next,
+        _enter: connection_enter, _exit: connection_exit, _close: connection_close,
         _fetchone: cursor_fetchone, _fetchmany: cursor_fetchmany, _fetchall: cursor_fetchall, _cursor_execute: cursor_execute,
         _cursor_executemany: cursor_executemany, _cursor_executescript: cursor_executescript, _cursor_close: cursor_close,
     }  # fmt: skip
     for function, twin in twins.items():
         _engine.register_effect(function, _engine.EFFECTS["TWIN"], twin)
-    pure = of_cursors["__iter__"], of_cursors["setinputsizes"], of_cursors["setoutputsize"], _Row, vars(_Row)["keys"]
+    pure = of_cursors["setinputsizes"], of_cursors["setoutputsize"], _Row, vars(_Row)["keys"]
     for function in pure:
         _engine.register_effect(function, _engine.EFFECTS["PURE"])
     for name, is_in_python in _GIVES.items():

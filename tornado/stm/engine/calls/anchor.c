@@ -431,6 +431,17 @@ tie_attributes(PyTypeObject *type)
     return r;
 }
 
+/* What a method for a slot calls, and what classes that will be derived get for theirs, is that function from here on. */
+static void
+replace_wrapped(PyTypeObject *type, const char *name, void *original, void *tied)
+{
+    PyObject *dict = PyType_GetDict(type), *descr = PyDict_GetItemString(dict, name);
+    if (original != NULL && descr != NULL && Py_IS_TYPE(descr, &PyWrapperDescr_Type)
+        && ((PyWrapperDescrObject *)descr)->d_wrapped == original)
+        ((PyWrapperDescrObject *)descr)->d_wrapped = tied;
+    Py_DECREF(dict);
+}
+
 /* A class has copies of what it inherits. */
 static int
 replace_slots(PyTypeObject *type, const TiedType *t)
@@ -470,6 +481,11 @@ anchor_tie(PyObject *Py_UNUSED(self), PyObject *args)
     if (type->tp_as_mapping != NULL)
         t->mapping = *type->tp_as_mapping;
     n_tied++;
+    replace_wrapped(type, "__next__", t->next, tied_next);
+    replace_wrapped(type, "__getitem__", t->mapping.mp_subscript, tied_item);
+    replace_wrapped(type, "__len__", t->mapping.mp_length, tied_length);
+    replace_wrapped(type, "__setitem__", t->mapping.mp_ass_subscript, tied_set_item);
+    replace_wrapped(type, "__delitem__", t->mapping.mp_ass_subscript, tied_set_item);
     if (tie_attributes(type) < 0 || replace_slots(type, t) < 0)
         return NULL;
     Py_RETURN_NONE;

@@ -140,6 +140,8 @@ classify(PyTypeObject *type)
                 return &unknown_kind;
             continue;
         }
+        if (k == &database_kind)        /* twins know these types alone */
+            return &unknown_kind;
         /* The first one says most: an OrderedDict is a dict, too. An instance of a subclass
          * of int or tuple has attributes of its own. */
         if (kind == &instance_kind && k != &inert_kind)
