@@ -10,6 +10,7 @@ import random
 import threading
 import time
 import types
+import weakref
 
 import pytest
 
@@ -450,6 +451,52 @@ def test_keys_that_only_python_can_compare():
     run(lambda: seen(d, before))
     run(attempt)
     assert repr(list(d)) == "[a, b, d, e, f, c]"
+
+
+@trusted
+def is_alone():
+    return core.is_exclusive()
+
+
+def test_weak_keys_are_deleted_beside_others_also_under_a_lock():
+    class Thing:
+        pass
+
+    things, lock = [Thing() for _ in range(6)], threading.Lock()
+    d = weakref.WeakKeyDictionary((thing, i) for i, thing in enumerate(things))
+    attempts = []
+
+    def attempt():
+        with lock:
+            first = d.pop(things[2], None), d.pop(Thing(), "none")
+        del d[things[4]]
+        d[things[4]] = "again"
+        abort_once(attempts)
+        return first, is_alone()
+
+    assert run(attempt) == ((2, "none"), False)
+    assert list(d.values()) == [0, 1, 3, 5, "again"]
+
+
+def test_a_weak_key_to_what_only_python_can_compare():
+    class Word(str):
+        def __eq__(self, other):
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    words, other = [Word(c) for c in "abcd"], Word("b")
+    d = {weakref.ref(word): str(word) for word in words}
+    attempts = []
+    run(lambda: {weakref.ref(other): 1}.pop(weakref.ref(other)))
+
+    def attempt():
+        gone = d.pop(weakref.ref(other)), d.pop(weakref.ref(words[3]))
+        abort_once(attempts)
+        return gone
+
+    assert run(attempt) == ("b", "d")
+    assert list(d.values()) == ["a", "c"]
 
 
 def test_identity_of_a_deleted_key():

@@ -1,5 +1,6 @@
 """Files that transactions read: an aborted attempt leaves neither another position nor an open file."""
 
+import io
 import os
 import pathlib
 
@@ -209,3 +210,52 @@ def test_the_descriptor_of_a_file_that_has_been_written_to(path):
             return os.fstat(file.fileno()).st_size
 
         assert run(write) == 4
+
+
+# ---- Streams in Python -----------------------------------------------------------------------------------------------------
+
+
+class Letters(io.RawIOBase):
+    """A stream as werkzeug's of a request's body: it fills buffers."""
+
+    def __init__(self, *pieces):
+        self.pieces = list(pieces)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if isinstance(piece, bytes):
+            buffer[: len(piece)] = piece
+            return len(piece)
+        return piece
+
+
+RAW = {
+    "read": lambda: (Letters(b"abc", b"de").read(5), Letters(b"abc").read(3), Letters().read(2), Letters(b"").read(0)),
+    "all": lambda: (Letters(b"abc", b"de").read(), Letters(b"abc").read(-1), Letters(b"a").readall(), Letters().readall()),
+    "would block": lambda: (Letters(None).read(3), Letters(None).readall(), Letters(b"a", None, b"b").readall()),
+    "too much": lambda: Letters(7).read(3),
+    "no number": lambda: Letters("a").read(3),
+    "no size": lambda: Letters(b"a").read("a"),
+    "none": lambda: Letters(b"a").read(None),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_raw_streams_in_python_are_read_beside_others(name):
+    def outcome():
+        try:
+            return RAW[name]()
+        except (TypeError, ValueError) as e:
+            return type(e), str(e)
+
+    found = []
+
+    def step():
+        before = ran_alone()
+        found.append((outcome(), ran_alone() - before))
+
+    core.Transaction(step, ()).run()
+    assert found == [(outcome(), 0)]

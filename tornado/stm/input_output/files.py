@@ -7,6 +7,7 @@ abort.  Closing it waits for the commit then.  Everything else about files is ex
 
 import _io
 import builtins
+import operator
 import os
 import stat
 
@@ -141,7 +142,34 @@ def _after_writing(look):
     return look_at
 
 
+def raw_read(self, size=-1, /):
+    """Twin of ``RawIOBase.read``, by which streams in Python are read that fill buffers."""
+    size = operator.index(size)
+    if size < 0:
+        return self.readall()
+    buffer = bytearray(size)
+    count = self.readinto(buffer)
+    if count is None:
+        return None
+    count = operator.index(count)
+    if not 0 <= count <= size:
+        raise ValueError(f"readinto returned {count} outside buffer size {size}")
+    return bytes(buffer[:count])
+
+
+def raw_readall(self):
+    """Twin of ``RawIOBase.readall``."""
+    chunks = []
+    while data := self.read(_io.DEFAULT_BUFFER_SIZE):
+        if not isinstance(data, bytes):
+            raise TypeError("read() should return bytes")
+        chunks.append(data)
+    return data if data is None and not chunks else b"".join(chunks)
+
+
 TWINS = {
+    _io._RawIOBase.read: raw_read,
+    _io._RawIOBase.readall: raw_readall,
     **{look: _after_writing(look) for look in (os.stat, os.lstat, os.fstat)},
     _open: open_,
     _read: read,

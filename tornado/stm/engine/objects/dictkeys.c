@@ -90,6 +90,13 @@ is_plain_key(PyObject *key, int depth)
         || compare == PyBaseObject_Type.tp_richcompare || compare == PyBytes_Type.tp_richcompare
         || compare == PyFloat_Type.tp_richcompare)
         return true;
+    if (compare == _PyWeakref_RefType.tp_richcompare) {
+        /* What they refer to is compared, while both refer to something: then as these two are. */
+        PyObject *referent = NULL;
+        bool plain = depth <= 4 && PyWeakref_GetRef(key, &referent) >= 0 && (referent == NULL || is_plain_key(referent, depth + 1));
+        Py_XDECREF(referent);
+        return plain;
+    }
     if (!PyTuple_CheckExact(key) || depth > 4)
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++) {
