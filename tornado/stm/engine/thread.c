@@ -6,6 +6,7 @@
 
 #include "../interpreter/entry.h"
 #include "calls/calls.h"
+#include "calls/connection.h"
 #include "core/transaction.h"
 #include "dispatch/dispatcher.h"
 #include "dispatch/task.h"
@@ -168,6 +169,7 @@ abandon(Tx *tx)
     t->births = (Births){0};
     t->mutexes = (Mutexes){0};
     t->chain = (CallbackChain){0};
+    t->connection_inside = false;
     t->anchor.wake = t->context = t->reason = t->fresh = NULL;
 }
 
@@ -176,6 +178,7 @@ in_child(void)
 {
     mutexes_in_child();
     anchor_in_child();
+    connection_in_child();
     tasks_in_child();
     dispatchers_in_child();
     outboxes_in_child();

@@ -86,6 +86,13 @@ connection_calls_back(Tx *tx)
     return become_exclusive(tx, why);
 }
 
+/* In the child of a fork: those of other threads that had a lock are no more. */
+void
+connection_in_child(void)
+{
+    memset(locks, 0, sizeof locks);
+}
+
 /* ---- For Python ---------------------------------------------------------------------------------- */
 
 /* The only place, in steps of that size, where `a` has the first value and `b` the second; or 0. */

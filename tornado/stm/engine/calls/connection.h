@@ -13,6 +13,7 @@ bool is_connection(PyObject *obj);
 PyObject *with_connection(Tx *tx, PyObject *connection, Work work, void *arg);
 /* A function of the program begins: has C code of a connection called it?  -1 to abort. */
 int connection_calls_back(Tx *tx);
+void connection_in_child(void);
 
 PyObject *connection_learn(PyObject *self, PyObject *args);
 PyObject *connection_converts(PyObject *self, PyObject *connection);
