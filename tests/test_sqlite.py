@@ -65,7 +65,8 @@ databases.{mistake.replace(" = ", " = trusted(")})
 t.run_programs(1000, seed=1)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "tests", capture_output=True, text=True, timeout=280)
-    assert done.returncode != 0 and "not serializable" in done.stderr, done.stderr[-2000:]
+    # They may also wait for each other for ever: readers at a lock, under which a function of the program waits for them.
+    assert "not serializable" in done.stderr or "have not committed" in done.stderr, done.stderr[-2000:]
 
 
 # ---- What runs beside others ------------------------------------------------------------------------------------------
