@@ -32,7 +32,7 @@ bench-engine: setup   ## measure what transactions cost and how they scale, with
 bench-handlers: setup ## measure ordinary handlers of 1 and 10 ms on upstream and on one and more threads
 	@.venv/bin/python -m stm_bench handlers
 
-bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, aiohttp and Starlette
+bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, other frameworks and a database
 	@.venv/bin/python -m stm_bench apps
 
 clean:                ## remove what was made here; the cached interpreter stays

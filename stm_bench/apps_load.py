@@ -1,4 +1,4 @@
-"""The apps benchmark: do handlers that compute scale behind TLS, web sockets that broadcast, aiohttp, Starlette?
+"""The apps benchmark: do handlers that compute scale behind TLS, web sockets that broadcast, other frameworks, a database?
 
 Each application runs on upstream's loop and on tornado.stm with 1, 2... threads, in turns, each turn in a process of its
 own: start, warm-up, load, stop.  The clients are aiohttp's, in this process, on connections that they keep; every answer
@@ -27,7 +27,7 @@ from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import HOST, Server
 
-SUMMARY = "CPU-heavy handlers behind HTTPS, web sockets, aiohttp and Starlette: how they scale."
+SUMMARY = "CPU-heavy handlers behind HTTPS, web sockets, other frameworks and a database: how they scale."
 
 SCALES = 1.7  # what two threads should answer, to one
 REQUEST_SECONDS = 0.03  # CPU time of one request
@@ -138,6 +138,9 @@ KINDS = {
     "aiohttp": Kind("aiohttp, HTTP", "aiohttp_app", Requests),
     "starlette": Kind("Starlette under uvicorn, HTTP", "starlette_app", Requests),
     "fastapi": Kind("FastAPI with pydantic, HTTP", "fastapi_app", Requests),
+    "flask": Kind("Flask in WSGIContainer, HTTP", "flask_app", Requests),
+    "django": Kind("Django (ASGI) under uvicorn, HTTP", "django_app", Requests),
+    "sqlite": Kind("Tornado with sqlite3, HTTP", "sqlite_app", Requests),
 }
 
 
