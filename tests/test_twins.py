@@ -784,6 +784,7 @@ BY_HAND = {
     decimal.Context.create_decimal: "test_making_decimals",
     type.__subclasses__: "tests/test_classes.py",
     _abc._abc_subclasscheck: "tests/test_classes.py",
+    **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/test_files.py"),
 }
 
 
