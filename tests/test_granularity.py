@@ -127,6 +127,13 @@ def set_x(o, *_):
     o.x = 5
 
 
+def set_done(value):
+    def set_(o, *_):
+        o.done = value
+
+    return set_
+
+
 def set_y(o, *_):
     o.y = 5
 
@@ -257,6 +264,9 @@ SIDE_BY_SIDE = {
     "text executed with names of its own": (table, lambda d: exec("x = d[1]"), put(2)),
     "text that reads another global, evaluated": (tuple, lambda: eval("global_b"), set_global_a),
     "a global, read": (tuple, get_global_a, get_global_a),
+    "a flag set that is set": (lambda: (Thing(done=True),), set_done(True), set_done(True)),
+    "a flag set that is set, and read": (lambda: (Thing(done=True),), set_done(True), lambda o: o.done),
+    "nothing, where nothing was": (lambda: (Thing(done=None),), set_done(None), set_done(None)),
     "a method that reads nothing": (thing, lambda o: type(o), set_x),
     "identity and type": (items, lambda xs: (id(xs), xs is None, isinstance(xs, list)), lambda xs: xs.append(1)),
 }
@@ -424,6 +434,10 @@ CONFLICTING = {
     "the same property": (lambda: (Measured(),), lambda o: setattr(o, "width", 1), lambda o: o.width),
     "a class default shadowed": (lambda: (Thing(),), lambda o: o.default, lambda o: setattr(o, "default", 1)),
     "an absent attribute looked for": (lambda: (Thing(),), lambda o: hasattr(o, "x"), set_x),
+    "a flag set that is set, and cleared": (lambda: (Thing(done=True),), set_done(True), set_done(False)),
+    "a flag set": (lambda: (Thing(done=False),), set_done(True), set_done(True)),
+    "a flag set and read": (lambda: (Thing(done=False),), set_done(True), lambda o: o.done),
+    "a new flag": (lambda: (Thing(),), set_done(True), set_done(True)),
     "the same key written": (table, put(1), put(1)),
     "the same key read and written": (table, get(1), put(1)),
     "the same new key": (table, put("new"), put("new")),

@@ -1128,6 +1128,20 @@ def attribute_new(h, n):
 
 
 @op
+def flag_set(h, n):
+    """Frameworks set the same one in each request."""
+    before = getattr(h.thing, "flag", "none")
+    h.thing.flag = (None, False, True, True)[n % 4]
+    return before, h.thing.flag
+
+
+@op
+def flag_deleted(h):
+    if hasattr(h.thing, "flag"):
+        del h.thing.flag
+
+
+@op
 def attribute_deleted(h, n):
     del h.thing.x
     return h.thing.x

@@ -135,10 +135,42 @@ stm_read_attr(PyObject *obj, PyObject *name)
     return open_attr(tx, obj, name, OF_READ_ATTR, open_attr_read);
 }
 
+static bool
+has_value(PyObject *obj, PyObject *name, PyObject *value)
+{
+    PyObject *now = _PyObject_GenericGetAttrWithDict(obj, name, NULL, 1);
+    bool same = now == value;
+    Py_XDECREF(now);
+    PyErr_Clear();
+    return same;
+}
+
+/* Is True, False or None about to be assigned to an attribute that has this value?  Who assigns it only reads ("silent stores",
+ * Lepak & Lipasti, 2000): frameworks set such flags in each request.  1, 0, or -1 to abort. */
+static int
+writes_what_is_there(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
+{
+    if (!PyBool_Check(value) && value != Py_None)
+        return 0;
+    PyTypeObject *type = Py_TYPE(obj);
+    if (kind_of(tx, obj) != &instance_kind || type->tp_setattro != PyObject_GenericSetAttr || captured(tx, obj))
+        return 0;
+    PyObject *in_class = _PyType_LookupRef(type, name);
+    Py_XDECREF(in_class);
+    if (in_class != NULL || !has_value(obj, name, value))
+        return 0;
+    if (open_attr(tx, obj, name, OF_READ_ATTR, open_attr_read) < 0)
+        return -1;
+    return has_value(obj, name, value);
+}
+
 int
-stm_write_attr(PyObject *obj, PyObject *name)
+stm_write_attr(PyObject *obj, PyObject *name, PyObject *value)
 {
     BARRIER_OF(tx);
+    int there = writes_what_is_there(tx, obj, name, value);
+    if (there != 0)
+        return there < 0 ? -1 : 0;
     return open_attr(tx, obj, name, OF_WRITTEN_ATTR, open_own_attr_write);
 }
 

@@ -15,8 +15,8 @@ may put another callable there.
 MICRO_OPS = {
     "_STM_READ_ATTR": ("owner", "STM_ATTR_LEFT({owner}, NAME2, OF_READ_ATTR)", "stm_read_attr({owner}, NAME2)"),
     "_STM_READ_VALUE": ("owner", "STM_VALUE_LEFT({owner}, NAME2)", "stm_read_attr({owner}, NAME2)"),
-    "_STM_WRITE_ATTR": ("value, owner", "STM_ATTR_LEFT({owner}, NAME, OF_WRITTEN_ATTR)", "stm_write_attr({owner}, NAME)"),
-    "_STM_WRITE_VALUE": ("value, owner", "STM_WRITTEN_VALUE_LEFT({owner}, NAME)", "stm_write_attr({owner}, NAME)"),
+    "_STM_WRITE_ATTR": ("value, owner", "STM_ATTR_LEFT({owner}, NAME, OF_WRITTEN_ATTR)", "stm_write_attr({owner}, NAME, {value})"),
+    "_STM_WRITE_VALUE": ("value, owner", "STM_WRITTEN_VALUE_LEFT({owner}, NAME)", "stm_write_attr({owner}, NAME, {value})"),
     "_STM_DELETE_ATTR": ("owner", "STM_ACTS()", "stm_delete_attr({owner}, NAME)"),
     "_STM_SUPER_ATTR": ("super, type, self", "STM_ACTS()", "stm_super_attr({self}, NAME4, oparg)"),
     "_STM_READ_ITEM": ("container, key", "STM_ITEM_LEFT({container}, {key})", "stm_read_item({container}, {key})"),

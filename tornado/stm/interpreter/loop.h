@@ -34,7 +34,7 @@ void loop_PyEval_FrameClearAndPop(PyThreadState *tstate, _PyInterpreterFrame *fr
 #endif
 
 SLOW int stm_read_attr(PyObject *obj, PyObject *name);
-SLOW int stm_write_attr(PyObject *obj, PyObject *name);
+SLOW int stm_write_attr(PyObject *obj, PyObject *name, PyObject *value);
 SLOW int stm_delete_attr(PyObject *obj, PyObject *name);
 SLOW int stm_super_attr(PyObject *self, PyObject *name, int oparg);
 SLOW int stm_read_item(PyObject *container, PyObject *key);
