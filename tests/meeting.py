@@ -20,6 +20,12 @@ def run(function, *args):
 
 
 @trusted
+def is_alone():
+    """Does the transaction run alone?"""
+    return core.is_exclusive()
+
+
+@trusted
 def alone_so_far():
     """How often transactions have had to run alone."""
     return sum(core.stats()["exclusive_reasons"].values())

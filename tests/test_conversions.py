@@ -1,7 +1,6 @@
 """C code that makes data of other data: pydantic's models, in transactions on several threads."""
 
-import os
-import random
+import functools
 import sqlite3
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tornado.stm import activation, core, testing
+from tornado.stm import activation, core
 
 pytest.importorskip("pydantic", reason="pydantic is not installed")
 if not core.COMPILED:
@@ -18,36 +17,15 @@ if not core.COMPILED:
 import pydantic  # noqa: E402
 import pydantic_core  # noqa: E402
 from apps import models  # noqa: E402
-from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
-from hypothesis import seed as hypothesis_seed  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from meeting import is_alone  # noqa: E402
 
-from tornado.stm.core import trusted  # noqa: E402
+import random_programs  # noqa: E402
 
 activation.activate()
 
 needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
 
-STEPS = [
-    (function, *[st.integers(0, 7)] * (function.__code__.co_argcount - 1)) for function in models.OPERATIONS.values()
-]
-SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02)]  # (threads, aborts, delays)
-
-
-def run_programs(count, seed):
-    @hypothesis_seed(seed)
-    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(testing.programs(STEPS), st.integers(0, 2**16))
-    def run(program, seed):
-        threads, aborts, delays = SCHEDULES[seed % len(SCHEDULES)]
-        testing.check_serializable(models.Heap, program, seed=seed, threads=threads, aborts=aborts, delays=delays)
-
-    run()
-
-
-@trusted
-def is_alone():
-    return core.is_exclusive()
+run_programs = functools.partial(random_programs.run, models.Heap, models.OPERATIONS)
 
 
 def alone_after(function, *args):
@@ -70,9 +48,7 @@ def test_random_programs_of_models_are_serializable():
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_random_programs_of_models_are_serializable():
-    seed = int(os.environ.get("SERIALIZABILITY_SEED", random.randrange(2**32)))
-    print("seed", seed)
-    run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 2000)), seed=seed)
+    random_programs.run_as_told(run_programs, 2000)
 
 
 @needs_threads

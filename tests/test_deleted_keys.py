@@ -19,7 +19,7 @@ from tornado.stm import activation, core
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
 
-from meeting import run
+from meeting import is_alone, run
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
@@ -451,11 +451,6 @@ def test_keys_that_only_python_can_compare():
     run(lambda: seen(d, before))
     run(attempt)
     assert repr(list(d)) == "[a, b, d, e, f, c]"
-
-
-@trusted
-def is_alone():
-    return core.is_exclusive()
 
 
 def test_weak_keys_are_deleted_beside_others_also_under_a_lock():

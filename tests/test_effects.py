@@ -11,6 +11,7 @@ from tornado.stm import activation, core
 if not core.COMPILED:
     pytest.skip("the engine is absent: nothing has effects", allow_module_level=True)
 
+from meeting import is_alone
 from tornado.stm import _engine
 from tornado.stm.c_functions import effects
 from tornado.stm.core import trusted
@@ -29,11 +30,6 @@ def lines(table):
 
 def run(function, *args):
     return core.Transaction(function, args).run()
-
-
-@trusted
-def is_alone():
-    return core.is_exclusive()
 
 
 def test_every_type_resolves():

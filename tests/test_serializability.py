@@ -1,8 +1,6 @@
 """The serializability oracle: what random programs do in parallel is what they do one after the other."""
 
 import importlib.util
-import os
-import random
 from operator import methodcaller
 from pathlib import Path
 from types import CodeType
@@ -13,6 +11,7 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as st
 
 import planted
+import random_programs
 from tornado.stm import activation, core, testing
 
 activation.activate()
@@ -152,10 +151,7 @@ def test_random_programs_are_serializable():
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_random_programs_are_serializable():
-    """SERIALIZABILITY_SEED=n and SERIALIZABILITY_PROGRAMS=n run others, or more."""
-    seed = int(os.environ.get("SERIALIZABILITY_SEED", random.randrange(2**32)))
-    print("seed", seed)
-    run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 10000)), seed=seed, tries=100)
+    random_programs.run_as_told(run_programs, 10000, tries=100)
 
 
 @pytest.mark.parametrize("bug", planted.BUGS | planted.BUGS_BESIDE)

@@ -3,41 +3,22 @@
 import asyncio
 import contextlib
 import datetime
-import os
-import random
+import functools
 import sqlite3
 import subprocess
 import sys
 
 import pytest
 from apps import queries
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as hypothesis_seed
-from hypothesis import strategies as st
 from interpreters import ROOT, parallel_only
 
+import random_programs
 import tornado.stm
-from tornado.stm import activation, core, testing
+from tornado.stm import activation, core
 
 activation.activate()
 
-STEPS = [
-    (function, *[st.integers(0, 7)] * (function.__code__.co_argcount - 1)) for function in queries.OPERATIONS.values()
-]
-SCHEDULES = [(2, 0.005, 0.02), (3, 0.02, 0.05), (4, 0.002, 0.02)]  # (threads, aborts, delays)
-
-
-def run_programs(count, seed):
-    @hypothesis_seed(seed)
-    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(testing.programs(STEPS), st.integers(0, 2**16))
-    def run(program, seed):
-        threads, aborts, delays = SCHEDULES[seed % len(SCHEDULES)]
-        testing.check_serializable(
-            queries.Heap, program, observe=queries.observed, seed=seed, threads=threads, aborts=aborts, delays=delays
-        )
-
-    run()
+run_programs = functools.partial(random_programs.run, queries.Heap, queries.OPERATIONS, observe=queries.observed)
 
 
 def test_random_programs_of_queries_are_serializable():
@@ -47,9 +28,7 @@ def test_random_programs_of_queries_are_serializable():
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_random_programs_of_queries_are_serializable():
-    seed = int(os.environ.get("SERIALIZABILITY_SEED", random.randrange(2**32)))
-    print("seed", seed)
-    run_programs(int(os.environ.get("SERIALIZABILITY_PROGRAMS", 2000)), seed=seed)
+    random_programs.run_as_told(run_programs, 2000)
 
 
 @parallel_only

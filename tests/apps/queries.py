@@ -18,9 +18,8 @@ class Heap:
     """A database in a file with two connections, which give up at once where it is locked, and one in memory."""
 
     def __init__(self):
-        folder = tempfile.mkdtemp(prefix="queries-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-        self.folder = folder
-        self.path = Path(folder, "database")
+        self.folder = tempfile.mkdtemp(prefix="queries-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        self.path = Path(self.folder, "database")
         self.connections = [connected(path) for path in (self.path, self.path, ":memory:")]
         self.cursors = [None, None, None]
         self.seen = []

@@ -38,7 +38,7 @@ struct Thread {
     Mutexes mutexes;
     Asking anchor;
     Conversion *conversion;         /* that has called the C code which runs now, or NULL: Python code does, or other C code */
-    bool connection_inside;         /* C code of a connection runs, with its lock held (connection.c) */
+    bool connection_inside;         /* C code of a connection runs, and functions of the program are not to begin there (connection.c) */
     CallbackChain chain;
     Locations locations;
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */

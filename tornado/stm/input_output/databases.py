@@ -1,9 +1,9 @@
 """``sqlite3`` in transactions: what only reads may be repeated; what changes a database is irrevocable; others go on meanwhile.
 
-All databases of the process are one object to the engine, which whoever calls a connection shares or owns.  A query shares it, and what may change something owns it, to the end of
-its transaction.  So no query sees what a transaction has changed that comes later in the order of commits, or is still about to
-change more, and none of this process is under way while something is changed.  What other processes change may come between two
-queries of one handler, as without transactions.
+All databases of the process are one object to the engine, which whoever calls a connection shares or owns.  A query shares it,
+and what may change something owns it, to the end of its transaction.  So no query sees what a transaction has changed that comes
+later in the order of commits, or is still about to change more, and none of this process is under way while something is changed.
+What other processes change may come between two queries of one handler, as without transactions.
 
 A query can be repeated if it changes nothing outside and nothing in the connection: a SELECT outside of the database's own
 transactions, which keep what the first query of theirs has seen.  Its cursor is this transaction's own; if that is rolled back,
@@ -193,6 +193,14 @@ def _are_plain(parameters):
     return True
 
 
+@trusted
+def _are_plain_rows(rows):
+    if type(rows) not in (tuple, list):
+        return False
+    core.open_items(rows)
+    return all(map(_are_plain, rows))
+
+
 # ---- Grades ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -229,14 +237,19 @@ def _may_be_called(connection):
 
 
 @trusted
-def _change_nothing(connection):
-    """For what changes something only if the database is in the midst of a transaction."""
+def _prepare(connection, cursor=None, *, repeatable=True, usual=True):
+    """The transaction gets the grade for what is done next with the connection, or with a cursor of it.
+
+    Args:
+        repeatable: it changes nothing, unless the database is in the midst of a transaction.
+        usual: nobody but the connection is called for it.
+    """
     if core.is_exclusive():
         return
-    if not _may_be_called(connection):
+    if not (usual and _may_be_called(connection)):
         _runs_alone()
-    elif not _reads(connection):
-        _may_change(connection)
+    elif not (repeatable and (cursor is None or _engine.is_captured(cursor)) and _reads(connection)):
+        _may_change(connection, cursor)
 
 
 @trusted
@@ -258,11 +271,7 @@ def _close_reader(reference):
 
 @trusted
 def _run(connection, cursor, function, receiver, sql, parameters):
-    if not core.is_exclusive():
-        if not (_may_be_called(connection) and _are_plain(parameters)):
-            _runs_alone()
-        elif not (_only_reads(sql) and (cursor is None or _engine.is_captured(cursor)) and _reads(connection)):
-            _may_change(connection, cursor)
+    _prepare(connection, cursor, repeatable=_only_reads(sql), usual=core.is_exclusive() or _are_plain(parameters))
     executed = _call(connection, function, receiver, sql, parameters)
     if core.is_exclusive():
         _keep(weakref.ref(executed))
@@ -367,38 +376,27 @@ def connection_executescript(self, sql_script, /):
 
 @trusted
 def _run_many(connection, cursor, function, receiver, sql, rows):
-    if not core.is_exclusive():
-        usual = type(rows) in (tuple, list) and _may_be_called(connection)
-        if usual:
-            core.open_items(rows)
-        if usual and all(map(_are_plain, rows)):
-            _may_change(connection, cursor)
-        else:
-            _runs_alone()
+    _prepare(connection, cursor, repeatable=False, usual=core.is_exclusive() or _are_plain_rows(rows))
     return _call(connection, function, receiver, sql, rows)
 
 
 @trusted
 def _run_script(connection, cursor, function, receiver, script):
-    if not core.is_exclusive():
-        if _may_be_called(connection):
-            _may_change(connection, cursor)
-        else:
-            _runs_alone()
+    _prepare(connection, cursor, repeatable=False)
     return _call(connection, function, receiver, script)
 
 
 @trusted
 def connection_commit(self):
     """Twin of ``Connection.commit``."""
-    _change_nothing(self)
+    _prepare(self)
     return _call(self, _commit, self)
 
 
 @trusted
 def connection_rollback(self):
     """Twin of ``Connection.rollback``."""
-    _change_nothing(self)
+    _prepare(self)
     return _call(self, _rollback, self)
 
 
@@ -412,18 +410,14 @@ def connection_enter(self):
 @trusted
 def connection_exit(self, type, value, traceback, /):
     """Twin of the end of ``with connection:``."""
-    _change_nothing(self)
+    _prepare(self)
     return _call(self, _exit, self, type, value, traceback)
 
 
 @trusted
 def connection_close(self):
     """Twin of ``Connection.close``."""
-    if not core.is_exclusive():
-        if not _may_be_called(self):
-            _runs_alone()
-        elif not (_engine.is_captured(self) and _reads(self)):
-            _may_change(self)
+    _prepare(self, repeatable=_engine.is_captured(self))
     return _call(self, _close, self)
 
 
@@ -450,12 +444,7 @@ def cursor_executescript(self, sql_script, /):
 
 @trusted
 def _will_fetch(cursor):
-    if core.is_exclusive():
-        return
-    if type(cursor) is not _Cursor or not _may_be_called(cursor.connection):
-        _runs_alone()
-    elif not (_engine.is_captured(cursor) and _reads(cursor.connection)):
-        _may_change(cursor.connection, cursor)
+    _prepare(cursor.connection, cursor, usual=type(cursor) is _Cursor)
 
 
 @trusted

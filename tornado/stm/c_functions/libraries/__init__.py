@@ -99,7 +99,7 @@ def begin(after_load):
     """
     global _ready, _after_load
     _after_load = after_load
-    for library in sys.modules.keys() & {"_sqlite3", *(file.stem for file in _files())}:
+    for library in list(sys.modules):
         after_load(library)
     with _lock:
         for file in _files():

@@ -179,14 +179,7 @@ do_on_anchor(Tx *tx, Work work, void *arg)
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    PyObject *callable;
-    PyObject *const *args;
-    Py_ssize_t n;
-    PyObject *kwnames;
-} Call;
-
-static PyObject *
+PyObject *
 make_call(void *arg)
 {
     Call *c = arg;

@@ -12,6 +12,18 @@ typedef struct {
     PyObject *wake;                 /* what has the anchor look around, or NULL */
 } Asking;
 
+/* What is done somewhere else, or in another way: NULL with an exception, or without one. */
+typedef PyObject *(*Work)(void *arg);
+
+/* A call, and the work that makes it. */
+typedef struct {
+    PyObject *callable;
+    PyObject *const *args;
+    Py_ssize_t n;
+    PyObject *kwnames;
+} Call;
+PyObject *make_call(void *arg);
+
 bool is_on_anchor(Tx *tx);
 bool anchor_asked(void);
 void anchor_serve(void);

@@ -161,15 +161,6 @@ connection_made(PyObject *Py_UNUSED(self), PyObject *connection)
     Py_RETURN_NONE;
 }
 
-typedef struct { PyObject *const *args; Py_ssize_t n; } Call;
-
-static PyObject *
-make_call(void *arg)
-{
-    Call *c = arg;
-    return PyObject_Vectorcall(c->args[0], c->args + 1, c->n - 1, NULL);
-}
-
 /* connection_call(connection, function, *args) */
 PyObject *
 connection_call(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t n)
@@ -178,7 +169,7 @@ connection_call(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "connection_call() needs a connection and a function");
         return NULL;
     }
-    Call c = {args + 1, n - 1};
+    Call c = {args[1], args + 2, n - 2, NULL};
     /* A cursor that was never made has no connection: its methods complain. */
     return is_connection(args[0]) ? with_connection(stm_self, args[0], make_call, &c) : make_call(&c);
 }

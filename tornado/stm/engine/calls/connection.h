@@ -2,10 +2,7 @@
 #ifndef TORNADO_STM_CONNECTION_H
 #define TORNADO_STM_CONNECTION_H
 
-#include "../core/tx.h"
-
-/* What is done with a connection, or an object of it: NULL with an exception, or without one. */
-typedef PyObject *(*Work)(void *arg);
+#include "anchor.h"
 
 /* Is it one, and is its structure known? */
 bool is_connection(PyObject *obj);
