@@ -104,7 +104,26 @@ def delete_look_insert(table):
     table[first] = 1
 
 
-DICT_CHANGES = [take_all, insert_and_delete, insert_another_type, clear, clear_and_fill, delete_look_insert]
+LOCK = threading.Lock()
+
+
+def fill_under_a_lock(table):
+    """Others may change other keys meanwhile, under other locks."""
+    with LOCK:
+        for key in range(2000, 2040):
+            table[key] = key
+
+
+def exchange_under_a_lock(table):
+    with LOCK:
+        first = next(iter(table))
+        del table[first]
+        for key in "a new key", 1.5, 3000, 3001, first:
+            table[key] = key
+
+
+DICT_CHANGES = [take_all, insert_and_delete, insert_another_type, clear, clear_and_fill, delete_look_insert, fill_under_a_lock,
+                exchange_under_a_lock]
 
 SETS = {
     "small": lambda: set_with_gaps([3, 8, 16, 1], 8),
@@ -251,6 +270,48 @@ def test_it_goes_on_in_the_transaction_itself(make, change, by):
         next(iterator)
         results.append((run(rest, container, iterator), list(container)))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("make", DICTS.values(), ids=DICTS)
+def test_what_a_thread_does_under_another_lock_is_not_rolled_back(make):
+    table, other_lock, alone = make(), threading.Lock(), []
+    *kept, deleted, changed = table
+    before = list(table.items())
+    go_on, over = _thread.allocate_lock(), _thread.allocate_lock()
+    go_on.acquire()
+    over.acquire()
+
+    @trusted
+    def threads_changes():
+        go_on.acquire()
+        with other_lock:
+            table[changed] = "changed by a thread"
+            del table[deleted]
+            table["put by a thread"] = 1
+            table["deleted by a thread"] = 1
+            del table["deleted by a thread"]
+        over.release()
+
+    @trusted
+    def meanwhile():
+        alone.append(core.is_exclusive())
+        go_on.release()
+        assert over.acquire(timeout=TIMEOUT)
+
+    _thread.start_new_thread(threads_changes, ())
+
+    def fill():
+        with LOCK:
+            table[kept[0]] = "changed by the attempt"
+            for key in range(2000, 2020):
+                table[key] = key
+        meanwhile()
+
+    undone(fill)
+    assert alone == [False]
+    expected = dict(before) | {changed: "changed by a thread", "put by a thread": 1}
+    del expected[deleted]
+    assert list(table.items()) == list(expected.items())
 
 
 def test_keys_compared_by_python_code_keep_their_places():

@@ -199,6 +199,7 @@ TYPES = """
     _thread.lock INERT
     _thread.RLock INERT
     _thread._local LOCAL
+    _thread._ThreadHandle INERT    # it changes when its thread begins and ends; in transactions, by `patches.threads` alone
     _socket.socket INERT
     _ssl._SSLContext INERT
     _ssl._SSLSocket OPAQUE
@@ -911,6 +912,8 @@ CALLS = """
     _thread.allocate_lock PURE
     _thread.RLock PURE
     _thread._local PURE
+    _thread._ThreadHandle PURE
+    _thread._ThreadHandle.is_done PURE
     _io.TextIOWrapper.isatty PURE    # closed exclusively
     _io.TextIOWrapper.fileno PURE
     _io.BufferedWriter.fileno PURE

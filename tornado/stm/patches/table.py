@@ -36,6 +36,9 @@ PATCHES = {
         bdb:threading                  patches.threads:ForDebuggers           debuggers follow the thread that has stopped
         threading:get_ident            patches.threads:get_ident              the threads of a loop are one to the program
         threading:get_native_id        patches.threads:get_native_id          likewise
+        threading:_limbo               patches.threads:Starting()             each start puts a thread into it: no conflict
+        threading:Thread.start         patches.threads:starting()             a thread begins at the commit
+        threading:_counter             patches.threads:Numbering()            each thread without a name gets a number
         threading:Event.set            patches.threads:for_threads_to_see()   threads look at the flag without a lock
         threading:Event.clear          patches.threads:for_threads_to_see()   likewise
         socket:socket.__init__         input_output.sockets:make_socket       a descriptor has one owner
@@ -79,6 +82,7 @@ PATCHES = {
         posix,os:posix_spawnp          loop.signals:starting()                likewise
         posix,os:system                loop.signals:starting()                likewise
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
+        concurrent.futures.thread:ThreadPoolExecutor._counter  patches.threads:Numbering()  each one without a name gets a number
         aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
         psycopg.connection_async:AsyncConnection.wait  patches.libraries:gives_way()  what comes after it need not run alone

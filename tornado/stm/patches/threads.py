@@ -21,6 +21,7 @@ recursion limit                             the interpreter             as ever
 signal handlers, ``set_wakeup_fd``          the main thread only        set there (signals.py, `loop.on_main`)
 ``sys.settrace``, debuggers                 the thread                  the thread that has stopped; what it runs, runs alone
 TLS objects                                 one thread at a time        owned by the transaction (tls.py)
+threads that a transaction starts           nothing                     begin when it commits (`Gate`)
 locale, warnings, umask, directory, GC      the process                 as ever
 ``RUSAGE_THREAD``, CPU affinity             the thread                  those of whichever thread runs
 ==========================================  ==========================  =====================================================
@@ -31,9 +32,11 @@ A thread that is none of the loop (an executor's) is told what it is told elsewh
 import _thread
 import asyncio
 import bdb  # and what it has is changed
+import contextlib
 import functools
 import threading
 import time
+import types
 
 from .. import core
 from ..core import trusted
@@ -117,6 +120,130 @@ def for_threads_to_see(change):
         change(self)
 
     return method
+
+
+def starting(start):
+    """In the place of ``threading.Thread.start``: what a transaction has started exists at once, and begins at the commit.
+
+    So nobody sees what an attempt has started that is rolled back, and the transaction need not run alone.  Whoever waits for the
+    thread runs alone, and has it begin by that.
+    """
+    if start.__module__ != "threading" or start.__closure__:
+        return start  # somebody else's, which calls this one's original
+    # The library's own, but for how the thread is started, and for a lock that `Starting` does without: threads that end wait for
+    # it, and transactions that start others would wait for those.
+    globals_there = vars(threading) | {"_active_limbo_lock": contextlib.nullcontext(), "_start_joinable_thread": start_at_commit}
+    start_transactionally = types.FunctionType(start.__code__, globals_there)
+
+    @functools.wraps(start)
+    def method(self):
+        if core.in_transaction() and not core.is_exclusive():
+            start_transactionally(self)
+        else:
+            start(self)
+
+    return method
+
+
+def start_at_commit(bootstrap, handle, daemon):
+    """In the place of ``_thread.start_joinable_thread``, for the method `bootstrap` of a thread."""
+    thread = bootstrap.__self__
+    handle = _thread._ThreadHandle()  # that of an attempt before has been used
+    thread._os_thread_handle = handle
+    gate = Gate(bootstrap)
+    gate.start(handle, daemon)
+    # What the thread itself sets first of all.  Of the flag, only those know who have the object.
+    thread._ident, thread._native_id, thread._started._flag = handle.ident, gate.native_id, True
+
+
+class Gate:
+    """Where a thread waits for the transaction that has started it."""
+
+    @trusted
+    def __init__(self, bootstrap):
+        self.bootstrap, self.native_id = bootstrap, None
+        self.reached, self.opened = _thread.allocate_lock(), _thread.allocate_lock()
+        self.reached.acquire()
+        self.opened.acquire()
+
+    @trusted
+    def start(self, handle, daemon):
+        """Start the thread, which comes as far as here.  Raises what starting it raises."""
+        _thread.start_joinable_thread(self.pass_through, handle=handle, daemon=daemon)
+        self.reached.acquire()
+        core.on_abort(self.close)
+        core.defer(self.open)
+
+    @trusted
+    def pass_through(self):
+        """What the thread runs."""
+        self.native_id = _thread.get_native_id()
+        self.reached.release()
+        self.opened.acquire()
+        bootstrap, self.bootstrap = self.bootstrap, None
+        if bootstrap is not None:
+            bootstrap()
+
+    @trusted
+    def open(self):
+        """The transaction commits, or runs alone from here on."""
+        core.leave_mutexes()  # that of `threading`, which this thread needs, is one of them
+        self.opened.release()
+
+    @trusted
+    def close(self):
+        """The attempt is rolled back: what it has made ends with it, not on the other thread."""
+        self.bootstrap = None
+        self.opened.release()
+
+
+class Starting:
+    """In the place of the dict of threads that have been started and do not run yet, in `threading`.
+
+    Starting one conflicts with nothing.  A transaction that looks at all of them does so exclusively.
+    """
+
+    def __init__(self, threads):
+        self._threads = threads
+
+    @trusted
+    def __setitem__(self, thread, value):
+        self._threads[thread] = value
+        core.on_abort(self._threads.pop, thread, None)
+
+    @trusted
+    def __delitem__(self, thread):
+        del self._threads[thread]
+
+    @trusted
+    def __len__(self):
+        core.exclusive("a look at all threads")
+        return len(self._threads)
+
+    @trusted
+    def values(self):
+        """Those threads."""
+        core.exclusive("a look at all threads")
+        return list(self._threads.values())
+
+    @trusted
+    def clear(self):
+        """In the child of a fork."""
+        self._threads.clear()
+
+
+class Numbering:
+    """In the place of a counter from which threads or executors get their names: it conflicts with nothing.
+
+    The numbers have gaps where attempts were rolled back.
+    """
+
+    def __init__(self, count):
+        self._count = count
+
+    @trusted
+    def __call__(self):
+        return self._count()
 
 
 class ForDebuggers:

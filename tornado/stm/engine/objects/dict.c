@@ -65,6 +65,23 @@ put_contents_back(Tx *tx, Undo *u)
 
 const UndoKind undo_dict = {.what = "all", .undo = put_contents_back};
 
+/* Put the entries back where they stood, which an insertion has moved; what they are is undone by itself. A thread may have
+ * changed some meanwhile. */
+static int
+put_places_back(Tx *tx, Undo *u)
+{
+    displace(tx, PyDict_Items(u->old));
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
+    if (dict_put_into_places(u->obj, u->old) == 0)
+        dict_exchange(u->obj, u->old);
+    Py_END_CRITICAL_SECTION();
+    displace(tx, PyDict_Items(u->old));
+    PyDict_Clear(u->old);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static const UndoKind undo_places = {.what = "the places of keys", .undo = put_places_back};
+
 /* ---- Locks ---------------------------------------------------------------------------- */
 
 /* Lock one key of a dict, for reading or to own it; of a dict with storage of its
@@ -238,6 +255,24 @@ open_whole_for_key(Tx *tx, PyObject *dict)
     return open_whole_write(tx, dict);
 }
 
+/* A key is to be inserted, and the dict will move its entries together, where others may look them up by their places. A thread may
+ * change another key meanwhile. */
+static int
+open_places(Tx *tx, PyObject *dict)
+{
+    bool first;
+    if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0)
+        return -1;
+    PyObject *copy = dict_copy_places(dict);
+    Undo *u = copy == NULL ? NULL : undo_push(tx, &undo_places, dict, NULL, copy);
+    Py_XDECREF(copy);
+    if (u == NULL)
+        return -1;
+    if (has_inserted(tx, cell_of(dict, WHOLE)))
+        order_inserted_keys(tx, dict);
+    return 0;
+}
+
 static int
 write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
 {
@@ -272,8 +307,8 @@ write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
         Py_DECREF(old);
         return 0;
     }
-    if (old == NULL && dict_would_close_gaps(dict, key))
-        return open_whole_for_key(tx, dict);
+    if (old == NULL && dict_would_close_gaps(dict, key) && open_places(tx, dict) < 0)
+        return -1;
     Undo *u = log_key(tx, dict, key, hash, old);
     Py_XDECREF(old);
     return u == NULL ? -1 : 0;

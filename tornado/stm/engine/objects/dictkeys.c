@@ -544,6 +544,49 @@ dict_exchange(PyObject *dict, PyObject *copy)
     return done;
 }
 
+/* Has it an entry with the key, whatever leads there? */
+static bool
+has_entry(PyDictKeysObject *keys, PyObject *key)
+{
+    for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
+        if (entry_key(keys, i) == key)
+            return true;
+    }
+    return false;
+}
+
+/* The copy gets what the dict has: at the places of the copy what that has too, and what has come since behind it. (No index leads to a
+ * placeholder where it has been put; one does where entries have moved.) */
+int
+dict_put_into_places(PyObject *dict, PyObject *copy)
+{
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    PyDictKeysObject *keys = ((PyDictObject *)copy)->ma_keys;
+    for (Py_ssize_t i = 0; r >= 0 && i < keys->dk_nentries; i++) {
+        PyObject *key = entry_key(keys, i), *before = NULL;
+        if (key == NULL || *entry_value(keys, i) == NULL)
+            continue;
+        Py_hash_t hash = entry_hash(keys, i);
+        PyObject *now = dict_value(dict, key, hash);
+        if (now != NULL) {
+            before = *entry_value(keys, i);
+            STORE(*entry_value(keys, i), now);
+        }
+        else
+            r = dict_take(copy, key, hash, &before);
+        Py_XDECREF(before);
+    }
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; r >= 0 && PyDict_Next(dict, &at, &key, &value);) {
+        Py_hash_t hash = entry_hash(((PyDictObject *)dict)->ma_keys, at - 1);
+        if (dict_entry(copy, key, hash) < 0 && !has_entry(((PyDictObject *)copy)->ma_keys, key))
+            r = insert(copy, key, hash, value);
+    }
+    Py_END_CRITICAL_SECTION();
+    return r < 0 ? -1 : 0;
+}
+
 /* ---- By rank: where nobody else inserts or deletes -------------------------------------- */
 
 /* The values of an instance that the dict is a view of, or NULL. */

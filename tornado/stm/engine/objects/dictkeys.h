@@ -21,6 +21,7 @@ int dict_unhide(PyObject *dict, PyObject *placeholder, Py_ssize_t place, PyObjec
 int dict_drop_placeholder(PyObject *dict, PyObject *placeholder, Py_ssize_t place);
 PyObject *dict_copy_places(PyObject *dict);
 bool dict_would_close_gaps(PyObject *dict, PyObject *key);
+int dict_put_into_places(PyObject *dict, PyObject *copy);
 bool dict_exchange(PyObject *dict, PyObject *copy);
 Py_ssize_t dict_rank(PyObject *dict, PyObject *key);
 int dict_insert_at(PyObject *dict, PyObject *name, Py_hash_t hash, PyObject *value, Py_ssize_t rank);
