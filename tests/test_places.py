@@ -122,8 +122,18 @@ def exchange_under_a_lock(table):
             table[key] = key
 
 
-DICT_CHANGES = [take_all, insert_and_delete, insert_another_type, clear, clear_and_fill, delete_look_insert, fill_under_a_lock,
-                exchange_under_a_lock]
+def look_and_delete_under_a_lock(table):
+    with LOCK:
+        keys = list(table)
+        del table[keys[1]]
+        table[4000] = 1
+        table.pop(keys[2])
+        del table[4000]
+        table[keys[1]] = 2
+
+
+DICT_CHANGES = [take_all, insert_and_delete, insert_another_type, clear, clear_and_fill, delete_look_insert]
+LOCKED_CHANGES = [fill_under_a_lock, exchange_under_a_lock, look_and_delete_under_a_lock]
 
 SETS = {
     "small": lambda: set_with_gaps([3, 8, 16, 1], 8),
@@ -228,7 +238,7 @@ def move(table):
 
 
 CASES = [
-    *[(make, change, by) for make in DICTS.values() for change in DICT_CHANGES for by in (iter, reversed)],
+    *[(make, change, by) for make in DICTS.values() for change in DICT_CHANGES + LOCKED_CHANGES for by in (iter, reversed)],
     *[(make, change, iter) for make in SETS.values() for change in SET_CHANGES],
     *[(make, change, by) for make in DEQUES.values() for change in DEQUE_CHANGES for by in (iter, reversed)],
     *[(make_ordered, change, by) for change in (take_all, insert_and_delete, clear, move) for by in (iter, reversed)],
@@ -272,8 +282,9 @@ def test_it_goes_on_in_the_transaction_itself(make, change, by):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("change", LOCKED_CHANGES)
 @pytest.mark.parametrize("make", DICTS.values(), ids=DICTS)
-def test_what_a_thread_does_under_another_lock_is_not_rolled_back(make):
+def test_what_a_thread_does_under_another_lock_is_not_rolled_back(make, change):
     table, other_lock, alone = make(), threading.Lock(), []
     *kept, deleted, changed = table
     before = list(table.items())
@@ -300,14 +311,13 @@ def test_what_a_thread_does_under_another_lock_is_not_rolled_back(make):
 
     _thread.start_new_thread(threads_changes, ())
 
-    def fill():
+    def attempt():
         with LOCK:
             table[kept[0]] = "changed by the attempt"
-            for key in range(2000, 2020):
-                table[key] = key
+        change(table)
         meanwhile()
 
-    undone(fill)
+    undone(attempt)
     assert alone == [False]
     expected = dict(before) | {changed: "changed by a thread", "put by a thread": 1}
     del expected[deleted]

@@ -93,7 +93,7 @@ static void
 will_commit(Tx *tx)
 {
     order_drop_placeholders(tx);
-    if (!tx->releasing)
+    if (tx->releasing <= FINALIZING)
         order_inserted_keys(tx, NULL);
 }
 

@@ -847,6 +847,7 @@ constructor_begins(Tx *tx, PyObject *self)
     return check_doomed(tx);
 }
 
+/* C code calls a function. Returns 0; 1 if it is not to run now, and nobody waits for a result; or -1 with an exception. */
 int
 stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame)
 {
@@ -860,7 +861,7 @@ stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame)
     if (code->co_flags & CO_STM_TRUSTED)
         return 0;
     if (!PyStackRef_IsNull(frame->f_funcobj) && callback_called(tx, frame, caller))
-        return -1;
+        return 1;
     return tx->open && code->co_name == stm_init_name ? constructor_begins(tx, first) : 0;
 }
 

@@ -37,9 +37,12 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
         PyObject **called = &thread_of(tx)->loop.called;
         if (*called != NULL && *called == PyStackRef_AsPyObjectBorrow(frame->f_funcobj))
             *called = NULL;
-        else if (!throwflag && !begins_plainly(frame) && UNLIKELY(stm_enter(tx, tstate, frame) < 0)) {
-            _PyEval_FrameClearAndPop(tstate, frame);
-            return NULL;
+        else if (!throwflag && !begins_plainly(frame)) {
+            int stopped = stm_enter(tx, tstate, frame);
+            if (UNLIKELY(stopped != 0)) {
+                _PyEval_FrameClearAndPop(tstate, frame);
+                return stopped > 0 ? Py_NewRef(Py_None) : NULL;
+            }
         }
     }
     /* Outside of transactions and in exclusive ones a frame runs on the loop for that, to its end: whatever begins a transaction

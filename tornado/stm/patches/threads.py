@@ -239,6 +239,8 @@ class Numbering:
     """
 
     def __init__(self, count):
+        functools.update_wrapper(self, count)
+        self.__module__ = getattr(count, "__module__", "")
         self._count = count
 
     @trusted

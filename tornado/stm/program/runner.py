@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-import os
+import itertools
 import sys
 
 from .. import conflictlog, core
@@ -66,10 +66,17 @@ def run(main, threads, debug):
             main.close()
 
 
-#: Libraries whose C parts have a twin in Python, for which an environment variable asks: where the engine knows nothing of them.
-WITH_PYTHON_PARTS = ("aiohttp", "frozenlist", "multidict", "propcache", "yarl")
+#: Modules of C code, by library, with a twin in Python beside them that is taken where they are not there: it is, where the engine knows
+#: nothing of the C code.
+WITH_PYTHON_TWINS = {
+    "aiohttp": ("aiohttp._http_parser", "aiohttp._http_writer", "aiohttp._websocket.mask"),
+    "frozenlist": ("frozenlist._frozenlist",),
+    "multidict": ("multidict._multidict",),
+    "propcache": ("propcache._helpers_c",),
+    "yarl": ("yarl._quoting_c",),
+}
 
-#: Modules of C code with a twin in Python beside them, which is taken where they are not there, and of which nothing can be declared.
+#: Likewise of releases of which something is known: nothing can be declared of these.
 NOT_IN_C = ("aiohttp._websocket.reader_c",)
 
 
@@ -80,10 +87,8 @@ def install(threads):
     usable_threads(threads)
     conflictlog.begin()
     if core.PARALLEL:
-        for library in WITH_PYTHON_PARTS:
-            if not libraries.covers(library):
-                os.environ.setdefault(f"{library.upper()}_NO_EXTENSIONS", "1")
-        for name in NOT_IN_C:
+        unknown = [names for library, names in WITH_PYTHON_TWINS.items() if not libraries.covers(library)]
+        for name in itertools.chain(NOT_IN_C, *unknown):
             sys.modules.setdefault(name, None)
         # Before the program derives classes of its own from them.
         use_engine_futures()

@@ -198,8 +198,8 @@ stm_attention(Tx *tx)
     }
     if (tx->releasing == AFTER_ABORT)
         return abort_self(tx, CAUSE_DROPPED);
-    if (tx->releasing && tx->grade == GRADE_NONE)
-        return become_inevitable(tx, GRADE_EXCLUSIVE);     /* a finalizer after a commit */
+    if (tx->releasing == AFTER_COMMIT && tx->grade == GRADE_NONE)
+        return become_inevitable(tx, GRADE_EXCLUSIVE);     /* what is called there, and is no finalizer */
     interruptible(tx);
     if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
         return abort_self(tx, CAUSE_INJECTED);
@@ -895,7 +895,7 @@ become_inevitable(Tx *tx, int grade)
     if (UNLIKELY(stm_log_on))
         atomic_store(&tx->logged.inevitable_at, log_location(tx));
     if (tx->grade == GRADE_NONE && tx->releasing) {
-        /* A finalizer runs while the thread drops what an ended transaction held. There
+        /* Python code runs while the thread drops what an ended transaction held. There
          * is nothing to abort and to begin again, but nothing has been read either. */
         begin_inevitable(tx, grade);
     }

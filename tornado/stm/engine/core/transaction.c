@@ -164,7 +164,7 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     count_runner(tx);
     tx->tstate = PyThreadState_Get();
     atomic_store_explicit(&tx->age, age, memory_order_relaxed);
-    atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing,
+    atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing > FINALIZING,
                           memory_order_relaxed);
     tx->cause = CAUSE_DOOMED;
     tx->rehearsing = false;
@@ -234,9 +234,9 @@ run_deferred(Tx *tx)
 }
 
 /* Drop the references that the ended transaction held, in a transaction of
- * their own.  After a commit, a finalizer in Python makes it exclusive.  After an
- * abort the objects that die never existed in any serial run, and their finalizers
- * are stopped at the first barrier. */
+ * their own.  After a commit, finalizers in Python are put off (finalize_dying), but where it is exclusive.
+ * After an abort the objects that die never existed in any serial run, and their
+ * finalizers are stopped at the first barrier. */
 static void
 release(Tx *tx, int after, Transaction *dropped)
 {
@@ -254,26 +254,42 @@ release(Tx *tx, int after, Transaction *dropped)
     if (after == AFTER_COMMIT && txn != NULL)
         Py_TYPE(txn)->tp_clear((PyObject *)txn);
     if (after == AFTER_COMMIT) {
-        stm_upcalls->finalizes(tx);
-        /* What finalizers have put off: they ran alone, or did nothing that could be seen. */
+        if (tx->grade == GRADE_EXCLUSIVE)
+            stm_upcalls->finalizes(tx);
         run_deferred(tx);
     }
     log_end(tx, LOG_COMMIT);
     tx_end(tx, false);
     tx->releasing = HOLDING;
     set_transaction(tx, txn);
-    /* What those finalizers wrote, exclusively, needs no undoing. */
+    /* What has been written there, exclusively, needs no undoing. */
     undo_forget(tx, 0);
     stm_upcalls->drops(tx);
     Py_CLEAR(tx->deferred);
 }
 
-/* Outside transactions: finalizers that began in a wrong place. */
+/* Outside transactions: finalizers that began in a wrong place run in a transaction that is irrevocable, since none can be begun again. */
 void
 finalize_dying(Tx *tx)
 {
-    while (stm_upcalls->is_late(tx))
+    while (stm_upcalls->is_late(tx)) {
+        Transaction *txn = tx->txn;
+        int grade = stm_upcalls->first_grade();
+        set_transaction(tx, NULL);
+        tx->releasing = FINALIZING;
+        tx_begin(tx, UINT64_MAX, grade != GRADE_NONE ? grade : GRADE_IRREVOCABLE);
+        stm_upcalls->finalizes(tx);
+        if (stm_upcalls->may_commit(tx) < 0)
+            PyErr_FormatUnraisable("tornado.stm: after finalizers");
+        take_ticket(tx);
+        stm_upcalls->will_commit(tx);
+        run_deferred(tx);
+        stm_upcalls->committed(tx);
+        log_end(tx, LOG_COMMIT);
+        tx_end(tx, true);
         release(tx, AFTER_COMMIT, NULL);
+        set_transaction(tx, txn);
+    }
 }
 
 int
@@ -314,6 +330,7 @@ tx_commit(Tx *tx)
     if (tx->added.first != NULL)
         dropped = queue_added(tx, dropped);
     release(tx, AFTER_COMMIT, dropped);
+    finalize_dying(tx);
     return 0;
 }
 

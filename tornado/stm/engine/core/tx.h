@@ -54,7 +54,8 @@ struct Tx {
     int paused;                     /* depth of engine code inside a transaction */
     int grade;
     int want_grade;                 /* the next attempt begins in this grade */
-    enum { HOLDING = 0, AFTER_COMMIT, AFTER_ABORT } releasing;  /* dropping what an ended one held */
+    /* Between two transactions: dropping what the ended one held, or running the finalizers of that. */
+    enum { HOLDING = 0, FINALIZING, AFTER_COMMIT, AFTER_ABORT } releasing;
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */

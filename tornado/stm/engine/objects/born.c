@@ -205,19 +205,19 @@ born_ask(Tx *tx)
         _Py_set_eval_breaker_bit(PyThreadState_Get(), _PY_EVAL_EXPLICIT_MERGE_BIT);
 }
 
-/* May the finalizer of an object begin, called from there? */
+/* May the finalizer of an object begin, called from there? Not in a transaction that may be rolled back, but for its own objects. */
 static bool
 is_right_place(Tx *tx, bool own, _PyInterpreterFrame *caller)
 {
     if (tx->live)
-        return tx->grade == GRADE_EXCLUSIVE || tx->releasing == AFTER_COMMIT || own;
+        return tx->grade == GRADE_EXCLUSIVE || tx->releasing == FINALIZING || own;
     while (caller != NULL && caller->owner >= FRAME_OWNED_BY_INTERPRETER)
         caller = caller->previous;
     return state_of(tx) == TX_IDLE
         && (caller == NULL || !(_PyFrame_GetCode(caller)->co_flags & CO_STM_TRUSTED));
 }
 
-/* The interpreter calls the __del__ of the object, where that frame runs: 0, or -1 if it must not. */
+/* The interpreter calls the __del__ of the object, where that frame runs: 0; 1 if that has been put off; or -1 with an exception. */
 int
 finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller)
 {
@@ -226,9 +226,7 @@ finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller)
     if (is_right_place(tx, (tx->releasing == HOLDING && born_here(tx, obj))
                            || (tx->releasing == AFTER_ABORT && !_PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))), caller))
         return tx->live && tx->grade != GRADE_EXCLUSIVE ? check_doomed(tx) : 0;
-    if (put_off(tx, obj) == 0)
-        PyErr_SetNone(stm_Abort);   /* of which the hook for unraisable exceptions says nothing */
-    return -1;
+    return put_off(tx, obj) < 0 ? -1 : 1;
 }
 
 /* Was the generator, whose frame that is, made by an attempt that was aborted? */
@@ -341,7 +339,7 @@ note_callback(PyObject *callable)
 }
 
 /* C code calls a function, where the frame `caller` runs. Returns 1 if it is a weak reference's
- * callback that has been put off, with an exception that stops it. */
+ * callback that has been put off. */
 int
 callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
 {
@@ -361,7 +359,7 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
     if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), caller)
         || put_off_call(tx, func, args, n) < 0)
         return 0;
-    PyErr_SetNone(stm_Abort);
+    PyErr_Clear();
     return 1;
 }
 

@@ -245,23 +245,13 @@ read_item(Tx *tx, PyObject *dict, PyObject *key)
     return r < 0 ? -1 : 0;
 }
 
-/* One key is to be changed, which can only be undone by putting back the contents of all the dict. A thread may
- * change another key meanwhile, which another lock of the program's guards: it would lose that. */
-static int
-open_whole_for_key(Tx *tx, PyObject *dict)
-{
-    if (UNLIKELY(thread_of(tx)->mutexes.n > 0) && exclusive_for(tx, "a change of a key, and under a lock, of", dict) < 0)
-        return -1;
-    return open_whole_write(tx, dict);
-}
-
-/* A key is to be inserted, and the dict will move its entries together, where others may look them up by their places. A thread may
- * change another key meanwhile. */
+/* The dict may come to have its entries at other places, where others may look them up by these. A thread may change keys meanwhile, which
+ * other locks of the program guard: a rollback must not put back all that there was. */
 static int
 open_places(Tx *tx, PyObject *dict)
 {
     bool first;
-    if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0)
+    if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0 || bias_revoke(tx, dict) < 0)
         return -1;
     PyObject *copy = dict_copy_places(dict);
     Undo *u = copy == NULL ? NULL : undo_push(tx, &undo_places, dict, NULL, copy);
@@ -271,6 +261,32 @@ open_places(Tx *tx, PyObject *dict)
     if (has_inserted(tx, cell_of(dict, WHOLE)))
         order_inserted_keys(tx, dict);
     return 0;
+}
+
+static int write_key(Tx *tx, PyObject *dict, PyObject *key, bool del);
+
+/* A key is to be deleted without leaving a placeholder. */
+static int
+open_whole_for_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    thread_of(tx)->order.deletes_keys = true;
+    if (LIKELY(thread_of(tx)->mutexes.n == 0) || captured(tx, dict))
+        return open_whole_write(tx, dict);
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
+        return 0;
+    PyObject *old = NULL;
+    if (open_places(tx, dict) < 0)
+        return -1;
+    if (UNLIKELY(namespace_of(dict) != NULL))
+        return write_key(tx, dict, key, true);      /* it has become one meanwhile */
+    if (PyDict_GetItemRef(dict, key, &old) < 0) {
+        if (PyErr_ExceptionMatches(stm_Abort))
+            return -1;
+        PyErr_Clear();
+    }
+    Undo *u = log_key(tx, dict, key, hash, old);
+    Py_XDECREF(old);
+    return u == NULL ? -1 : 0;
 }
 
 static int
@@ -286,7 +302,7 @@ write_key(Tx *tx, PyObject *dict, PyObject *key, bool del)
     if (base != NULL)
         return del ? open_name_delete(tx, dict, base, key) : open_name_write(tx, dict, base, key);
     if (del)
-        return open_whole_for_key(tx, dict);
+        return open_whole_for_key(tx, dict, key, hash);
     bool first;
     if (lock_key_owned(tx, dict, cell_of(dict, key_bits(hash)), &first) < 0)
         return -1;
@@ -337,14 +353,14 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
         return 0;
     /* It has read the whole, so that nobody else writes there, and may do so again without being asked. */
     if (opened(tx, obj, OPENED_READ))
-        return thread_of(tx)->mutexes.n > 0 ? open_whole_for_key(tx, obj) : log_contents(tx, obj);
+        return thread_of(tx)->mutexes.n > 0 ? open_whole_for_key(tx, obj, key, hash) : log_contents(tx, obj);
     /* The same may be true, and forgotten; or it has read by bias, the whole or a key; or it may have made the dict, and that has
      * been forgotten. */
     if (may_have_read(tx, cell_of(obj, WHOLE)) || may_have_read_by_bias(tx, obj) || (thread_of(tx)->opened.forgot && obj->ob_tid == thread_of(tx)->opened.tid))
-        return open_whole_for_key(tx, obj);
+        return open_whole_for_key(tx, obj, key, hash);
     int done = order_delete_key(tx, obj, key, hash, value);
     if (done == -2)
-        return open_whole_for_key(tx, obj);
+        return open_whole_for_key(tx, obj, key, hash);
     if (done == 0)
         return log_key(tx, obj, key, hash, NULL) ? 0 : -1;
     return done;
