@@ -3,6 +3,7 @@
 import _thread
 import gc
 import os
+import subprocess
 import sys
 import threading
 import warnings
@@ -10,6 +11,7 @@ import weakref
 
 import pytest
 
+from interpreters import ROOT
 from tornado.stm import activation, core
 
 if not core.PARALLEL:
@@ -463,3 +465,39 @@ def test_a_child_forgets_the_transactions_of_other_threads(exclusively):
     leave.release()
     thread.join(TIMEOUT)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+FORKED_BY_A_WORKER = """
+import os, signal, sys, threading, time, warnings
+from tornado.stm import activation, core
+
+activation.activate()
+warnings.simplefilter("ignore", DeprecationWarning)
+told = []
+
+
+def step():
+    global child
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
+        os.write(ready, b"!")
+        give_up = time.monotonic() + 60
+        while not told and time.monotonic() < give_up:
+            pass  # nothing here is interrupted by a signal
+        os._exit(0 if told else 1)
+
+
+heard, ready = os.pipe()
+thread = threading.Thread(target=core.Transaction(step, ()).run)
+thread.start()
+thread.join()
+os.read(heard, 1)
+os.kill(child, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_forked_by_another_thread_is_told_of_signals():
+    done = subprocess.run([sys.executable, "-c", FORKED_BY_A_WORKER], cwd=ROOT, capture_output=True, text=True, timeout=2 * TIMEOUT)
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -16,6 +16,7 @@
 #include "objects/namespaces.h"
 #include "sockets/outbox.h"
 
+#include "internal/pycore_runtime.h"
 #include "internal/pycore_stackref.h"
 #include "internal/pycore_tstate.h"
 
@@ -176,6 +177,10 @@ abandon(Tx *tx)
 static void
 in_child(void)
 {
+    /* Signals are told to the thread that has become the main one. (The interpreter goes on telling the one that is gone.) */
+    PyThreadState *tstate = PyThreadState_GetUnchecked();
+    if (tstate != NULL)
+        _PyRuntime.main_tstate = tstate;
     mutexes_in_child();
     anchor_in_child();
     connection_in_child();
