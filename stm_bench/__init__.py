@@ -25,6 +25,7 @@ One module holds each concern:
     apps_load.py    the benchmark of applications: their loads, which check every answer, and its table
     handlers_load.py      that of ordinary handlers of some milliseconds, to upstream's
     app_server.py   one of them, as a process
+    database_servers.py  PostgreSQL and Redis, for those that use one
     apps/           the applications: Tornado over HTTP, HTTPS and web sockets, and its handlers; aiohttp; Starlette
 
     progress.py     what a user sees while it runs

@@ -1,8 +1,8 @@
 """An application of the apps benchmark in a process of its own.
 
-python -m stm_bench.app_server APP [--threads N] [--certificate FILE] --port PORT --stats FILE
+python -m stm_bench.app_server APP [--threads N] [--given TEXT] --port PORT --stats FILE
 
-APP is a module of stm_bench.apps.  On tornado.stm with so many threads, or on upstream's loop.  SIGTERM ends it; it then
+APP is a module of stm_bench.apps, which is given the text.  On tornado.stm with so many threads, or on upstream's loop.  SIGTERM ends it; it then
 writes what the engine has counted.
 """
 
@@ -23,7 +23,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("app")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--certificate")
+    parser.add_argument("--given")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--stats", required=True)
     options = parser.parse_args(arguments)
@@ -35,7 +35,7 @@ def main(arguments=None):
         tornado.stm.install(options.threads)
         stats = tornado.stm.transaction.stats
     app = importlib.import_module("stm_bench.apps." + options.app)
-    serving = app.serve(options.port, options.certificate)
+    serving = app.serve(options.port, options.given)
     try:
         asyncio.run(serving if options.threads else until_terminated(serving))
     except asyncio.CancelledError:

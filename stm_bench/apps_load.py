@@ -1,4 +1,4 @@
-"""The apps benchmark: do handlers that compute scale behind TLS, web sockets that broadcast, other frameworks, a database?
+"""The apps benchmark: do handlers that compute scale behind TLS, web sockets that broadcast, other frameworks, databases?
 
 Each application runs on upstream's loop and on tornado.stm with 1, 2... threads, in turns, each turn in a process of its
 own: start, warm-up, load, stop.  The clients are aiohttp's, in this process, on connections that they keep; every answer
@@ -6,6 +6,9 @@ is checked.
 """
 
 import asyncio
+import contextlib
+import importlib.metadata
+import sqlite3
 import ssl
 import statistics
 import sys
@@ -19,17 +22,18 @@ import aiohttp
 import trustme
 from rich.console import Console
 
-from stm_bench import engine_report, primes_load
+from stm_bench import database_servers, engine_report, primes_load
 from stm_bench.calibrate import request_size
 from stm_bench.engine_report import Column, Section, Target
-from stm_bench.errors import WrongAnswer
+from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import HOST, Server
 
-SUMMARY = "CPU-heavy handlers behind HTTPS, web sockets, other frameworks and a database: how they scale."
+SUMMARY = "CPU-heavy handlers behind HTTPS, web sockets, other frameworks and databases: how they scale."
 
-SCALES = 1.7  # what two threads should answer, to one
+SCALES = 1.6  # what two threads should answer, to upstream
+OFTEN = 0.5  # times a request: what runs alone so often is told
 REQUEST_SECONDS = 0.03  # CPU time of one request
 WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be specialized
 ANSWER_TIMEOUT = 60  # seconds until a server is taken to hang
@@ -123,24 +127,70 @@ class Room(Load):
 # What is measured
 
 
+@contextlib.contextmanager
+def certificate():
+    """Yields a self-signed certificate's file for this host, and what makes clients trust it."""
+    authority, trust = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trust)
+    with tempfile.TemporaryDirectory(prefix="stm_bench-") as folder:
+        path = str(Path(folder, "server.pem"))
+        authority.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(path)
+        yield path, trust
+
+
+@contextlib.contextmanager
+def nothing():
+    yield None, None
+
+
+def database(driver, server=None):
+    """What an application of that driver is given; `server` runs meanwhile."""
+
+    @contextlib.contextmanager
+    def given():
+        with server() if server else contextlib.nullcontext("-") as url:
+            yield "%s %s" % (driver, url), None
+
+    return given
+
+
 @dataclass(frozen=True)
 class Kind:
     title: str
     app: str  # a module of stm_bench.apps
-    load: Callable
-    tls: bool = False
+    load: Callable = Requests
+    libraries: tuple = ()  # distributions whose releases are told
+    given: Callable = nothing  # a context: what the application is given, and whom its clients trust
+    target: float = SCALES  # what two threads should answer, to upstream
 
+    def releases(self):
+        """Of the libraries, for which `sqlite3` stands for SQLite itself.  Raises PackageNotFoundError."""
+        return ", ".join(
+            sqlite3.sqlite_version if name == "sqlite3" else importlib.metadata.version(name) for name in self.libraries
+        )
+
+
+postgresql, redis = database_servers.postgresql, database_servers.redis
 
 KINDS = {
-    "http": Kind("Tornado, HTTP", "tornado_app", Requests),
-    "https": Kind("Tornado, HTTPS", "tornado_app", Requests, tls=True),
-    "websocket": Kind("Tornado, web sockets with broadcast", "tornado_app", Room),
-    "aiohttp": Kind("aiohttp, HTTP", "aiohttp_app", Requests),
-    "starlette": Kind("Starlette under uvicorn, HTTP", "starlette_app", Requests),
-    "fastapi": Kind("FastAPI with pydantic, HTTP", "fastapi_app", Requests),
-    "flask": Kind("Flask in WSGIContainer, HTTP", "flask_app", Requests),
-    "django": Kind("Django (ASGI) under uvicorn, HTTP", "django_app", Requests),
-    "sqlite": Kind("Tornado with sqlite3, HTTP", "sqlite_app", Requests),
+    "http": Kind("Tornado", "tornado_app", libraries=("tornado",)),
+    "https": Kind("Tornado, HTTPS", "tornado_app", libraries=("tornado",), given=certificate),
+    "websocket": Kind("Tornado, web sockets, broadcast", "tornado_app", Room, libraries=("tornado",)),
+    "aiohttp": Kind("aiohttp", "aiohttp_app", libraries=("aiohttp",)),
+    "starlette": Kind("Starlette, uvicorn", "starlette_app", libraries=("starlette", "uvicorn")),
+    "fastapi": Kind("FastAPI, pydantic", "fastapi_app", libraries=("fastapi", "pydantic")),
+    "flask": Kind("Flask in WSGIContainer", "flask_app", libraries=("flask",), target=1.3),
+    "quart": Kind("Quart, uvicorn", "quart_app", libraries=("quart",)),
+    "django": Kind("Django (ASGI), uvicorn", "django_app", libraries=("django",), target=1.3),
+    "litestar": Kind("Litestar, uvicorn", "litestar_app", libraries=("litestar", "msgspec")),
+    "sqlite": Kind("sqlite3", "database_app", libraries=("sqlite3",), given=database("sqlite"), target=1.2),
+    "aiosqlite": Kind("aiosqlite", "database_app", libraries=("aiosqlite",), given=database("aiosqlite"), target=1.5),
+    "asyncpg": Kind("asyncpg", "database_app", libraries=("asyncpg",), given=database("asyncpg", postgresql), target=1.5),
+    "psycopg": Kind("psycopg, in Python", "database_app", libraries=("psycopg",), given=database("psycopg", postgresql), target=1.5),
+    "sqlalchemy": Kind(
+        "SQLAlchemy's ORM, asyncpg", "database_app", libraries=("sqlalchemy",), given=database("sqlalchemy", postgresql), target=1.5,
+    ),  # fmt: skip
+    "redis": Kind("redis-py", "database_app", libraries=("redis",), given=database("redis", redis), target=1.5),
 }
 
 
@@ -176,22 +226,38 @@ def add_arguments(parser):
 def benchmark(options):
     """Runs the loads and prints their table; returns the exit status."""
     threads = options.threads or primes_load.default_threads(primes_load.usable_cpus())
-    kinds = options.only or list(KINDS)
+    kinds = []
+    for kind in options.only or KINDS:
+        try:
+            KINDS[kind].releases()
+        except importlib.metadata.PackageNotFoundError as error:
+            if options.only:
+                raise BenchmarkError("%s is not installed" % error.name) from None
+        else:
+            kinds.append(kind)
     size = options.size or request_size(REQUEST_SECONDS)
     runs = {}  # (kind, threads or None for upstream) -> [(rate, stats)]
     hows = [None, *threads]
     turns = options.repeats * len(kinds) * len(hows)
-    with tempfile.TemporaryDirectory(prefix="stm_bench-") as folder, Runs(turns) as shown:
-        certificate = Certificate(folder)
-        for _ in range(options.repeats):
-            for kind in kinds:
-                for how in hows:
-                    name = "%s, %s" % (kind, "upstream" if how is None else "-j %d" % how)
-                    shown.starting(name)
-                    run = take_turn(KINDS[kind], how, name, size, options, certificate)
-                    runs.setdefault((kind, how), []).append(run)
-                    shown.done("%s: %.1f/s" % (name, run[0]))
+    missing = []
+    with Runs(turns) as shown:
+        for kind in list(kinds):
+            try:
+                with KINDS[kind].given() as (given, trust):
+                    for _ in range(options.repeats):
+                        for how in hows:
+                            name = "%s, %s" % (kind, "upstream" if how is None else "-j %d" % how)
+                            shown.starting(name)
+                            run = take_turn(KINDS[kind], how, name, size, options, given, trust)
+                            runs.setdefault((kind, how), []).append(run)
+                            shown.done("%s: %.1f/s" % (name, run[0]))
+            except database_servers.Missing as error:
+                if options.only:
+                    raise
+                missing.append("%s is left out: %s" % (kind, error))
+                kinds.remove(kind)
     section = table(kinds, threads, runs, size, options)
+    section.notes += missing
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
@@ -200,25 +266,13 @@ def benchmark(options):
     return 0
 
 
-class Certificate:
-    """A certificate for this host, self-signed, and what makes clients trust it."""
-
-    def __init__(self, folder):
-        self.path = str(Path(folder, "server.pem"))
-        authority = trustme.CA()
-        authority.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(self.path)
-        self.trust = ssl.create_default_context()
-        authority.configure_trust(self.trust)
-
-
-def take_turn(kind, threads, name, size, options, certificate):
+def take_turn(kind, threads, name, size, options, given, trust):
     """Starts a server, loads it and stops it; returns (answers per second, what its engine has counted)."""
     command = [sys.executable, "-m", "stm_bench.app_server", kind.app]
     if threads is not None:
         command += ["--threads", str(threads)]
-    if kind.tls:
-        command += ["--certificate", certificate.path]
-    trust = certificate.trust if kind.tls else None
+    if given is not None:
+        command += ["--given", given]
     with Server(name, command) as server:
         try:
             kind.load(server, WARM_UP_SIZE, options.concurrency, trust).run(each=WARM_UP_EACH)
@@ -235,29 +289,27 @@ def table(kinds, threads, runs, size, options):
         return statistics.median(rate for rate, _ in runs[kind, how])
 
     most = max(threads)
-    scaling = 1 in threads and most > 1
     rows = []
     for kind in kinds:
         stats = [stats for _, stats in runs[kind, most]]
         commits, aborts = (sum(each[what] for each in stats) for what in ("commits", "aborts"))
+        ratios = [many / upstream for (many, _), (upstream, _) in zip(runs[kind, most], runs[kind, None])]
         row = {
             "name": KINDS[kind].title,
+            "releases": KINDS[kind].releases(),
             "upstream": rate(kind, None),
             **{"threads%d" % count: rate(kind, count) for count in threads},
             "aborted": 100 * aborts / (commits + aborts),
-            "exclusive": 100 * sum(each["exclusives"] for each in stats) / (commits + aborts),
+            "figure": statistics.median(ratios),
+            "range": "%.2f-%.2f" % (min(ratios), max(ratios)),
+            "target": Target(KINDS[kind].target, at_least=True) if most == 2 else None,
+            "alone": often_alone(runs[kind, most][-1], options),
         }
-        if scaling:
-            ratios = [many / one for (many, _), (one, _) in zip(runs[kind, most], runs[kind, 1])]
-            row["figure"] = statistics.median(ratios)
-            row["range"] = "%.2f-%.2f" % (min(ratios), max(ratios))
-            row["target"] = Target(SCALES, at_least=True) if most == 2 else None
         rows.append(row)
-    columns = [Column("application", "name"), Column("upstream", "upstream", "%.1f")]
+    columns = [Column("application", "name"), Column("releases", "releases"), Column("upstream", "upstream", "%.1f")]
     columns += [Column("%d thread%s" % (count, "s" * (count > 1)), "threads%d" % count, "%.1f") for count in threads]
-    if scaling:
-        columns += [Column("%d to 1" % most, "figure", "%.2f"), Column("range", "range"), Column("target", "target")]
-    columns += [Column("aborted", "aborted", "%.1f %%"), Column("exclusive", "exclusive", "%.1f %%")]
+    columns += [Column("%d to upstream" % most, "figure", "%.2f"), Column("range", "range"), Column("target", "target")]
+    columns += [Column("aborted", "aborted", "%.1f %%"), Column("alone", "alone")]
     notes = []
     if options.exclusive:
         notes = [note for kind in kinds for note in exclusive_reasons(kind, runs[kind, most][-1][1])]
@@ -268,11 +320,19 @@ def table(kinds, threads, runs, size, options):
         columns,
         rows,
         [
-            "upstream: the same application on asyncio's own loop, same interpreter.  aborted, exclusive: share of all",
-            "attempts on the most threads, the start and the warm-up included.",
+            "upstream: the same application on asyncio's own loop, same interpreter.  aborted: share of all attempts on the most",
+            "threads, the start and the warm-up included.  alone: what ran so in half of the requests or more.",
         ],
         notes,
     )
+
+
+def often_alone(run, options):
+    """What ran so again and again, without the places."""
+    rate, stats = run
+    requests = rate * options.time
+    often = {reason.partition(": ")[0] for reason, count in stats["exclusive_reasons"].items() if count > OFTEN * requests}
+    return ", ".join(sorted(often)) or "nothing"
 
 
 def exclusive_reasons(kind, stats):

@@ -31,8 +31,8 @@ def test_it_measures(tmp_path):
     )
     assert (done.returncode, "Tornado, web sockets" in done.stdout) == (0, True), done.stderr
     (row,) = json.loads(file.read_text())["sections"]["apps"]
-    assert row["upstream"] > 0 and row["figure"] == row["threads2"] / row["threads1"] > 0
-    assert {"target", "met", "aborted", "exclusive"} < row.keys()
+    assert row["figure"] == row["threads2"] / row["upstream"] > 0
+    assert row["releases"] and {"target", "met", "aborted", "alone"} < row.keys()
 
 
 @pytest.mark.long

@@ -3,100 +3,38 @@
 PostgreSQL's and Redis' servers are started here, where Debian's packages ``postgresql`` and ``redis-server`` are installed.
 """
 
-import glob
 import json
 import os
-import pwd
-import shutil
-import socket
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from interpreters import ROOT, parallel_only
-
-#: of the servers, which do not bear the address sanitizer that tests may run under
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+from stm_bench import database_servers
 
 PROGRAM = str(ROOT / "tests" / "apps" / "databases.py")
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
-
-
-def until_it_listens(port, server):
-    give_up = time.monotonic() + 60
-    while time.monotonic() < give_up:
-        assert server.poll() is None, "the server has ended"
-        try:
-            return socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            time.sleep(0.05)
-    pytest.fail("the server does not listen")
-
-
-def ended(server):
-    server.terminate()
-    try:
-        server.wait(30)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-
-
 @pytest.fixture(scope="module")
-def postgresql(tmp_path_factory):
+def postgresql():
     """Where to connect to."""
-    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"))
-    if not found:
-        pytest.skip("no PostgreSQL: Debian's package postgresql has it")
-    programs = Path(found[-1]).parent
-    folder = tmp_path_factory.mktemp("postgresql")
-    # It does not run as root.
-    user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
-    data, port = Path("/tmp") / f"{folder.parent.name}-{folder.name}-{os.getpid()}", free_port()
-    data.mkdir()
-    os.chown(data, user.pw_uid, user.pw_gid)
-    options = {"cwd": data, "env": ENVIRONMENT, "stdout": subprocess.DEVNULL}
-    if os.geteuid() == 0:
-        options.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
     try:
-        subprocess.run(
-            [programs / "initdb", "-D", data / "data", "-U", "tester", "--auth=trust", "--no-sync"], check=True, timeout=100, **options
-        )
-        server = subprocess.Popen(
-            [programs / "postgres", "-D", data / "data", "-p", str(port), "-k", data, "-c", "fsync=off"],
-            stderr=subprocess.DEVNULL, **options,
-        )  # fmt: skip
-        try:
-            until_it_listens(port, server)
-            yield f"127.0.0.1:{port}/postgres"
-        finally:
-            ended(server)
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
+        with database_servers.postgresql() as where:
+            yield where
+    except database_servers.Missing as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
-def redis(tmp_path_factory):
-    if shutil.which("redis-server") is None:
-        pytest.skip("no Redis: Debian's package redis-server has it")
-    port = free_port()
-    server = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--save", "", "--dir", tmp_path_factory.mktemp("redis")],
-        env=ENVIRONMENT, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+def redis():
     try:
-        until_it_listens(port, server)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        ended(server)
+        with database_servers.redis() as url:
+            yield url
+    except database_servers.Missing as error:
+        pytest.skip(str(error))
 
 
 def outcome(*command, environment=None):

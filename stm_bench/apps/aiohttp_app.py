@@ -11,7 +11,7 @@ async def get(request):
     return web.json_response({"primes": primes(int(request.match_info["limit"]))})
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     app = web.Application()
     app.add_routes([web.get(r"/{limit:\d+}", get)])
     runner = web.AppRunner(app)

@@ -17,7 +17,7 @@ async def get(request, limit):
 urlpatterns = [path("<int:limit>", get)]
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     settings.configure(SECRET_KEY="none", ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], LOGGING_CONFIG=None)
     django.setup()
     await uvicorn.Server(uvicorn.Config(get_asgi_application(), port=port, log_level="warning")).serve()

@@ -15,7 +15,7 @@ async def get(limit: int) -> Primes:
     return Primes(primes=primes(limit))
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     app = FastAPI()
     app.get("/{limit}")(get)
     await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", http="httptools")).serve()

@@ -16,6 +16,6 @@ def get(limit):
     return {"primes": primes(limit)}
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     tornado.httpserver.HTTPServer(WSGIContainer(app)).listen(port)
     await asyncio.Event().wait()

@@ -51,7 +51,7 @@ class Program(tornado.web.RequestHandler):
         self.write(str(PROGRAMS[name].run(int(rounds))))
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     app = tornado.web.Application(
         [
             (r"/hello", Hello),

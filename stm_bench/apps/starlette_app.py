@@ -12,6 +12,6 @@ async def get(request):
     return JSONResponse({"primes": primes(request.path_params["limit"])})
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     app = Starlette(routes=[Route("/{limit:int}", get)])
     await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()

@@ -33,11 +33,11 @@ class Member(tornado.websocket.WebSocketHandler):
         self.members.discard(self)
 
 
-async def serve(port, certificate):
+async def serve(port, given):
     tls = None
-    if certificate:
+    if given:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(certificate)
+        tls.load_cert_chain(given)
     app = tornado.web.Application([(r"/room", Member), (r"/([0-9]+)", Primes)])
     tornado.httpserver.HTTPServer(app, ssl_options=tls).listen(port)
     await asyncio.Event().wait()
