@@ -19,11 +19,11 @@
  * it, at some call or jump of whatever it is doing then; and there the garbage collector
  * runs.  That may be an attempt which has nothing to do with the object, whose abort would
  * undo what the finalizer did; or code of this project, with a lock in its hand and no
- * transaction around it.  So a finalizer that begins in a wrong place is put off, and runs
- * where what an ended transaction held is dropped, or outside transactions as soon as code of
- * the program runs again.  The right places are that one, an
- * exclusive transaction, the attempt that made the object, and code of the program outside
- * transactions.
+ * transaction around it; or where the thread drops what a transaction held that has just
+ * committed, with that transaction's log in its hand.  So a finalizer that begins in a wrong place
+ * is put off.  It runs in an irrevocable transaction of its own after the commit (transaction.c,
+ * finalize_dying), or outside transactions as soon as code of the program runs again.  The right
+ * places are these, an exclusive transaction, and the attempt that made the object.
  *
  *      __del__     is stopped before it has done anything; the object stays alive, and
  *                  dies again.
