@@ -50,8 +50,13 @@ def test_every_line_of_a_library_that_is_installed_is_about_something_there(file
     if not libraries._is_installed(*found[0].releases):
         pytest.skip("another release is installed, or none")
     names = sorted({declaration.name.rpartition(".")[0] for declaration in found if declaration.what == "hidden"})
+    modules = sorted({".".join(declaration.name.split(".")[:2]) for declaration in found})
     code = f"""
+import contextlib, importlib
 import {file.stem}
+for name in {modules}:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 from tornado.stm import activation
 activation.activate()
 from tornado.stm.c_functions import libraries

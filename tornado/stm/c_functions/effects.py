@@ -18,6 +18,7 @@ Kinds of types
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
     ENDPOINT   one end of a connection, in C, which calls nothing but Python code: as IRREVERSIBLE
+    MEMO       a descriptor that keeps what its function returns: ``wrapped`` in the instance's dict ``_cache``, ``func`` in the instance
     DATABASE   what of ``sqlite3`` twins use (`input_output.databases`)
     OPAQUE     C state that cannot be put back
 
@@ -77,7 +78,7 @@ import re
 import sys
 import types
 import zlib
-from collections import OrderedDict, deque
+from collections import OrderedDict, deque, namedtuple
 
 from .. import _engine
 
@@ -280,6 +281,7 @@ HIDDEN_TYPES = [
     (contextvars.Context().values(), "ITERATOR"),
     (contextvars.Context().items(), "ITERATOR"),
     (_string.formatter_parser(""), "ITERATOR"),
+    (namedtuple("Example", "field").field, "INERT"),
     (_string.formatter_field_name_split("")[1], "ITERATOR"),
     (functools.cmp_to_key(len), "INERT"),
     (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),

@@ -3,6 +3,7 @@
 #define TORNADO_STM_KNOWN_H
 
 #include "../thread.h"
+#include "descriptor.h"
 
 #define MAX_DEPTH 100   /* of objects inside objects */
 
@@ -28,6 +29,7 @@ type_entry(Tx *tx, PyTypeObject *t)
     Kind k = classify(t);
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
+    descriptors_watch(t);
     *e = (TypeEntry){t, t->tp_version_tag, k, false, is_reference_type(t), TIED_UNKNOWN};
     return e;
 }
