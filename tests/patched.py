@@ -114,8 +114,7 @@ def program(stock):
 
 
 def main(modules, stock):
-    for library in "FROZENLIST", "PROPCACHE":
-        os.environ[f"{library}_NO_EXTENSIONS"] = "1"
+    os.environ["FROZENLIST_NO_EXTENSIONS"] = "1"
     import aiohttp.web
     import tornado.httpserver
     import tornado.websocket
