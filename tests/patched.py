@@ -135,7 +135,7 @@ def main(modules, stock):
 
         moments = ["guard", "install", "failure"]
         moments += ["engine"] if core.COMPILED else []
-        moments += ["futures", "loop"] if core.PARALLEL else ["drain"]
+        moments += ["futures", "loop", "libraries"] if core.PARALLEL else ["drain"]
         moments += ["extensions"] if sysconfig.get_config_var("Py_GIL_DISABLED") else []
         listed = set(declared(before, moments))
         found.update(declared=sorted(listed & present), absent=sorted(listed - present))

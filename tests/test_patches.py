@@ -10,7 +10,7 @@ import patched
 import pytest
 
 from interpreters import ROOT, has_gil, on_each
-from tornado.stm.patches import table
+from tornado.stm.patches import libraries, table
 
 
 def output_of(python, *arguments, **environment):
@@ -66,6 +66,29 @@ def test_what_replaces_a_function_has_its_names(module):
         for before in ("", "import tornado.stm; tornado.stm.install()")
     )
     assert ours == stock
+
+
+@pytest.mark.skipif(has_gil(sys.executable), reason="none is changed there")
+@pytest.mark.parametrize("within", ["a callback", "a thread"])
+def test_a_library_that_is_imported_when_the_loop_runs_is_changed(within):
+    code = f"""
+import asyncio, threading
+import tornado.stm
+
+def load():
+    import tornado.websocket
+    print(tornado.websocket.WebSocketProtocol13._handle_message.__code__.co_filename)
+
+async def main():
+    if {within!r} == "a callback":
+        load()
+    else:
+        await asyncio.to_thread(load)
+
+tornado.stm.run(main(), threads=2)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == (libraries.__file__ + "\n", "")
 
 
 def test_changes_are_seen(monkeypatch):

@@ -102,6 +102,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         use_engine_futures()
         signals.learn_handlers()
         table.apply("loop")  # it finds `libraries` and `signals`
+        table.apply("libraries")
         self._scheduler = Scheduler(self, threads)
         self._dispatcher = self._scheduler.dispatcher
         self._watches = {}

@@ -7,6 +7,24 @@ import itertools
 
 from .. import core
 from ..core import trusted
+from . import table
+
+
+def changing(load):
+    """``SourceFileLoader.exec_module``: a library that is imported when there is a loop is changed then.
+
+    Servers such as uvicorn import the application when their loop runs.
+    """
+    changed = {module for patch in table.patches("libraries") for module in patch.modules}
+
+    @functools.wraps(load)
+    @trusted
+    def load_and_change(loader, module):
+        load(loader, module)
+        if module.__name__ in changed:
+            table.apply("libraries")
+
+    return load_and_change
 
 
 def begun_anew(handle):

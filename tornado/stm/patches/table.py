@@ -11,6 +11,7 @@ Each change has its moment, and whoever gets there calls `apply`:
 engine      the engine is made ready for the first transaction (activation.py), where there is a compiled one
 futures     the first loop is made, or `tornado.stm.install` is called (loop/futures.py), likewise
 loop        a loop is made (loop/eventloop.py), where transactions run in parallel
+libraries   the same, or later, when a module that is named there has been imported (libraries.py)
 asyncpg     an extension module of this library has been loaded, or had been when the engine is made ready, and there is a file
             for its release (c_functions/libraries)
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
@@ -81,10 +82,13 @@ PATCHES = {
         posix,os:posix_spawn           loop.signals:starting()                likewise
         posix,os:posix_spawnp          loop.signals:starting()                likewise
         posix,os:system                loop.signals:starting()                likewise
+        importlib.machinery:SourceFileLoader.exec_module  patches.libraries:changing()  what is imported later is changed then
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         concurrent.futures.thread:ThreadPoolExecutor._counter  patches.threads:Numbering()  each one without a name gets a number
-        aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
+    """,
+    "libraries": """
+        aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
         psycopg.connection_async:AsyncConnection.wait  patches.libraries:gives_way()  what comes after it need not run alone
         psycopg.cursor_async:AsyncCursor.fetchone  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise
