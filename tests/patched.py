@@ -134,8 +134,8 @@ def main(modules, stock):
         from tornado.stm import core
 
         moments = ["guard", "install", "failure"]
-        moments += ["engine"] if core.COMPILED else []
-        moments += ["futures", "loop", "libraries"] if core.PARALLEL else ["drain"]
+        moments += ["engine", "libraries"] if core.COMPILED else []
+        moments += ["futures", "loop"] if core.PARALLEL else ["drain"]
         moments += ["extensions"] if sysconfig.get_config_var("Py_GIL_DISABLED") else []
         listed = set(declared(before, moments))
         found.update(declared=sorted(listed & present), absent=sorted(listed - present))

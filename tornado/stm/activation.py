@@ -13,6 +13,7 @@ if core.COMPILED:
     from .c_functions import effects, libraries, twins
     from .input_output import databases, files, output, sockets
     from .patches import asyncpg, finalizers, table, threads  # noqa: F401, the table names the first
+    from .patches import libraries as library_patches  # noqa: F401, likewise
 
     try:
         from .input_output import tls
@@ -29,8 +30,18 @@ class Plain:
     """A class like those of programs, for the engine to compare others with."""
 
 
-def change_library(library):
-    """What the engine knows of its C code may hold with these changes only."""
+#: modules of other libraries of which something is changed
+CHANGED = {module for patch in table.patches("libraries") for module in patch.modules} if core.COMPILED else ()
+
+
+def change_library(module):
+    """What is changed in other libraries when this module of one has been imported: servers may import applications while a loop runs.
+
+    What the engine knows of C code may hold with these changes only.
+    """
+    if module in CHANGED:
+        table.apply("libraries")
+    library = module.partition(".")[0]
     if library in table.PATCHES and libraries.covers(library):
         table.apply(library)
     if library == "_sqlite3":

@@ -16,7 +16,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from .. import activation, core
 from ..core import trusted
-from ..patches import libraries, table
+from ..patches import table
 from . import signals
 from .futures import use_engine_futures
 from .graceful import GRACE, EndsGracefully
@@ -101,8 +101,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         activation.activate()
         use_engine_futures()
         signals.learn_handlers()
-        table.apply("loop")  # it finds `libraries` and `signals`
-        table.apply("libraries")
+        table.apply("loop")  # it finds `signals`
         self._scheduler = Scheduler(self, threads)
         self._dispatcher = self._scheduler.dispatcher
         self._watches = {}

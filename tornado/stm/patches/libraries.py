@@ -4,27 +4,10 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import sys
 
 from .. import core
 from ..core import trusted
-from . import table
-
-
-def changing(load):
-    """``SourceFileLoader.exec_module``: a library that is imported when there is a loop is changed then.
-
-    Servers such as uvicorn import the application when their loop runs.
-    """
-    changed = {module for patch in table.patches("libraries") for module in patch.modules}
-
-    @functools.wraps(load)
-    @trusted
-    def load_and_change(loader, module):
-        load(loader, module)
-        if module.__name__ in changed:
-            table.apply("libraries")
-
-    return load_and_change
 
 
 def begun_anew(handle):
@@ -93,6 +76,12 @@ class Numbers:
 numbers = Numbers()
 #: in the place of the lock that multidict 6 takes for that; to the end of its transaction, for the others
 no_lock = contextlib.nullcontext()
+
+
+@trusted
+def string_at(pointer, size=-1):
+    """``ctypes.string_at``, where nobody writes to what it reads."""
+    return sys.modules["ctypes"]._string_at(pointer, size)
 
 
 def messages_begun_anew(handle):

@@ -11,7 +11,7 @@ Each change has its moment, and whoever gets there calls `apply`:
 engine      the engine is made ready for the first transaction (activation.py), where there is a compiled one
 futures     the first loop is made, or `tornado.stm.install` is called (loop/futures.py), likewise
 loop        a loop is made (loop/eventloop.py), where transactions run in parallel
-libraries   the same, or later, when a module that is named there has been imported (libraries.py)
+libraries   a module that is named there has been imported, or had been when the engine is made ready
 asyncpg     an extension module of this library has been loaded, or had been when the engine is made ready, and there is a file
             for its release (c_functions/libraries)
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
@@ -53,6 +53,7 @@ PATCHES = {
         ssl:SSLSocket.write            input_output.tls:after_what_waits()    likewise
         gzip:GzipFile.__del__          patches.finalizers:quiet_gzip_file()   what is closed would run alone to do nothing
         importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
+        importlib.machinery:SourceFileLoader.exec_module     c_functions.libraries:declaring()  likewise, and it may be changed below
         sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer
         warnings:_warn_unawaited_coroutine  patches.finalizers:quiet_unawaited()  an aborted attempt has made no coroutine
     """,
@@ -82,7 +83,6 @@ PATCHES = {
         posix,os:posix_spawn           loop.signals:starting()                likewise
         posix,os:posix_spawnp          loop.signals:starting()                likewise
         posix,os:system                loop.signals:starting()                likewise
-        importlib.machinery:SourceFileLoader.exec_module  patches.libraries:changing()  what is imported later is changed then
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         concurrent.futures.thread:ThreadPoolExecutor._counter  patches.threads:Numbering()  each one without a name gets a number
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
@@ -93,6 +93,7 @@ PATCHES = {
         psycopg.cursor_async:AsyncCursor.fetchone  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchall  patches.libraries:gives_way()  likewise
+        psycopg.pq.pq_ctypes:string_at  patches.libraries:string_at  what it reads is a result, which never changes
         sqlalchemy.util.concurrency,*:greenlet_spawn  patches.libraries:gives_way()  likewise
         fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict

@@ -24,7 +24,7 @@ _lock = threading.RLock()
 _waiting = []
 _ready = False
 _after_load = None
-_loading = []  #: the extension modules whose code runs, and may still replace what they have so far
+_loading = []  #: the modules whose code runs, and may still replace what they have so far
 
 
 def parse(text, file):
@@ -94,13 +94,12 @@ def begin(after_load):
     """The engine's own table is filled: from here on modules that have been imported are declared.
 
     Args:
-        after_load: called with the name of a library when an extension module of it has been loaded, or was before, and before what
-            that has is declared.
+        after_load: called with the name of a module when it has been loaded, or was before, and before what it has is declared.
     """
     global _ready, _after_load
     _after_load = after_load
-    for library in list(sys.modules):
-        after_load(library)
+    for module in list(sys.modules):
+        after_load(module)
     with _lock:
         for file in _files():
             _waiting.extend(parse(file.read_text(), file.name))
@@ -113,7 +112,7 @@ def _files():
 
 
 def declaring(load):
-    """In the place of what runs an extension module's code: then its functions are there to be declared."""
+    """In the place of what runs a module's code: then its functions are there to be declared."""
 
     @functools.wraps(load)
     @trusted
@@ -124,9 +123,10 @@ def declaring(load):
         finally:
             _loading.remove(module.__name__)
         if _after_load is not None:
-            _after_load(module.__name__.partition(".")[0])
+            _after_load(module.__name__)
         with _lock:
-            _declare_known()
+            if any(declaration.name.startswith(f"{module.__name__}.") for declaration in _waiting):
+                _declare_known()
         return result
 
     return load_and_declare
