@@ -928,3 +928,26 @@ def test_a_factory_that_looks_its_own_key_up():
         return d["key"], dict(d)
 
     assert run(step) == step() == ("inner", {"key": "inner"})
+
+
+def test_globals_that_say_they_are_functions_are_not_asked_for_their_code():
+    """A mock with the specification of another one says that it is a function, and makes as many attributes as somebody asks for."""
+    from unittest import mock
+
+    asked = []
+
+    class Says:
+        """What a mock is to whoever believes it, without an end."""
+
+        __class__ = types.FunctionType
+
+        def __getattr__(self, name):
+            asked.append(name)
+            if len(asked) > 100:
+                raise RuntimeError("it is asked again and again")
+            return [Says()] if name == "__closure__" else namespace if name == "__globals__" else Says()
+
+    namespace = {"says": Says(), "mocked": mock.create_autospec(lambda: None), "method": mock.MagicMock(spec=staticmethod)}
+    exec("def function():\n    global counter\n    counter = 1\n    return counter", namespace)
+    assert core.Transaction(namespace["function"], ()).run() == 1
+    assert asked == []

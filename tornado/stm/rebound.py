@@ -41,15 +41,17 @@ def _codes_of_module(namespace):
         if id(value) in seen:
             continue
         seen.add(id(value))
-        value = getattr(value, "__func__", value) if isinstance(value, (staticmethod, classmethod)) else value
-        if isinstance(value, types.FunctionType):
+        if issubclass(type(value), (staticmethod, classmethod)):
+            value = value.__func__
+        kind = type(value)  # and not what it says of itself: a mock says anything, and makes attributes without end
+        if kind is types.FunctionType:
             if value.__globals__ is namespace:
                 yield value.__code__
             todo.extend(vars(value).copy().values())  # __wrapped__ of decorators
             todo.extend(cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
-        elif isinstance(value, property):
+        elif issubclass(kind, property):
             todo.extend((value.fget, value.fset, value.fdel))
-        elif isinstance(value, type) and value.__module__ == namespace.get("__name__"):
+        elif issubclass(kind, type) and value.__module__ == namespace.get("__name__"):
             todo.extend(vars(value).copy().values())
 
 
