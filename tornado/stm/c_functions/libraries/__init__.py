@@ -114,8 +114,6 @@ def _files():
 def declaring(load):
     """In the place of what runs a module's code: then its functions are there to be declared."""
 
-    @functools.wraps(load)
-    @trusted
     def load_and_declare(loader, module):
         _loading.append(module.__name__)
         try:
@@ -129,7 +127,9 @@ def declaring(load):
                 _declare_known()
         return result
 
-    return load_and_declare
+    # A part of what imports, to whoever looks for the frame that an import, or a warning in it, comes from.
+    load_and_declare.__code__ = load_and_declare.__code__.replace(co_filename=load.__code__.co_filename)
+    return functools.wraps(load)(trusted(load_and_declare))
 
 
 def _declare_known():
