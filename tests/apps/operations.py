@@ -3067,6 +3067,34 @@ def spot_locked(h, n):
         return h.spots.get(Spot(n + 1))
 
 
+@op
+def words_exchanged_locked(h, n):
+    """A dict that has been read is changed under a lock: its entries may move, and a rollback puts them back one by one."""
+    with Spot.lock:
+        words = list(h.words)
+        for word in words[n % 3 :: 3]:
+            del h.words[word]
+        for i in range(n % 8):
+            h.words[f"word {n * i % 11}"] = n
+        return words, list(h.words)
+
+
+@op
+def words_added_locked(h, n):
+    with Spot.lock:
+        h.words.pop(f"word {n % 5}", None)
+        h.words[f"word {n}"] = n
+        return h.words.get(f"word {n + 1}")
+
+
+@op
+def thread_started(h, n):
+    """It begins at the commit."""
+    thread = threading.Thread(target=int, name=f"thread {n}", daemon=True)
+    thread.start()
+    return thread.name, thread.ident is not None, thread.native_id is not None
+
+
 @undone
 def spots_changed(h, n):
     for i in range(12):
