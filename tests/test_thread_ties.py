@@ -6,6 +6,7 @@ import bdb
 import collections
 import contextvars
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import time
 import pytest
 
 import tornado.stm
+from interpreters import ROOT, parallel_only
 from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 
@@ -449,3 +451,49 @@ def test_a_debugger_follows_the_thread_that_has_stopped():
 
     tornado.stm.run(main(), threads=3)
     assert followed == [True] * 50
+
+
+BENEATH = """
+import _thread, asyncio, sys, threading
+import tornado.stm
+from tornado.stm import transaction
+
+beneath, traced = {}, set()
+
+
+def look(n):
+    for _ in range(n):
+        pass
+    frame, modules = sys._getframe(), []
+    while frame.f_back is not None:
+        frame = frame.f_back
+        modules.append(frame.f_globals["__name__"])
+    beneath[_thread.get_ident()] = frame.f_code.co_name, modules[-1], "threading" in modules, threading.enumerate() == [threading.main_thread()]
+
+
+async def one():
+    for _ in range(50):
+        look(20_000)
+        await asyncio.sleep(0)
+
+
+async def main():
+    await asyncio.gather(*(one() for _ in range(8)))
+
+
+threading.settrace(lambda *event: traced.add(_thread.get_ident()))
+tornado.stm.run(main(), threads=3)
+transaction.set_threads(3)
+queue = transaction.TransactionQueue()
+for _ in range(200):
+    queue.add(look, 20_000)
+queue.run()
+print(len(beneath) > 1, set(beneath.values()), traced == set(beneath) - {_thread.get_ident()})
+"""
+
+
+@parallel_only
+def test_beneath_a_callback_is_the_main_module_and_no_thread_of_the_program():
+    """Whoever walks down the frames finds the same on each thread: freezegun asks for the modules, aiohttp's AppKey for the first one."""
+    done = subprocess.run([sys.executable, "-c", BENEATH], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("True {('<module>', '__main__', False, True)} True\n", "")

@@ -759,7 +759,7 @@ stm_handle_pending(PyThreadState *tstate)
     if (tx == NULL)
         return 0;
     if (UNLIKELY(thread_of(tx)->births.dying != NULL) && state_of(tx) == TX_IDLE) {
-        if (STM_TRUSTED(tstate->current_frame))     /* the descriptor knows the thread state since its first transaction only */
+        if (STM_TRUSTED(tstate->current_frame))
             born_ask(tx);       /* not here */
         else
             let_die(tx);

@@ -16,7 +16,7 @@ from asyncio import base_events
 from .. import core
 from ..core import trusted
 from ..input_output import sockets
-from ..patches.threads import CpuTime
+from ..patches.threads import CpuTime, Worker
 from . import signals
 from .graceful import GRACE, STEP, is_listening
 
@@ -120,9 +120,7 @@ class Scheduler:
         collecting = gc.isenabled()
         plain_time = getattr(loop.time, "__func__", None) is base_events.BaseEventLoop.time
         dispatcher.begin(self.threads, not plain_time, loop._clock_resolution, collect if collecting else None)
-        helpers = [
-            threading.Thread(target=self._helper, name=f"tornado-stm-{i}", daemon=True) for i in range(1, self.threads)
-        ]
+        helpers = [Worker(self._helper, f"tornado-stm-{i}") for i in range(1, self.threads)]
         try:
             for helper in helpers:
                 helper.start()

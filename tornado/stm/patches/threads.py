@@ -34,6 +34,7 @@ import asyncio
 import bdb  # and what it has is changed
 import contextlib
 import functools
+import sys
 import threading
 import time
 import types
@@ -64,6 +65,56 @@ def get_native_id():
     """In the place of ``threading.get_native_id``."""
     loop = _loop()
     return _thread.get_native_id() if loop is None else loop._scheduler.cpu.native_id
+
+
+class Worker:
+    """A thread that runs transactions: to the program it is none.
+
+    `threading` does not list it.  Whoever walks down the frames below a callback finds the main module there, as on the main thread: some
+    libraries look for the first module, or for names of others.
+
+    Args:
+        function: what it calls.
+        name: as the system shows it.
+    """
+
+    def __init__(self, function, name):
+        self._function, self.name = function, name
+        self._handle = _thread._ThreadHandle()
+
+    @trusted
+    def start(self):
+        """Raises RuntimeError if the system has no more threads."""
+        code = _call.__code__.replace(co_name="<module>", co_qualname="<module>")
+        bottom = types.FunctionType(code, vars(sys.modules["__main__"]))
+        _thread.start_joinable_thread(functools.partial(bottom, self._run), handle=self._handle, daemon=True)
+
+    @trusted
+    def is_alive(self):
+        return not self._handle.is_done()
+
+    @trusted
+    def join(self, timeout=-1):
+        """Wait for its end, so many seconds at most."""
+        self._handle.join(timeout)
+
+    @trusted
+    def _run(self):
+        if hasattr(_thread, "set_name"):
+            _thread.set_name(self.name)
+        if threading._trace_hook:
+            sys.settrace(threading._trace_hook)
+        if threading._profile_hook:
+            sys.setprofile(threading._profile_hook)
+        try:
+            self._function()
+        except BaseException as e:
+            threading.excepthook(threading.ExceptHookArgs((type(e), e, e.__traceback__, None)))
+
+
+@trusted
+def _call(function):
+    function()
 
 
 class CpuTime:

@@ -1,11 +1,14 @@
 """Queues of functions that run as transactions, and how many threads run them."""
 
+import functools
 import os
-import threading
 
 from .. import activation, core
 from ..core import TransactionError, trusted
 from .interrupts import guarded_signals
+
+if core.PARALLEL:
+    from ..patches.threads import Worker
 
 _threads = None
 
@@ -78,7 +81,7 @@ class TransactionQueue(core.Queue):
     @trusted
     def _hire(self):
         """Start one more thread; called by any of those that work."""
-        helper = threading.Thread(target=self._work, args=(self._hire,), daemon=True, name="transactions")
+        helper = Worker(functools.partial(self._work, self._hire), "transactions")
         helper.start()
         self._helpers.append(helper)
 

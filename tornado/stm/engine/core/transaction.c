@@ -148,6 +148,7 @@ stm_thread_tx(void)
     atomic_store_explicit(&slot_used[slot], true, memory_order_relaxed);
     latch_give(&slots_lock);
     tx->thread_id = PyThread_get_thread_ident();
+    tx->tstate = PyThreadState_Get();       /* and no longer that of the thread which had the slot before */
     allow(tx);
     tx->contention.inject_state = (stm_inject_seed + slot) * 0x9E3779B97F4A7C15ull | 1;
     pthread_setspecific(exit_key, tx);
