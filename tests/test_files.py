@@ -259,3 +259,18 @@ def test_raw_streams_in_python_are_read_beside_others(name):
 
     core.Transaction(step, ()).run()
     assert found == [(outcome(), 0)]
+
+
+def test_what_the_program_puts_in_the_place_of_stat_is_not_asked(tmp_path, monkeypatch):
+    """Tools that look for blocking calls do so, and raise."""
+    (tmp_path / "file").write_text("text")
+
+    def read():
+        with open(tmp_path / "file", "rb") as file:
+            return file.read()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", None)
+        patch.setattr(os, "fstat", None)
+        text = run(read)
+    assert text == b"text"

@@ -15,6 +15,7 @@ from .. import core
 from ..core import trusted
 
 _open = builtins.open
+_stat, _fstat = os.stat, os.fstat  # the program may put others in their place, which shall not be asked what it has not asked
 _read, _seek, _tell, _close = (getattr(_io.BufferedReader, name) for name in ("read", "seek", "tell", "close"))
 
 
@@ -66,7 +67,7 @@ def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener)
 @trusted
 def _is_regular(file):
     try:
-        return not isinstance(file, int) and stat.S_ISREG(os.stat(file).st_mode)
+        return not isinstance(file, int) and stat.S_ISREG(_stat(file).st_mode)
     except (OSError, ValueError):
         return False  # the original complains
 
@@ -81,7 +82,7 @@ def _keep_position(file):
         core.exclusive("reading from a file")
         return
     try:
-        regular = type(file.raw) is _io.FileIO and stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        regular = type(file.raw) is _io.FileIO and stat.S_ISREG(_fstat(file.fileno()).st_mode)
     except (OSError, ValueError):
         regular = False
     if not regular:
