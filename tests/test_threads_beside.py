@@ -773,6 +773,34 @@ def test_in_a_child_locks_of_transactions_that_are_not_there_are_free():
     assert status == 0
 
 
+@LOCKS
+def test_a_tool_that_replaces_the_methods_of_locks(make_lock):
+    """blockbuster does: its functions call the originals, which must not come back to them."""
+    from tornado.stm import _engine
+
+    lock, calls = make_lock(), []
+    original = vars(type(lock))["acquire"]
+
+    def acquire(self, *args, **kwargs):
+        if self is lock:
+            calls.append(1)
+            assert len(calls) < 5, "it calls itself"
+        return original(self, *args, **kwargs)
+
+    def alone():
+        core.exclusive("a test")
+        taken = lock.acquire(False)
+        lock.release()
+        return taken
+
+    _engine.set_in_type(type(lock), "acquire", acquire)
+    try:
+        taken = transact(alone).result()
+    finally:
+        _engine.set_in_type(type(lock), "acquire", original)
+    assert taken and calls
+
+
 # ---- A random mix --------------------------------------------------------------------------------------------------------------
 
 

@@ -532,6 +532,10 @@ is_programs(MutexObject *m)
     return is_locked(m) && (owner_of(m) == PROGRAM || owner_of(m) == PyThread_get_thread_ident_ex());
 }
 
+/* What the two types had under the names of their methods when the engine was loaded: tools that look for blocking calls put functions
+ * of their own there, which call these in their turn. */
+static PyObject *originals[2];
+
 /* The original of the method, by the thread that the transaction is on. */
 static PyObject *
 call_natively(Tx *tx, PyObject *mutex, const char *method, PyObject *args, PyObject *kwds)
@@ -544,9 +548,15 @@ call_natively(Tx *tx, PyObject *mutex, const char *method, PyObject *args, PyObj
             set_owner(m, PyThread_get_thread_ident_ex());
         add_held(tx, mutex, NATIVE, 0, 0);  /* should it keep it */
     }
-    PyObject *function = PyObject_GetAttrString(mutex, method);
-    PyObject *result = function == NULL ? NULL : PyObject_Call(function, args, kwds);
-    Py_XDECREF(function);
+    PyObject *function = PyDict_GetItemString(originals[is_rlock(m)], method);      /* borrowed */
+    if (function == NULL) {
+        PyErr_SetString(PyExc_AttributeError, method);
+        return NULL;
+    }
+    PyObject *self = PyTuple_Pack(1, mutex), *all = self == NULL ? NULL : PySequence_Concat(self, args);
+    PyObject *result = all == NULL ? NULL : PyObject_Call(function, all, kwds);
+    Py_XDECREF(all);
+    Py_XDECREF(self);
     return result;
 }
 
@@ -883,6 +893,13 @@ mutexes_init(void)
         PyErr_Format(PyExc_SystemError, "locks of this interpreter are of other sizes: %zd, %zd", lock_type->tp_basicsize,
                      rlock_type->tp_basicsize);
         return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        PyObject *methods = PyType_GetDict(i ? rlock_type : lock_type);
+        originals[i] = methods == NULL ? NULL : PyDict_Copy(methods);
+        Py_XDECREF(methods);
+        if (originals[i] == NULL)
+            return -1;
     }
     return 0;
 }
