@@ -1,4 +1,5 @@
 /* tornado.stm._engine: what the Python side sees of the engine. */
+#include "../interpreter/loop.h"
 #include "../interpreter/tracebacks.h"
 #include "calls/callbacks.h"
 #include "calls/calls.h"
@@ -589,8 +590,12 @@ settle(PyObject *self, PyObject *unused)
     (void)self;
     (void)unused;
     Tx *tx = stm_self;
-    if (tx != NULL && thread_of(tx)->births.dying != NULL && state_of(tx) == TX_IDLE)
-        finalize_dying(tx);
+    if (tx == NULL || state_of(tx) != TX_IDLE)
+        Py_RETURN_NONE;
+    /* Others may have dropped what this thread has made: it is told so where the interpreter handles what is pending. */
+    if (stm_handle_pending(PyThreadState_Get()) < 0)
+        return NULL;
+    finalize_dying(tx);
     Py_RETURN_NONE;
 }
 

@@ -139,6 +139,7 @@ class Scheduler:
                         dispatcher.let_signals_in(mask)
                     helper.join(0.01)
             failure = dispatcher.ended()
+            core.settle()
         if failure is not None:
             raise failure
 

@@ -108,6 +108,7 @@ class Worker:
             sys.setprofile(threading._profile_hook)
         try:
             self._function()
+            core.settle()  # no code of the program follows, where finalizers that have been put off would run
         except BaseException as e:
             threading.excepthook(threading.ExceptHookArgs((type(e), e, e.__traceback__, None)))
 

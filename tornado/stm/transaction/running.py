@@ -114,6 +114,7 @@ class TransactionQueue(core.Queue):
         with guarded_signals() as waiting:
             failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
             self._dismiss()
+            core.settle()
             if failure is not None:
                 raise failure
 
