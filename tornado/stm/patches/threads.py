@@ -98,8 +98,14 @@ class Worker:
         """Wait for its end, so many seconds at most."""
         self._handle.join(timeout)
 
+    @property
+    def ident(self):
+        """As of a ``threading.Thread``."""
+        return self._handle.ident
+
     @trusted
     def _run(self):
+        _workers[_thread.get_ident()] = self
         if hasattr(_thread, "set_name"):
             _thread.set_name(self.name)
         if threading._trace_hook:
@@ -111,6 +117,12 @@ class Worker:
             core.settle()  # no code of the program follows, where finalizers that have been put off would run
         except BaseException as e:
             threading.excepthook(threading.ExceptHookArgs((type(e), e, e.__traceback__, None)))
+        finally:
+            del _workers[_thread.get_ident()]
+
+
+#: those that run, by their numbers: debuggers ask for one that they can tell from others
+_workers = {}
 
 
 @trusted
@@ -306,7 +318,8 @@ class ForDebuggers:
     @staticmethod
     @trusted
     def current_thread():
-        return threading._active.get(_thread.get_ident())
+        ident = _thread.get_ident()
+        return threading._active.get(ident) or _workers.get(ident)
 
 
 TWINS = {
