@@ -210,7 +210,8 @@ static bool
 is_right_place(Tx *tx, bool own, _PyInterpreterFrame *caller)
 {
     if (tx->live)
-        return tx->grade == GRADE_EXCLUSIVE || tx->releasing == FINALIZING || own;
+        return tx->grade == GRADE_EXCLUSIVE || own
+            || (tx->releasing == FINALIZING && caller == births_of(tx)->dying_from);     /* and not in the midst of another one */
     while (caller != NULL && caller->owner >= FRAME_OWNED_BY_INTERPRETER)
         caller = caller->previous;
     return state_of(tx) == TX_IDLE
@@ -371,6 +372,7 @@ let_die(Tx *tx)
 {
     PyObject *dying = births_of(tx)->dying;
     births_of(tx)->dying = NULL;
+    births_of(tx)->dying_from = PyThreadState_Get()->current_frame;
     for (Py_ssize_t i = 0; dying != NULL && i < PyList_GET_SIZE(dying); i++) {
         PyObject *obj = PyList_GET_ITEM(dying, i);
         if (PyTuple_CheckExact(obj)) {

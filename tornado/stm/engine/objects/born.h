@@ -12,6 +12,7 @@ typedef struct {
                                        that have exception handlers of their own */
     PyObject *noted;                /* list of weak references to objects with finalizers that it has made */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
+    _PyInterpreterFrame *dying_from;    /* the frame in which those die whose finalizers had been put off */
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
 } Births;
 
