@@ -71,7 +71,7 @@ def test_logs_are_written_in_order_and_beside_others(tmp_path):
     # A step that rotates runs alone already when it looks how far the new file is written: that look is not counted.
     first = whys.pop("the first look at how far a file is written", 0)
     assert first <= 4 * opened, "more than one of the four threads may ask for it at the same time"
-    assert sum(whys.values()) <= opened + 2, whys
+    assert sum(whys.values()) <= 4 * opened + 2, whys  # and so may they find that the file is full
 
 
 @parallel_only
