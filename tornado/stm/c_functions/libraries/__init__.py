@@ -122,8 +122,9 @@ def declaring(load):
             _loading.remove(module.__name__)
         if _after_load is not None:
             _after_load(module.__name__)
+        within = f"{module.__name__}."
         with _lock:
-            if any(declaration.name.startswith(f"{module.__name__}.") for declaration in _waiting):
+            if any(declaration.name.startswith(within) for declaration in _waiting):
                 _declare_known()
         return result
 

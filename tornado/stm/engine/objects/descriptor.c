@@ -80,20 +80,13 @@ open_memo(Tx *tx, PyObject *descr, PyObject *obj, PyObject **value)
 
 /* ---- In the place of __get__ ------------------------------------------------------------------------------------------- */
 
-#define WATCHED 4096
-static struct { PyTypeObject *_Atomic type; descrgetfunc get; } watched[WATCHED];   /* entries are added, under the latch */
+static struct { PyTypeObject *_Atomic type; descrgetfunc get; } watched[TYPE_TABLE];   /* entries are added, under the latch */
 static Latch watching;
-
-static size_t
-place(PyTypeObject *type)
-{
-    return ((uintptr_t)type >> 4) * 0x9E3779B97F4A7C15ull >> 52;
-}
 
 static descrgetfunc
 get_of(PyTypeObject *type)
 {
-    for (size_t i = place(type); ; i = (i + 1) % WATCHED) {
+    for (size_t i = type_place(type); ; i = (i + 1) % TYPE_TABLE) {
         PyTypeObject *there = atomic_load_explicit(&watched[i].type, memory_order_acquire);
         if (there == type)
             return watched[i].get;
@@ -144,10 +137,10 @@ static void
 watch(PyTypeObject *type)
 {
     latch_take(&watching);
-    size_t i = place(type), n = 0;
-    while (watched[i].type != NULL && watched[i].type != type && n++ < WATCHED - 2)
-        i = (i + 1) % WATCHED;
-    if (watched[i].type == NULL && n < WATCHED - 2) {
+    size_t i = type_place(type), n = 0;
+    while (watched[i].type != NULL && watched[i].type != type && n++ < TYPE_TABLE - 2)
+        i = (i + 1) % TYPE_TABLE;
+    if (watched[i].type == NULL && n < TYPE_TABLE - 2) {
         watched[i].get = type->tp_descr_get;
         atomic_store_explicit(&watched[i].type, (PyTypeObject *)Py_NewRef(type), memory_order_release);
         type->tp_descr_get = watched_get;

@@ -9,8 +9,7 @@
 
 #include "structure.h"
 
-#define TABLE 4096
-static struct { PyTypeObject *_Atomic type; Kind kind; } table[TABLE];     /* entries are added, by one thread at a time */
+static struct { PyTypeObject *_Atomic type; Kind kind; } table[TYPE_TABLE];     /* entries are added, by one thread at a time */
 
 static const Kind kinds[KINDS] = {
 #define KIND(name, constant) [KIND_##name] = &constant,
@@ -42,12 +41,6 @@ c_base(PyTypeObject *type)
     return type;
 }
 
-static size_t
-place(PyTypeObject *type)
-{
-    return ((uintptr_t)type >> 4) * 0x9E3779B97F4A7C15ull >> 52;
-}
-
 /* By one thread at a time; types live for ever. */
 int
 types_register(PyTypeObject *type, int number)
@@ -59,7 +52,7 @@ types_register(PyTypeObject *type, int number)
     Kind kind = structure_register(type) ? kinds[number] : &unknown_kind;
     if (kind == &record_kind && type->tp_traverse == NULL)
         kind = &unknown_kind;       /* nobody can tell what it refers to */
-    for (size_t i = place(type), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
+    for (size_t i = type_place(type), n = 0; n < TYPE_TABLE; n++, i = (i + 1) % TYPE_TABLE) {
         if (table[i].type == NULL || table[i].type == type) {
             table[i].kind = kind;
             if (table[i].type == NULL)      /* last, for those who look meanwhile */
@@ -74,7 +67,7 @@ types_register(PyTypeObject *type, int number)
 static Kind
 registered(PyTypeObject *type)
 {
-    for (size_t i = place(type), n = 0; n < TABLE; n++, i = (i + 1) % TABLE) {
+    for (size_t i = type_place(type), n = 0; n < TYPE_TABLE; n++, i = (i + 1) % TYPE_TABLE) {
         if (table[i].type == type)
             return table[i].kind;
         if (table[i].type == NULL)

@@ -49,6 +49,15 @@ typedef const struct Kind *Kind;
 #include "kinds.def"
 #undef KIND
 
+/* Tables of types, by their addresses: how many entries they have, and where a type is looked for first. */
+#define TYPE_TABLE 4096
+
+static inline size_t
+type_place(PyTypeObject *type)
+{
+    return ((uintptr_t)type >> 4) * 0x9E3779B97F4A7C15ull >> 52;
+}
+
 Kind classify(PyTypeObject *type);
 
 /* The kind with that number, as effects.py knows it: KIND_... RuntimeError when the table is full. */
