@@ -94,6 +94,10 @@ async def work(terminate):
         await asyncio.sleep(60)
 
 
+def modules_of_others():
+    return [name for name, module in sys.modules.items() if module is not None and not is_ours(name)]
+
+
 def program(stock):
     if not stock:
         import tornado.stm
@@ -121,7 +125,7 @@ def main(modules, stock):
 
     if modules == "modules":
         program(stock)
-        print(json.dumps([name for name in sys.modules if not is_ours(name)]))
+        print(json.dumps(modules_of_others()))
         return
     for name in modules.split(","):
         importlib.import_module(name)
@@ -129,7 +133,7 @@ def main(modules, stock):
     known, before = set(sys.modules), namespaces()
     present = {f"{name_of(holder)} {name}" for holder, _ in before.values() for name in dir(holder)}
     program(stock)
-    found = {"changed": sorted(set(changes(before))), "new": [n for n in sys.modules if n not in known and not is_ours(n)]}
+    found = {"changed": sorted(set(changes(before))), "new": [n for n in modules_of_others() if n not in known]}
     if not stock:
         from tornado.stm import core
 

@@ -19,7 +19,7 @@ from tornado.stm.core import LONG, Estimates, ReadyQueue, Site, site_of
 
 activation.activate()
 
-PROMPT_SITE, LONG_SITE = Site("prompt", 1), Site("long", 1)
+PROMPT_SITE, LONG_SITE, ALONE_SITE = Site("prompt", 1), Site("long", 1), Site("alone", 1)
 
 
 def wait(ready, site=None, before=None):
@@ -33,6 +33,16 @@ def queue_that_knows(long=0.05, prompt=0.001):
     for _ in range(2):
         ready.estimates.learn(LONG_SITE, long)
         ready.estimates.learn(PROMPT_SITE, prompt)
+    return ready
+
+
+def queue_that_gathers():
+    """One that has also seen that transactions of the third site have to run alone."""
+    ready = queue_that_knows()
+    ready.gathers = True
+    for _ in range(10):
+        ready.estimates.learn(ALONE_SITE, 0.0001)
+        ready.estimates.learn_alone(ALONE_SITE, "because")
     return ready
 
 
@@ -179,13 +189,57 @@ def test_what_is_too_young_to_run_before_the_loop_stops_stays():
     assert len(ready) == 2
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 20), st.sampled_from(["", "take", "run"])), max_size=60))
+def test_what_is_expected_to_run_alone_waits_for_itself():
+    ready = queue_that_gathers()
+    a, b, c, d = (wait(ready, site) for site in (ALONE_SITE, PROMPT_SITE, ALONE_SITE, LONG_SITE))
+    assert (a.why_alone, b.why_alone) == ("because", None)
+    assert take_all(ready) == [b, d]
+    assert len(ready) == 2 and not ready.only_long()
+    assert [ready.take_gathered(), ready.take_gathered(), ready.take_gathered()] == [a, c, None]
+    ready.gathers = False
+    e = wait(ready, ALONE_SITE)
+    assert take_all(ready) == [e] and e.why_alone is None
+
+
+def test_what_is_gathered_comes_after_its_predecessor():
+    ready = queue_that_gathers()
+    a = wait(ready, PROMPT_SITE)
+    b = wait(ready, ALONE_SITE, a)
+    c = wait(ready, PROMPT_SITE, b)  # which waits for it in its line
+    d = wait(ready, LONG_SITE)
+    e = wait(ready, ALONE_SITE, d)  # likewise
+    assert ready.take_gathered() is None
+    assert take_all(ready) == [a, d, e]
+    assert [ready.take_gathered(), ready.take_gathered(), ready.take_gathered()] == [b, c, None]
+    assert c.why_alone is None
+
+
+def test_only_what_is_known_to_be_short_is_taken_as_that():
+    ready = queue_that_gathers()
+    for _ in range(20):
+        ready.estimates.learn(Site("short", 1), 0.0001)
+    a, b, c = wait(ready, Site("short", 1)), wait(ready, PROMPT_SITE), wait(ready, Site("short", 1))
+    assert [ready.take_short(a.transaction.age), ready.take_short(), ready.take_short()] == [None, a, None]
+    assert take_all(ready) == [b, c]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([PROMPT_SITE, LONG_SITE, ALONE_SITE]),
+            st.integers(0, 5),
+            st.integers(0, 20),
+            st.sampled_from(["", "take", "take_gathered", "take_short", "run"]),
+        ),
+        max_size=60,
+    )
+)
 def test_every_one_runs_once_and_after_its_predecessor(steps):
     """As many are taken at a time as there are threads; one whose predecessor has not run yet is put off."""
-    ready, everyone, at_work, ran, before_it = queue_that_knows(), [], [], [], {}
+    ready, everyone, at_work, ran, before_it = queue_that_gathers(), [], [], [], {}
 
-    def take():
-        entry = ready.take()
+    def take(how="take"):
+        entry = getattr(ready, how)()
         if entry is not None:
             at_work.append(entry)
         return entry is not None
@@ -199,16 +253,16 @@ def test_every_one_runs_once_and_after_its_predecessor(steps):
             ran.append(entry)
             ready.ran(entry, 0.05 if entry.site == LONG_SITE else 0.001)
 
-    for long, back, prompt_run, then in steps:
+    for site, back, prompt_run, then in steps:
         before = everyone[-back] if 0 < back <= len(everyone) else None
-        everyone.append(wait(ready, LONG_SITE if long else PROMPT_SITE, before))
+        everyone.append(wait(ready, site, before))
         before_it[everyone[-1]] = before
         ready.owed += prompt_run / 1000
-        if then == "take":
-            take()
+        if then.startswith("take"):
+            take(then)
         elif then == "run" and at_work:
             run()
-    while at_work or take():
+    while at_work or take() or take("take_gathered"):
         run()
     assert sorted(ran, key=lambda entry: entry.transaction.age) == everyone and len(ready) == 0
     place = {entry: i for i, entry in enumerate(ran)}
@@ -245,6 +299,32 @@ def test_a_site_has_always_been_short_when_none_of_its_many_last_runs_was_long()
     estimates.learn(Site("prompt", "another"), 0.02)
     assert not estimates.is_always_short(Site("prompt", "new")) and estimates.is_always_short(PROMPT_SITE)
     assert not estimates.is_always_short(None)
+
+
+def test_what_had_to_run_alone_is_expected_to():
+    estimates, other = Estimates(), Site("alone", "new")
+    estimates.learn_alone(ALONE_SITE, "because")
+    assert estimates.why_alone(ALONE_SITE) is None  # it may not again
+    estimates.learn_alone(ALONE_SITE, "because of that")
+    assert estimates.why_alone(ALONE_SITE) == estimates.why_alone(other) == "because of that"
+    assert estimates.why_alone(PROMPT_SITE) is estimates.why_alone(None) is None
+    runs = 0
+    while estimates.why_alone(ALONE_SITE):  # nobody can tell any more
+        estimates.learn_alone(ALONE_SITE, None, 0, True)
+        runs += 1
+    assert runs < 100
+    estimates.learn_alone(ALONE_SITE, "because", 0.0)
+    assert estimates.why_alone(ALONE_SITE) == "because"
+    for _ in range(3):
+        estimates.learn_alone(ALONE_SITE, None)
+    assert estimates.why_alone(ALONE_SITE) is None
+
+
+def test_what_computes_before_it_has_to_be_alone_is_not_expected_to_be():
+    estimates = Estimates()
+    for _ in range(10):
+        estimates.learn_alone(ALONE_SITE, "because", 0.01)
+    assert estimates.why_alone(ALONE_SITE) is None
 
 
 def test_an_unknown_site_is_expected_to_do_what_its_kind_does():
@@ -312,6 +392,33 @@ def test_calls_of_a_coroutine_differ_by_their_plain_arguments():
     assert first == same
     assert len({first, other, keyword, longer}) == 4
     assert {site.kind for site in (first, other, keyword, longer)} == {first.kind}
+
+
+def test_steps_of_a_coroutine_differ_by_where_they_wait():
+    async def inner(handles):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def outer(handles):
+        for _ in range(2):
+            await inner(handles)
+
+    async def ask():
+        loop, found = asyncio.get_running_loop(), []
+
+        def note(callback, *args, context=None):
+            found.append(site_of(asyncio.Handle(callback, args, loop)))
+            return type(loop).call_soon(loop, callback, *args, context=context)
+
+        loop.call_soon = note
+        task = loop.create_task(outer(found))
+        await task
+        del loop.call_soon
+        return found[:5]
+
+    first, *steps = tornado.stm.run(ask(), threads=1)
+    assert steps[0] == steps[2] and steps[1] == steps[3]  # each time round
+    assert len({site.kind for site in (first, *steps)}) == 3
 
 
 def test_callbacks_differ_by_function_class_and_object():

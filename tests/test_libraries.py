@@ -126,3 +126,20 @@ def test_nothing_cannot_be_declared():
         effects.declare("a.b")
     with pytest.raises(ValueError):
         effects.declare("nodots", "PURE")
+
+
+COMPILED_OR_NOT = """
+import importlib, sys
+import tornado.stm
+tornado.stm.install(2)
+module = importlib.import_module(sys.argv[1])
+print(module.__file__ is not None and module.__file__.endswith(".py"))
+"""
+
+
+@needs_threads
+@pytest.mark.parametrize("name", ["sqlalchemy.util._immutabledict_cy", "sqlalchemy.engine._row_cy"])
+def test_what_has_a_twin_in_python_and_is_not_declared_runs_in_python(name):
+    pytest.importorskip(name)
+    done = run("-c", COMPILED_OR_NOT, name)
+    assert (done.stdout, done.stderr) == ("True\n", "")

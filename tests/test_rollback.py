@@ -1474,6 +1474,46 @@ def test_making_exceptions_does_not_run_alone():
     assert core.stats()["exclusives"] == before
 
 
+def test_giving_a_new_object_a_dict_of_its_own_does_not_run_alone():
+    original = Thing(a=1, b=[2])
+
+    def copied():
+        first, second = Thing.__new__(Thing), object.__new__(Thing)
+        first.__dict__ = original.__dict__.copy()
+        second.__dict__ = {"c": 3}
+        first.a = 9
+        second.d = 4
+        return first, second
+
+    run(copied)
+    before = core.stats()["exclusives"]
+    first, second = run(copied)
+    assert core.stats()["exclusives"] == before
+    assert (vars(first), vars(second), vars(original)) == ({"a": 9, "b": [2]}, {"c": 3, "d": 4}, {"a": 1, "b": [2]})
+
+    def change(first, second):
+        first.a, second.c = 10, 11
+        del second.d
+
+    rolled, _ = rolled_back(change, first, second)
+    assert rolled
+    assert (vars(first), vars(second)) == ({"a": 9, "b": [2]}, {"c": 3, "d": 4})
+
+
+def test_giving_an_object_a_dict_that_others_know_runs_alone():
+    thing, attributes = Thing(), {"x": 1}
+
+    def replace(new):
+        one = Thing.__new__(Thing) if new else thing
+        one.__dict__ = attributes
+        one.x = 2
+
+    for new in True, False:
+        before = core.stats()["exclusives"]
+        run(lambda: replace(new))
+        assert core.stats()["exclusives"] == before + 1 and attributes == {"x": 2}
+
+
 def test_raising_a_shared_exception():
     failure = ValueError("shared")
 

@@ -23,9 +23,9 @@ if not core.PARALLEL:
 activation.activate()
 
 
-def in_a_process(call):
-    """What the call of a function of this module returns there."""
-    program = f"import test_sequential\nprint(test_sequential.{call})"
+def in_a_process(call, module="test_sequential"):
+    """What the call of a function of that module of tests returns there."""
+    program = f"import {module}\nprint({module}.{call})"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=100
     )

@@ -1203,6 +1203,19 @@ def attributes_copied(h, n):
 
 
 @op
+def attributes_given_to_a_copy(h, n, m):
+    name = "abc"[m % 3]
+    one = h.things[name]
+    other = one.__class__.__new__(one.__class__)
+    other.__dict__ = vars(one).copy() if n % 2 else {k: v for k, v in one.__dict__.items() if k != "given"}
+    other.given = n
+    vars(other)["taken"] = m
+    h.things[name] = other
+    one.given = other.given + 1
+    return list(vars(other)), hasattr(one, "taken")
+
+
+@op
 def class_changed(h, n):
     h.things["a"].__class__ = Borg if n % 2 else Thing
     return type(h.things["a"]).__name__

@@ -242,6 +242,11 @@ def keeps_others_waiting():
     return False
 
 
+def is_only_thread():
+    """They run one at a time."""
+    return True
+
+
 def puts_off():
     """Nothing waits for a commit."""
     return False

@@ -386,7 +386,13 @@ static PyObject *
 keeps_others_waiting(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
     Tx *tx = live_tx();
-    return PyBool_FromLong(tx != NULL && tx->grade != GRADE_NONE && !tx->sequential);
+    return PyBool_FromLong(tx != NULL && tx->grade != GRADE_NONE && tx->company != SEQUENTIAL);
+}
+
+static PyObject *
+is_only_thread(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(runs_on_few(1));
 }
 
 static PyObject *
@@ -885,6 +891,8 @@ static PyMethodDef methods[] = {
     {"is_exclusive", is_exclusive, METH_NOARGS, DOC("does this thread run alone?")},
     {"keeps_others_waiting", keeps_others_waiting, METH_NOARGS,
      DOC("is this thread in a transaction that is irrevocable or runs alone, and not only since nobody else has anything to do?")},
+    {"is_only_thread", is_only_thread, METH_NOARGS,
+     DOC("do transactions run on one thread only, so that none keeps another one waiting?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
     {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},

@@ -172,6 +172,7 @@ abandon(Tx *tx)
     t->chain = (CallbackChain){0};
     t->connection_inside = false;
     t->anchor.wake = t->context = t->reason = t->fresh = NULL;
+    t->was_alone = (WasAlone){0};
 }
 
 static void

@@ -43,6 +43,7 @@ struct Thread {
     Locations locations;
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */
     PyObject *reason;               /* why it was about to be exclusive last (reasons.c), or NULL */
+    WasAlone was_alone;
     PyObject *fresh;                /* set of the ids of objects that the attempt has made, with them, or NULL (calls.c) */
 };
 

@@ -97,6 +97,18 @@ stm_key_left(Tx *tx, PyObject *container, PyObject *key)
              || captured_container(tx, container));
 }
 
+/* A container that only this stack knows, such as C code has just returned: as good as made in
+ * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
+ * for operands: what lies in a container may have one reference, and be known to others. */
+static bool
+known_here_only(Tx *tx, PyObject *o)
+{
+    if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o))
+        return false;
+    note_captured(tx, o);
+    return true;
+}
+
 /* ---- Attributes ----------------------------------------------------------------------------------- */
 
 static int
@@ -164,10 +176,25 @@ writes_what_is_there(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
     return has_value(obj, name, value);
 }
 
+/* Does an object that nobody else knows yet get a dict that nobody else knows either?  So are copies made of objects by their class. */
+static bool
+gets_own_dict(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
+{
+    if (name != stm_dict_name || value == NULL || !PyDict_CheckExact(value) || kind_of(tx, obj) != &instance_kind
+        || Py_TYPE(obj)->tp_setattro != PyObject_GenericSetAttr || !captured(tx, obj) || !(captured(tx, value) || known_here_only(tx, value)))
+        return false;
+    PyObject *in_class = _PyType_LookupRef(Py_TYPE(obj), name);
+    bool plain = in_class != NULL && Py_IS_TYPE(in_class, &PyGetSetDescr_Type);
+    Py_XDECREF(in_class);
+    return plain;
+}
+
 int
 stm_write_attr(PyObject *obj, PyObject *name, PyObject *value)
 {
     BARRIER_OF(tx);
+    if (UNLIKELY(name == stm_dict_name) && gets_own_dict(tx, obj, name, value))
+        return check_doomed(tx);
     int there = writes_what_is_there(tx, obj, name, value);
     if (there != 0)
         return there < 0 ? -1 : 0;
@@ -197,18 +224,6 @@ stm_super_attr(PyObject *self, PyObject *name, int oparg)
 }
 
 /* ---- Items and operators ------------------------------------------------------------------------------ */
-
-/* A container that only this stack knows, such as C code has just returned: as good as made in
- * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
- * for operands: what lies in a container may have one reference, and be known to others. */
-static bool
-known_here_only(Tx *tx, PyObject *o)
-{
-    if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o))
-        return false;
-    note_captured(tx, o);
-    return true;
-}
 
 /* A generator made in this transaction that handles no exceptions, or a view of such a dict. */
 static inline bool

@@ -13,12 +13,14 @@ from ..core import trusted
 def begun_anew(handle):
     """``RequestHandler._handle_request`` of aiohttp: the handler runs in a step of its own.
 
-    Else it does in the step in which aiohttp has counted the request: all handlers would be kept waiting for the counter.
+    Else it does in the step in which aiohttp has counted the request: all handlers would be kept waiting for the counter, where there are
+    several threads.
     """
 
     @functools.wraps(handle)
     async def _handle_request(self, *args):
-        await asyncio.sleep(0)
+        if not core.is_only_thread():
+            await asyncio.sleep(0)
         return await handle(self, *args)
 
     return _handle_request
@@ -99,7 +101,9 @@ def messages_begun_anew(handle):
 
     @functools.wraps(handle)
     def _handle_message(self, opcode, data):
-        return handle_later(self, opcode, data) if opcode in (TEXT, BINARY) else handle(self, opcode, data)
+        if opcode in (TEXT, BINARY) and not core.is_only_thread():
+            return handle_later(self, opcode, data)
+        return handle(self, opcode, data)
 
     return _handle_message
 

@@ -20,7 +20,7 @@ extensions  program/parallelism.py is imported, on a free-threaded interpreter
 install     `tornado.stm.install` is called (program/runner.py)
 failure     an exception ends a program that ``python -m tornado.stm`` runs (program/tracebacks.py)
 
-What changes no name is not here: environment variables for other libraries (program/runner.py), a hook of `tornado.autoreload`
+What changes no name is not here: parts of libraries that are taken in Python (program/python_parts.py), a hook of `tornado.autoreload`
 (program/restart.py), and what C functions are replaced by where transactions call them (`activation.TWINS`).
 """
 

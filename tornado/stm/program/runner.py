@@ -2,15 +2,14 @@
 
 import asyncio
 import functools
-import itertools
 import sys
 
 from .. import conflictlog, core
-from ..c_functions import libraries
 from ..loop.serial_loop import SerialEventLoop
 from ..patches import table
 from . import uvloops
 from .parallelism import note_loop, usable_threads
+from .python_parts import prefer_python
 
 if core.PARALLEL:
     from ..loop.eventloop import TransactionalEventLoop
@@ -66,20 +65,6 @@ def run(main, threads, debug):
             main.close()
 
 
-#: Modules of C code, by library, with a twin in Python beside them that is taken where they are not there: it is, where the engine knows
-#: nothing of the C code.
-WITH_PYTHON_TWINS = {
-    "aiohttp": ("aiohttp._http_parser", "aiohttp._http_writer", "aiohttp._websocket.mask"),
-    "frozenlist": ("frozenlist._frozenlist",),
-    "multidict": ("multidict._multidict",),
-    "propcache": ("propcache._helpers_c",),
-    "yarl": ("yarl._quoting_c",),
-}
-
-#: Likewise of releases of which something is known: nothing can be declared of these.
-NOT_IN_C = ("aiohttp._websocket.reader_c",)
-
-
 def install(threads):
     """See `tornado.stm.install`."""
     if asyncio._get_running_loop() is not None:
@@ -87,9 +72,7 @@ def install(threads):
     usable_threads(threads)
     conflictlog.begin()
     if core.PARALLEL:
-        unknown = [names for library, names in WITH_PYTHON_TWINS.items() if not libraries.covers(library)]
-        for name in itertools.chain(NOT_IN_C, *unknown):
-            sys.modules.setdefault(name, None)
+        prefer_python()
         # Before the program derives classes of its own from them.
         use_engine_futures()
     table.apply("install", threads)

@@ -403,6 +403,19 @@ twin_for(PyObject *original, PyObject *twin, PyObject *self, Py_ssize_t n, bool 
     return result;
 }
 
+/* object.__new__: nobody else knows yet what it makes. */
+static PyObject *
+call_new(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *made = PyObject_Vectorcall(callable, args, (size_t)n, kwnames);
+    Tx *tx = live_tx();
+    if (made != NULL && tx != NULL && (PyObject *)Py_TYPE(made) == args[0]) {
+        PyUnstable_Type_AssignVersionTag(Py_TYPE(made));    /* what is noted of the object counts while that stays */
+        note_captured(tx, made);
+    }
+    return made;
+}
+
 #define TRAMPOLINE(f) {#f, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef trampolines[] = {
     [VIA_METHOD] = TRAMPOLINE(call_method),
@@ -415,6 +428,7 @@ static PyMethodDef trampolines[] = {
     [VIA_CONVERSION] = TRAMPOLINE(call_conversion),
     [VIA_LRU] = TRAMPOLINE(lru_call),
     [VIA_ANCHOR] = TRAMPOLINE(call_on_anchor),
+    [VIA_NEW] = TRAMPOLINE(call_new),
 };
 
 /* What stands in for this callable in a call. */

@@ -590,6 +590,7 @@ static const EffectEntry via[] = {
     [VIA_CONVERSION] = {.effect = EFFECT_VIA, .via = VIA_CONVERSION},
     [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
     [VIA_ANCHOR] = {.effect = EFFECT_VIA, .via = VIA_ANCHOR},
+    [VIA_NEW] = {.effect = EFFECT_VIA, .via = VIA_NEW},
 };
 
 /* ---- Classes ------------------------------------------------------------------------------ */
@@ -817,6 +818,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             const EffectEntry *type_entry = lookup(self);
             if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
                 *entry = &watched;
+            else if (self == (PyObject *)&PyBaseObject_Type && PyType_Check(a.args[0]) && ((PyTypeObject *)a.args[0])->tp_finalize == NULL)
+                *entry = &via[VIA_NEW];
             if (type_entry->effect == EFFECT_CALLED_LATER && a.n > 2 && PyCallable_Check(a.args[2]))
                 *entry = &via[VIA_LATER];
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});

@@ -836,9 +836,9 @@ exclude_others(Tx *tx, uint64_t since)
     atomic_store(&stm_exclusive_slot, tx->slot);
     atomic_thread_fence(memory_order_seq_cst);
     wake_attempts();
-    tx->contention.excludes_since = tx->sequential ? 0 : now_ns();
+    tx->contention.excludes_since = tx->company == SEQUENTIAL ? 0 : now_ns();
     await_others(tx, others_over, ANY_AGE, since);
-    count_one(tx->sequential ? &tx->sequentials : &tx->exclusives);
+    count_one(tx->company == SEQUENTIAL ? &tx->sequentials : &tx->exclusives);
 }
 
 static bool

@@ -321,7 +321,7 @@ adapt_locked(Queue *q, bool crowded, uint64_t now)
 static bool
 run_one(Tx *tx, Queue *q, Transaction *t)
 {
-    int how = run_to_commit(tx, t, false, NULL);
+    int how = run_to_commit(tx, t, AMONG_OTHERS, NULL);
     if (UNLIKELY(how == RUN_DROPPED)) {
         release_dropped(tx, t);
         return false;

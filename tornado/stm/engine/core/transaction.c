@@ -478,7 +478,7 @@ static int
 stopped(Tx *tx, int how, uint64_t lost)
 {
     count_more(&tx->lost, tx->contention.lost - lost);
-    tx->sequential = false;
+    tx->company = AMONG_OTHERS;
     set_transaction(tx, NULL);
     return how;
 }
@@ -487,15 +487,15 @@ stopped(Tx *tx, int how, uint64_t lost)
  * if nobody wants it); or RUN_RAISED, with the exception; or RUN_DROPPED, because another one
  * has raised, or RUN_PUT_OFF: then it has done nothing. */
 int
-run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
+run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
 {
     PyObject *value = NULL, *exception = NULL;
     set_transaction(tx, t);
     stm_upcalls->run_begins(tx);
     atomic_store_explicit(&tx->logged.inevitable_at, NULL, memory_order_relaxed);
     tx->want_grade = stm_upcalls->first_grade();
-    if (alone && tx->want_grade == GRADE_NONE) {
-        tx->sequential = true;
+    if (company != AMONG_OTHERS && tx->want_grade == GRADE_NONE) {
+        tx->company = company;
         tx->want_grade = GRADE_EXCLUSIVE;
     }
     uint64_t lost = tx->contention.lost;
@@ -551,7 +551,7 @@ run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result)
 }
 
 int
-transaction_run(Transaction *t, bool alone, PyObject **result)
+transaction_run(Transaction *t, Company company, PyObject **result)
 {
     Tx *tx = stm_thread_tx();
     if (tx == NULL || check_can_run(tx) < 0)
@@ -563,7 +563,7 @@ transaction_run(Transaction *t, bool alone, PyObject **result)
         return RUN_RAISED;
     }
     Py_INCREF(t);
-    int how = run_to_commit(tx, t, alone, result);
+    int how = run_to_commit(tx, t, company, result);
     if (UNLIKELY(how == RUN_PUT_OFF))
         atomic_store(&t->taken, 0);
     Py_DECREF(t);
@@ -577,7 +577,7 @@ run(PyObject *self, PyObject *args)
     PyObject *result = NULL;
     if (!PyArg_ParseTuple(args, "|p", &alone))
         return NULL;
-    transaction_run((Transaction *)self, alone, &result);
+    transaction_run((Transaction *)self, alone ? SEQUENTIAL : AMONG_OTHERS, &result);
     return result;
 }
 

@@ -34,6 +34,9 @@ extern uint64_t stm_inject_seed;        /* a test hook: of the random numbers of
 extern _Atomic int stm_runners;         /* threads that run transactions: as long as they live, once they have begun one */
 extern _Atomic int stm_sequential_limit;    /* a test hook: only where at most so many threads run transactions */
 
+/* Gathered transactions.  What is expected to run alone does so from its beginning, one after the other, so that the others wait once for all
+ * of them. */
+
 /* Do at most so many threads run transactions, and may these be sequential?  Tests that inject aborts and delays need attempts which can
  * be rolled back. */
 static inline bool
@@ -55,11 +58,11 @@ int check_can_run(Tx *tx);
 
 /* Run it to the commit, however often it takes. RUN_RETURNED: *result is what its function returned (dropped, if `result` is
  * NULL); RUN_RAISED: that exception is set; RUN_DROPPED: its queue has ended, and it has done nothing; RUN_PUT_OFF: nor has it here,
- * it is to run again when its predecessor has.  `alone`: no other thread has anything to do. */
+ * it is to run again when its predecessor has. */
 enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1, RUN_PUT_OFF = 2 };
-int run_to_commit(Tx *tx, Transaction *t, bool alone, PyObject **result);
+int run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result);
 /* The same for one of no queue, on whatever thread; RUN_RAISED also with RuntimeError: it has run, or this thread cannot run any. */
-int transaction_run(Transaction *t, bool alone, PyObject **result);
+int transaction_run(Transaction *t, Company company, PyObject **result);
 
 /* What run_to_commit() is made of, for atomic blocks: begin an attempt (in that grade, if not GRADE_NONE); commit it (-1 with
  * stm_Abort set: it has to abort); roll it back. */

@@ -25,6 +25,10 @@ enum {
 #define STATE_BITS 3
 #define STATE_MASK ((1u << STATE_BITS) - 1)
 
+/* In what company a transaction begins: beside others; alone, since nobody else has anything to do; alone, since it is expected to be
+ * (transaction.h). */
+typedef enum { AMONG_OTHERS, SEQUENTIAL, GATHERED } Company;
+
 /* Invariants.  `status` holds how many attempts this thread has ended, and the state of the
  * present one.  Others change it by compare-and-swap only, so never that of a later
  * attempt: ACTIVE -> DOOMED (whoever is in the right) and WAITING -> ADMITTED (the
@@ -59,7 +63,7 @@ struct Tx {
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
-    bool sequential;                /* this attempt is exclusive since nobody else has anything to do (transaction.h) */
+    Company company;                /* that its transaction was begun in */
     bool runs;                      /* counted among stm_runners */
     int cause;                      /* of the abort, CAUSE_... */
     PyThreadState *tstate;

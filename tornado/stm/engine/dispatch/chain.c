@@ -101,7 +101,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
-        || (tx->grade != GRADE_NONE && !tx->sequential) || is_to_run(chain->behind)
+        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || is_to_run(chain->behind)
         || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);
@@ -112,7 +112,9 @@ chain_follower(Dispatcher *d, PyObject **handle)
         return -1;
     bool known = is_known_short(d->ready->estimates, site);
     /* Others wait at the gate for a sequential one, if there are any. */
-    bool follows = known && (!tx->sequential || d->n_threads == 1 || is_always_short(d->ready->estimates, site));
+    if (tx->company == SEQUENTIAL)
+        known = known && (d->n_threads == 1 || is_always_short(d->ready->estimates, site));
+    bool follows = known && (tx->company != AMONG_OTHERS || !is_gathered(d->ready->estimates, site));
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)

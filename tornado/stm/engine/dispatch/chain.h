@@ -20,11 +20,18 @@ typedef struct {
     PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
     Py_ssize_t next;
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
-    double began;               /* by `clock` */
+    double began;               /* by `clock`; of the transaction's own callback, too */
     PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */
     struct Entry *behind;       /* what the transaction schedules comes after that, or NULL; borrowed from its own Entry */
     ThreadClock clock;
 } CallbackChain;
+
+/* What a thread's last transaction has come to that had to run alone (objects/reasons.c). */
+typedef struct {
+    PyObject *why;              /* as stats() tells it; NULL: it had not to */
+    PyObject *site;             /* of the follower that had to, or NULL: the transaction's own callback */
+    double before;              /* seconds of processor time that had taken by then */
+} WasAlone;
 
 /* At the moments of an attempt of those names (../thread.c). */
 void chain_begins(CallbackChain *chain);

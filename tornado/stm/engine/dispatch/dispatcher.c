@@ -3,6 +3,7 @@
 
 #include "../calls/calls.h"
 #include "../core/transaction.h"
+#include "../objects/access.h"
 #include "../objects/types.h"
 #include "../per_thread.h"
 #include "../thread.h"
@@ -21,6 +22,15 @@
 
 /* So many short transactions may wait for the thread that runs one, though another one is idle. */
 #define FEW 2
+
+/* Seconds: how long what is to be gathered waits at least while others have something longer to run, and how long they wait for it at most. */
+#define PATIENCE 0.02
+#define LONGEST_GATHERING 0.05
+
+/* Seconds: a gathering waits so long for more, for instance for what a database answers.  Where that was in vain, others do not, the more
+ * often, the more. */
+#define LINGER 0.001
+#define MOST_VAIN 6
 
 struct DispatchNames dispatch_names;
 
@@ -726,7 +736,13 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     Transaction *running = (Transaction *)entry->transaction;
     running->may_be_put_off = true;
     chain_run_behind(entry->behind);
-    int how = transaction_run(running, s->is_alone, NULL);
+    WasAlone *was_alone = &thread_of(tx)->was_alone;
+    Py_CLEAR(was_alone->why);
+    Py_CLEAR(was_alone->site);
+    thread_of(tx)->chain.began = began;
+    if (s->company == GATHERED)
+        count_gathered(tx, entry->why_alone);
+    int how = transaction_run(running, s->company, NULL);
     chain_run_behind(NULL);
     if (how == RUN_RAISED)
         fail(d);
@@ -739,6 +755,9 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
         ready_put_off(d->ready, entry);
     else {
         ready_ran(d->ready, entry, took, clock->now - since);
+        if (s->company != SEQUENTIAL)
+            learn_alone(d->ready->estimates, was_alone->site != NULL ? was_alone->site : entry->site, was_alone->why,
+                        was_alone->before, s->company == GATHERED);
         over = entry->transaction;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
@@ -849,11 +868,121 @@ idle(Dispatcher *d)
 /* Under the lock: will nobody else have anything to do until this one is over, as far as can be told?  What has been short so far may
  * take long once, and nobody else can go on meanwhile, as on upstream's loop; so it must have been short for long. */
 static bool
-is_to_be_alone(Dispatcher *d, Entry *entry)
+is_sequential(Dispatcher *d, Entry *entry)
 {
     if (!runs_on_few(d->n_threads))
         return false;
     return d->n_threads == 1 || (d->running == 0 && !d->restraint.all && is_always_short(d->ready->estimates, entry->site));
+}
+
+static Company
+company_of(Dispatcher *d, Entry *entry)
+{
+    return entry->why_alone != NULL ? GATHERED : is_sequential(d, entry) ? SEQUENTIAL : AMONG_OTHERS;
+}
+
+/* Under the lock: this thread is about to run it. */
+static Step
+begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
+{
+    s->company = company;
+    s->run = ++d->runs;
+    s->is_short = is_known_short(d->ready->estimates, entry->site);
+    d->running++;
+    d->running_short += s->is_short;
+    d->round--;
+    return (Step){.what = RUN, .entry = entry};
+}
+
+/* ---- Gathering ---- */
+
+/* Under the lock: are there some to gather, and may they be now? */
+static bool
+is_to_gather(Dispatcher *d, double time)
+{
+    if (!ready_has_gathered(d->ready, d->stop_at))
+        return false;
+    if (ready_is_known_short(d->ready) || d->stop_at != UINT64_MAX)
+        return true;
+    if (d->gathering.waits == 0)
+        d->gathering.waits = time;
+    return time - d->gathering.waits >= PATIENCE && time >= d->gathering.not_before;
+}
+
+/* Under the lock: there is nothing to gather now.  Wait for more? */
+static bool
+lingers(Dispatcher *d, double time)
+{
+    Gathering *g = &d->gathering;
+    if (d->poller.polls || d->stop_at != UINT64_MAX || ready_length(d->ready) == 0)
+        return false;
+    if (g->idle == 0) {
+        if (g->pass > 0) {
+            g->pass--;
+            return false;
+        }
+        g->idle = time;
+    }
+    if (time - g->idle < LINGER)
+        return true;
+    if (g->vain < MOST_VAIN)
+        g->vain++;
+    g->pass = 1 << g->vain;
+    return false;
+}
+
+/* Under the lock, on the loop's thread: the next step of a gathering; false: there is none, or no more. */
+static bool
+gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
+{
+    Gathering *g = &d->gathering;
+    g->called = false;
+    if (g->by == NULL && d->ready->gathered.n == 0)
+        return false;
+    double time = seconds_of(CLOCK_MONOTONIC);
+    if (g->by == NULL) {
+        if (!is_to_gather(d, time))
+            return false;
+        g->by = s;
+        g->began = time;
+        g->waits = g->idle = 0;
+        poller_wake_who_polls(&d->poller);
+    }
+    if (time - g->began < LONGEST_GATHERING || ready_is_known_short(d->ready)) {
+        Entry *entry = ready_take_gathered(d->ready, d->stop_at);
+        if (entry == NULL)
+            entry = ready_take_short(d->ready, d->stop_at);
+        if (entry != NULL) {
+            *step = begin_run(d, s, entry, company_of(d, entry));
+            if (g->idle != 0)
+                g->vain = 0;
+            g->idle = 0;
+            return true;
+        }
+        if (!looked) {
+            *step = (Step){.what = WAIT, .how = LOOK};
+            return true;
+        }
+        if (lingers(d, time)) {
+            d->poller.polls = true;
+            *step = (Step){.what = WAIT, .how = POLL, .seconds = LINGER};
+            return true;
+        }
+    }
+    g->by = NULL;
+    g->not_before = time + (time - g->began);
+    return false;
+}
+
+/* Under the lock, not on the loop's thread: does this one rest while that gathers?  If it has to be told to, it is. */
+static bool
+leaves_to_gather(Dispatcher *d)
+{
+    if (d->gathering.by == NULL && d->ready->gathered.n > 0 && !d->gathering.called) {
+        d->gathering.called = true;
+        poller_wake(&d->poller, INT_MAX);
+    }
+    return d->gathering.by != NULL && d->stop_at == UINT64_MAX;
 }
 
 /* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
@@ -863,7 +992,12 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
 {
     if (arm_heard(d, s) < 0 || due_timers(d) < 0)
         return (Step){.what = FAIL};
-    bool leaves_it = d->stop_at == UINT64_MAX && !is_asked(tx) && others_do_it(d, from);
+    Step step;
+    bool gathers = is_on_anchor(tx);
+    if (gathers && gather(d, s, looked, &step))
+        return step;
+    bool leaves_it = (!gathers && leaves_to_gather(d)) || (d->stop_at == UINT64_MAX && others_do_it(d, from));
+    leaves_it = leaves_it && !is_asked(tx);
     if (from == WATCHDOG)
         poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
     if (leaves_it) {
@@ -878,15 +1012,10 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
     }
     Entry *entry = ready_take(d->ready, d->stop_at);
     if (entry != NULL) {
-        s->is_alone = is_to_be_alone(d, entry);
-        s->run = ++d->runs;
-        s->is_short = is_known_short(d->ready->estimates, entry->site);
-        d->running++;
-        d->running_short += s->is_short;
-        d->round--;
+        step = begin_run(d, s, entry, company_of(d, entry));
         bool needed = !s->is_short || !can_wait(d);
         call_others(d, needed);
-        return (Step){.what = RUN, .entry = entry};
+        return step;
     }
     if (d->stop_at != UINT64_MAX)
         return (Step){.what = STOP};
@@ -1011,8 +1140,10 @@ begin(PyObject *self, PyObject *args)
         return NULL;
     dispatcher_lock(d);
     d->n_threads = threads;
+    d->gathering = (Gathering){0};
     d->other_clock = other_clock;
     d->resolution = resolution;
+    d->ready->gathers = threads > 1 && threads <= atomic_load(&stm_sequential_limit);
     Py_XSETREF(d->collect, collect != Py_None ? Py_NewRef(collect) : NULL);
     dispatcher_unlock(d);
     Py_RETURN_NONE;

@@ -12,6 +12,7 @@
 #define TORNADO_STM_DISPATCHER_H
 
 #include "../core/latch.h"
+#include "../core/tx.h"
 #include "poller.h"
 #include "ready.h"
 #include "restraint.h"
@@ -28,10 +29,25 @@ typedef struct {
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
     bool is_short;          /* that is known to be short */
-    bool is_alone;          /* that is sequential */
+    Company company;        /* that it is in */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
 } Scheduling;
+
+/* Transactions that are expected to run alone are *gathered*: while there are some, the loop's own thread runs them one after the other, on
+ * which most of their C code belongs (../calls/anchor.h), and the other threads rest; else the world would have to wait for each
+ * of them.  Meanwhile it also runs what is known to be short.
+ *
+ * Times are of the monotonic clock, in seconds.  Invariant: while `by` is set, that thread is about to go on. */
+typedef struct {
+    Scheduling *by;         /* the loop's thread, or NULL: there is no gathering; borrowed */
+    double began;           /* the present one */
+    double waits;           /* since when there are some to gather, while others run; 0: there are none */
+    double idle;            /* since when it has had nothing to run; 0: it has */
+    int vain, pass;         /* so many times in a row it has waited for more in vain; so many to come will not wait */
+    double not_before;      /* others get as much time as the last one has had */
+    bool called;            /* the loop's thread has been, for that */
+} Gathering;
 
 /* What one transaction has scheduled, in the order in which it commits. */
 struct Order {
@@ -68,6 +84,7 @@ struct Dispatcher {
     int running, running_short; /* threads that run a transaction; of those, one that is known to be short */
     int n_threads, workers;    /* threads that are to work; those that do */
     uint64_t runs;              /* so many have begun */
+    Gathering gathering;
     uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */
     bool debug;                 /* the loop is in debug mode */
     bool closed;

@@ -19,6 +19,7 @@ typedef struct Future Future;
 struct Future {
     PyObject_HEAD
     struct Future *next, **link;    /* of a task: in the list of all (task.c) */
+    _Atomic uint64_t waits_at;      /* of a task: a hash of where it waits, for its site; a hint, which is not logged */
     /* From here on, what is logged. */
     uint8_t state;
     bool blocking;                  /* it has been given to who awaits it, and that has to tell the task's step */

@@ -112,6 +112,7 @@ entry_clear(PyObject *self)
     Py_CLEAR(entry->site);
     Py_CLEAR(entry->before);
     Py_CLEAR(entry->behind);
+    Py_CLEAR(entry->why_alone);     /* a string */
     return 0;
 }
 
@@ -127,6 +128,7 @@ static PyMemberDef entry_members[] = {
     {"transaction", Py_T_OBJECT_EX, offsetof(Entry, transaction), Py_READONLY, PyDoc_STR("the Transaction that waits")},
     {"site", Py_T_OBJECT_EX, offsetof(Entry, site), Py_READONLY, PyDoc_STR("its Site, or None")},
     {"expected", Py_T_DOUBLE, offsetof(Entry, expected), Py_READONLY, PyDoc_STR("seconds that it is expected to take")},
+    {"why_alone", _Py_T_OBJECT, offsetof(Entry, why_alone), Py_READONLY, PyDoc_STR("why such ones have had to run alone, or None")},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -150,6 +152,12 @@ as_queue(PyObject *self)
     return (ReadyQueue *)self;
 }
 
+static bool
+is_waiting_in(Entry *entry, Line *line)
+{
+    return entry != NULL && entry->line == line;
+}
+
 Entry *
 ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before)
 {
@@ -157,8 +165,15 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     if (entry == NULL)
         return NULL;
     entry->is_short = is_known_short(q->estimates, site);
-    bool later = entry->expected >= LONG || (before != NULL && before->line == &q->long_ones);
-    line_append(later ? &q->long_ones : &q->prompt, (Entry *)Py_NewRef(entry));
+    Line *line = entry->expected >= LONG ? &q->long_ones : &q->prompt;
+    PyObject *why = q->gathers ? why_alone(q->estimates, site) : NULL;
+    if (why != NULL && !is_waiting_in(before, &q->long_ones)) {
+        entry->why_alone = Py_NewRef(why);
+        line = &q->gathered;
+    }
+    else if (is_waiting_in(before, &q->long_ones) || is_waiting_in(before, &q->gathered))
+        line = before->line;
+    line_append(line, (Entry *)Py_NewRef(entry));
     return entry;
 }
 
@@ -252,20 +267,30 @@ let_go_on(ReadyQueue *q, Entry *entry)
     }
 }
 
+/* What comes first in that line, and must come after what has been put off, waits with that. */
+static void
+let_wait_aside(ReadyQueue *q, Line *line)
+{
+    while (UNLIKELY(q->put_off.n > 0) && line->first != NULL && is_waiting_in(line->first->before, &q->put_off))
+        wait_aside(q, line_pop(line));
+}
+
+static bool
+can_be_taken(Entry *entry, uint64_t until)
+{
+    return entry != NULL && ((Transaction *)entry->transaction)->age < until && (entry->before == NULL || entry->before->line == NULL);
+}
+
 Entry *
 ready_take(ReadyQueue *q, uint64_t until)
 {
-    for (int i = 0; q->put_off.n > 0 && i < 2; i++) {
-        Line *line = i ? &q->long_ones : &q->prompt;
-        while (line->first != NULL && line->first->before != NULL && line->first->before->line == &q->put_off)
-            wait_aside(q, line_pop(line));
-    }
+    let_wait_aside(q, &q->prompt);
+    let_wait_aside(q, &q->long_ones);
     bool owing = q->long_ones.n > 0 && q->owed >= at_least_long(q->long_ones.first->expected);
     Line *lines[] = {owing ? &q->long_ones : &q->prompt, owing ? &q->prompt : &q->long_ones};
     for (int i = 0; i < 2; i++) {
         Entry *entry = lines[i]->first;
-        if (entry == NULL || ((Transaction *)entry->transaction)->age >= until
-            || (entry->before != NULL && entry->before->line != NULL))
+        if (!can_be_taken(entry, until))
             continue;
         line_pop(lines[i]);
         if (lines[i] == &q->long_ones) {
@@ -278,17 +303,60 @@ ready_take(ReadyQueue *q, uint64_t until)
     return NULL;
 }
 
+bool
+ready_has_gathered(ReadyQueue *q, uint64_t until)
+{
+    let_wait_aside(q, &q->gathered);
+    return can_be_taken(q->gathered.first, until);
+}
+
+Entry *
+ready_take_gathered(ReadyQueue *q, uint64_t until)
+{
+    return ready_has_gathered(q, until) ? line_pop(&q->gathered) : NULL;
+}
+
+Entry *
+ready_take_short(ReadyQueue *q, uint64_t until)
+{
+    let_wait_aside(q, &q->prompt);
+    return q->prompt.n > 0 && q->prompt.first->is_short && can_be_taken(q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
+}
+
+/* -1 with an exception. */
+static int
+as_age(PyObject *const *args, Py_ssize_t n, unsigned long long *until)
+{
+    *until = n > 0 && args[0] != Py_None ? PyLong_AsUnsignedLongLong(args[0]) : ULLONG_MAX;
+    return *until == ULLONG_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *
+taken(PyObject *self, PyObject *const *args, Py_ssize_t n, Entry *(*take)(ReadyQueue *q, uint64_t until))
+{
+    unsigned long long until;
+    if (as_age(args, n, &until) < 0)
+        return NULL;
+    Entry *entry = take(as_queue(self), until);
+    return entry != NULL ? (PyObject *)entry : Py_NewRef(Py_None);
+}
+
 static PyObject *
 queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
-    unsigned long long until = ULLONG_MAX;
-    if (n > 0 && args[0] != Py_None) {
-        until = PyLong_AsUnsignedLongLong(args[0]);
-        if (until == ULLONG_MAX && PyErr_Occurred())
-            return NULL;
-    }
-    Entry *entry = ready_take(as_queue(self), until);
-    return entry != NULL ? (PyObject *)entry : Py_NewRef(Py_None);
+    return taken(self, args, n, ready_take);
+}
+
+static PyObject *
+queue_take_gathered(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    return taken(self, args, n, ready_take_gathered);
+}
+
+static PyObject *
+queue_take_short(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    return taken(self, args, n, ready_take_short);
 }
 
 void
@@ -353,7 +421,7 @@ ready_new(void)
 static int
 queue_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    Line *lines[] = {&as_queue(self)->prompt, &as_queue(self)->long_ones, &as_queue(self)->put_off};
+    Line *lines[] = {&as_queue(self)->prompt, &as_queue(self)->long_ones, &as_queue(self)->gathered, &as_queue(self)->put_off};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
         for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next)
             Py_VISIT(entry);
@@ -373,6 +441,7 @@ ready_clear(ReadyQueue *q)
 {
     line_clear(&q->prompt);
     line_clear(&q->long_ones);
+    line_clear(&q->gathered);
     for (Entry *entry = q->put_off.first; entry != NULL; entry = entry->next)
         entry->before->holds_up = 0;
     line_clear(&q->put_off);
@@ -411,6 +480,11 @@ static PyMethodDef queue_methods[] = {
     {"take", _PyCFunction_CAST(queue_take), METH_FASTCALL,
      PyDoc_STR("take($self, until=None, /)\n--\n\nRemove the next and return its Entry, or None if none may be dispatched;"
                " of those with an age below `until`.")},
+    {"take_gathered", _PyCFunction_CAST(queue_take_gathered), METH_FASTCALL,
+     PyDoc_STR("take_gathered($self, until=None, /)\n--\n\nThe same of those that are expected to run alone, which `take` leaves.")},
+    {"take_short", _PyCFunction_CAST(queue_take_short), METH_FASTCALL,
+     PyDoc_STR("take_short($self, until=None, /)\n--\n\nThe same of what is known to be short, and comes before all others that are expected to"
+               " be.")},
     {"ran", queue_ran, METH_VARARGS,
      PyDoc_STR("ran($self, entry, seconds, /)\n--\n\nThis thread has run the transaction, which has taken so many seconds of processor"
                " time.")},
@@ -424,6 +498,7 @@ static PyMemberDef queue_members[] = {
     {"estimates", Py_T_OBJECT_EX, offsetof(ReadyQueue, estimates), Py_READONLY, PyDoc_STR("what its transactions have taken lately")},
     {"owed", Py_T_DOUBLE, offsetof(ReadyQueue, owed), 0,
      PyDoc_STR("seconds that the threads have given to prompt ones while long ones waited")},
+    {"gathers", Py_T_BOOL, offsetof(ReadyQueue, gathers), 0, PyDoc_STR("does what is expected to run alone wait for itself?")},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -4,6 +4,9 @@
  * the *long* line if those like it have lately taken at least LONG seconds of processor time (sites.h).  So a trivial request
  * waits until one of the threads ends what it is at, not for all the computing that others have asked for before.
  *
+ * What is expected to run alone waits in a line of its own, the *gathered*: one thread runs all that is there in a row, while the others
+ * run nothing (dispatcher.c).
+ *
  * What is guaranteed:
  *
  * - No long transaction starves.  While some wait, their line is owed as much time as the threads spend on prompt ones; what it is
@@ -37,17 +40,19 @@ struct Entry {
     double expected;            /* seconds */
     Py_ssize_t holds_up;
     bool is_short;              /* known to be, when it came */
+    PyObject *why_alone;        /* it is gathered: for that reason such ones have had to run alone; else NULL */
 };
 
 /* All but `estimates` is for who has the dispatcher's lock.
  *
  * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line; what waits in
- * the long line may be dispatched unless it has to come after what waits in the prompt line, or further ahead in its own.  What has
- * been put off comes after its `before`, which has not run, or has been put off, too. */
+ * the long line, or in that of the gathered, may be dispatched unless it has to come after what waits in another line, or further ahead in
+ * its own.  What has been put off comes after its `before`, which has not run, or has been put off, too. */
 typedef struct {
     PyObject_HEAD
-    Line prompt, long_ones, put_off;
+    Line prompt, long_ones, gathered, put_off;
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
+    bool gathers;               /* there is such a line: else all of it is prompt, or long */
     uint64_t callbacks;         /* so many have run, also where one transaction ran several */
     Estimates *estimates;
 } ReadyQueue;
@@ -63,16 +68,19 @@ ReadyQueue *ready_new(void);
 Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until);   /* the next with an age below that, which the caller owns; or NULL */
+Entry *ready_take_gathered(ReadyQueue *q, uint64_t until);      /* the same of those alone */
+Entry *ready_take_short(ReadyQueue *q, uint64_t until);         /* the next prompt one, if that is known to be short */
+bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one that can be taken? */
 /* This thread has run it, with so many seconds of processor time, while so many passed: learn from that, and from its followers. */
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
 void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked */
 void ready_clear(ReadyQueue *q);
 
-/* All that can be taken, or soon. */
+/* So many can be taken, or soon. */
 static inline Py_ssize_t
 ready_length(ReadyQueue *q)
 {
-    return q->prompt.n + q->long_ones.n;
+    return q->prompt.n + q->long_ones.n + q->gathered.n;
 }
 
 /* All that waits was known to be short when it came. */
@@ -81,7 +89,7 @@ bool ready_is_known_short(ReadyQueue *q);
 static inline bool
 ready_only_long(ReadyQueue *q)
 {
-    return q->prompt.n == 0 && q->long_ones.n > 0;
+    return q->prompt.n + q->gathered.n == 0 && q->long_ones.n > 0;
 }
 
 /* It waits, or runs.  Without the lock: now, or a moment ago. */

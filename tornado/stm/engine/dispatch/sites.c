@@ -24,10 +24,20 @@
 #define LEFT_OF_USED 0.99f
 #define LEFT_OF_PASSED 0.5f
 
+/* What had to run alone in at least that share of its runs, the latest counting that much, is expected to.  Once it is gathered nobody
+ * knows, so the share dwindles: one in some fifty runs tells. */
+#define ALONE 0.5f
+#define WEIGHT_ALONE 0.3f
+#define LEFT_OF_ALONE 0.99f
+#define MOST_REASONS 1000
+
 #define PLACES 4096     /* of a table */
 #define WAYS 4          /* of a key */
 
 #define LONGEST_PLAIN 64
+#define DEEPEST 64      /* what a coroutine awaits, and so on: so many at most tell one place from another */
+
+static _Atomic bool some_run_alone;     /* some transaction has had to */
 
 static _Atomic double short_below = SHORT;
 static PyTypeObject *partial_type;
@@ -71,11 +81,28 @@ site_made(uint64_t kind, uint64_t which)
     return (PyObject *)site;
 }
 
-/* Of the step of a task: which coroutine, with which plain arguments (those after a star one by one).  Which of its steps one that
- * has begun does next, nobody knows; a connection's will do what its last did, so `owner` tells it from others.  A new
+uint64_t
+place_of_wait(PyObject *coroutine)
+{
+    uint64_t hash = 5;
+    for (int depth = 0; depth < DEEPEST && (PyCoro_CheckExact(coroutine) || PyGen_CheckExact(coroutine)); depth++) {
+        PyGenObject *g = (PyGenObject *)coroutine;
+        if (g->gi_frame_state != FRAME_SUSPENDED && g->gi_frame_state != FRAME_SUSPENDED_YIELD_FROM)
+            break;
+        hash = mixed_address(hash, _PyFrame_GetCode(&g->gi_iframe));
+        hash = mixed(hash, (uint64_t)(uintptr_t)g->gi_iframe.instr_ptr);
+        if (g->gi_frame_state != FRAME_SUSPENDED_YIELD_FROM)
+            break;
+        coroutine = PyStackRef_AsPyObjectBorrow(_PyFrame_StackPeek(&g->gi_iframe));
+    }
+    return hash;
+}
+
+/* Of the step of a task: which coroutine, with which plain arguments (those after a star one by one), and where it waits, if it has begun.
+ * What it does then, a connection's will do again, so `owner` tells it from others.  A new
  * reference; None while the coroutine runs, or if it is of another type. */
 static PyObject *
-site_of_step(PyObject *coroutine, PyObject *owner)
+site_of_step(PyObject *coroutine, Future *owner)
 {
     PyGenObject *g = (PyGenObject *)coroutine;
     if ((!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine)) || g->gi_frame_state >= FRAME_EXECUTING)
@@ -95,6 +122,8 @@ site_of_step(PyObject *coroutine, PyObject *owner)
             *of = mixed_argument(*of, star ? PyTuple_GET_ITEM(value, k) : value);
         }
     }
+    if (begun)
+        kind = mixed(kind, atomic_load_explicit(&owner->waits_at, memory_order_relaxed));
     return site_made(kind, which);
 }
 
@@ -108,7 +137,7 @@ site_of_callback(PyObject *callback)
         return site_made(mixed_address(2, PyFunction_GET_CODE(callback)), 0);
     Future *task = task_of_callback(callback);
     if (task != NULL && task->coroutine != NULL) {
-        PyObject *coroutine = Py_NewRef(task->coroutine), *site = site_of_step(coroutine, (PyObject *)task);
+        PyObject *coroutine = Py_NewRef(task->coroutine), *site = site_of_step(coroutine, task);
         Py_DECREF(coroutine);
         if (site != Py_None)
             return site;
@@ -243,6 +272,8 @@ struct Estimates {
     PyObject_HEAD
     Table sites;        /* the shorter of the last two runs, the last run; in seconds */
     Table kinds;        /* the share of long runs, that of those that were not short */
+    Table alone;        /* of kinds: the share of runs that had to be alone */
+    PyObject *reasons;  /* dict: kind -> why it had last; or NULL: none has */
     Table longest;      /* of sites and kinds: the longest run by processor time, and by the clock, the less the more there have been since */
 };
 
@@ -323,6 +354,62 @@ learn(Estimates *estimates, PyObject *site, double used, double passed)
     note(&estimates->kinds, kind, known);
 }
 
+bool
+is_gathered(Estimates *estimates, PyObject *site)
+{
+    Pair share;
+    return atomic_load_explicit(&some_run_alone, memory_order_relaxed) && site != Py_None
+        && recall(&estimates->alone, key_of(((Site *)site)->kind), &share) && share.a >= ALONE;
+}
+
+PyObject *
+why_alone(Estimates *estimates, PyObject *site)
+{
+    if (estimates->reasons == NULL || !is_gathered(estimates, site))
+        return NULL;
+    PyObject *kind = PyLong_FromUnsignedLongLong(((Site *)site)->kind), *why = NULL;
+    if (kind != NULL)
+        why = PyDict_GetItemWithError(estimates->reasons, kind);
+    Py_XDECREF(kind);
+    PyErr_Clear();
+    return why;
+}
+
+/* Of that kind, the reason from here on. */
+static void
+note_reason(Estimates *estimates, PyObject *site, PyObject *why)
+{
+    if (estimates->reasons == NULL)
+        estimates->reasons = PyDict_New();
+    else if (PyDict_GET_SIZE(estimates->reasons) >= MOST_REASONS)
+        PyDict_Clear(estimates->reasons);
+    PyObject *kind = PyLong_FromUnsignedLongLong(((Site *)site)->kind);
+    if (estimates->reasons == NULL || kind == NULL || PyDict_SetItem(estimates->reasons, kind, why) < 0)
+        PyErr_Clear();
+    Py_XDECREF(kind);
+}
+
+void
+learn_alone(Estimates *estimates, PyObject *site, PyObject *why, double before, bool gathered)
+{
+    Pair share = {0.0f, 0.0f};
+    if (why != NULL)
+        atomic_store_explicit(&some_run_alone, true, memory_order_relaxed);
+    if (site == Py_None || (why == NULL && estimates->reasons == NULL))
+        return;
+    uint64_t key = key_of(((Site *)site)->kind);
+    bool known = recall(&estimates->alone, key, &share), alone = why != NULL && before < SHORT;
+    if (!known && !alone)
+        return;
+    if (gathered)
+        share.a *= LEFT_OF_ALONE;
+    else
+        share.a += WEIGHT_ALONE * ((alone ? 1.0f : 0.0f) - share.a);
+    note(&estimates->alone, key, share);
+    if (alone && !gathered)
+        note_reason(estimates, site, why);
+}
+
 Estimates *
 estimates_new(void)
 {
@@ -342,6 +429,13 @@ is_site(PyObject *o)
         return true;
     PyErr_SetString(PyExc_TypeError, "a site is a Site or None");
     return false;
+}
+
+static void
+estimates_dealloc(PyObject *self)
+{
+    Py_XDECREF(((Estimates *)self)->reasons);
+    Py_TYPE(self)->tp_free(self);
 }
 
 static PyObject *
@@ -373,6 +467,27 @@ estimates_learn(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+estimates_why_alone(PyObject *self, PyObject *site)
+{
+    if (!is_site(site))
+        return NULL;
+    PyObject *why = why_alone((Estimates *)self, site);
+    return Py_NewRef(why != NULL ? why : Py_None);
+}
+
+static PyObject *
+estimates_learn_alone(PyObject *self, PyObject *args)
+{
+    PyObject *site, *why;
+    double before = 0.0;
+    int gathered = 0;
+    if (!PyArg_ParseTuple(args, "OO|dp", &site, &why, &before, &gathered) || !is_site(site))
+        return NULL;
+    learn_alone((Estimates *)self, site, why != Py_None ? why : NULL, before, gathered);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef estimates_methods[] = {
     {"expected", estimates_expected, METH_O,
      PyDoc_STR("expected($self, site, /)\n--\n\nSeconds that a transaction of this site is expected to take.")},
@@ -381,6 +496,11 @@ static PyMethodDef estimates_methods[] = {
     {"is_always_short", estimates_is_always_short, METH_O,
      PyDoc_STR("is_always_short($self, site, /)\n--\n\nHas no transaction of this site taken longer lately, nor one of the last few"
                " waited?")},
+    {"why_alone", estimates_why_alone, METH_O,
+     PyDoc_STR("why_alone($self, site, /)\n--\n\nWhy a transaction of this kind had to run alone, if it is expected to again, else None.")},
+    {"learn_alone", estimates_learn_alone, METH_VARARGS,
+     PyDoc_STR("learn_alone($self, site, why, before=0.0, gathered=False, /)\n--\n\nA transaction of this kind had to run alone for that reason,"
+               " and found out after so many seconds; None: it had not.  gathered: nobody knows.")},
     {"learn", estimates_learn, METH_VARARGS,
      PyDoc_STR("learn($self, site, used, passed=None, /)\n--\n\nA transaction of this site has used so many seconds of processor"
                " time, and so many have passed.")},
@@ -394,6 +514,7 @@ PyTypeObject Estimates_Type = {
     .tp_basicsize = sizeof(Estimates),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = make_estimates,
+    .tp_dealloc = estimates_dealloc,
     .tp_methods = estimates_methods,
 };
 

@@ -1,5 +1,5 @@
 /* What a transaction is expected to take is told by its *site*: which callback it runs, of what, and for the step of a task which
- * coroutine, with which plain arguments.  The last two runs of a site decide together (one alone may have been the first, or
+ * coroutine, with which plain arguments, and where it waits.  The last two runs of a site decide together (one alone may have been the first, or
  * unlucky); an unknown site is expected to do what its kind does: the same function on the same class.  Compare
  * "multilevel feedback queue" (Corbato, Daggett & Daley, "An experimental time-sharing system", 1962), which learns of a
  * process what this learns of a site.
@@ -34,6 +34,9 @@ bool tells_of_future(PyObject *handle);
 /* set_short(seconds): a test hook, in the place of SHORT. */
 PyObject *set_short(PyObject *module, PyObject *seconds);
 
+/* A hash of where a suspended coroutine waits: of its place in its code, and in that of what it awaits, and so on. */
+uint64_t place_of_wait(PyObject *coroutine);
+
 bool is_site(PyObject *o);      /* a Site or None? Else TypeError is set */
 
 typedef struct Estimates Estimates;
@@ -45,5 +48,15 @@ bool is_known_short(Estimates *estimates, PyObject *site);
 /* None of its last runs, which were many, has taken long, nor has one of the last few waited for long. */
 bool is_always_short(Estimates *estimates, PyObject *site);
 void learn(Estimates *estimates, PyObject *site, double used, double passed);   /* of processor time; by the clock */
+
+/* Is a transaction of that kind expected to have to run alone, and to compute little before?  Why it had to last, as stats() tells it, borrowed;
+ * else NULL.  With learn_alone() for one thread at a time. */
+PyObject *why_alone(Estimates *estimates, PyObject *site);
+
+bool is_gathered(Estimates *estimates, PyObject *site);     /* the same question; for all threads */
+
+/* It has run.  `why`: it had to run alone, and found that out after so many seconds of processor time; NULL: it had not.  `gathered`: it
+ * has run alone since that was expected, so nobody knows. */
+void learn_alone(Estimates *estimates, PyObject *site, PyObject *why, double before, bool gathered);
 
 #endif

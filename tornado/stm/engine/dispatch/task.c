@@ -10,6 +10,7 @@
 #include "../objects/generator.h"
 #include "../objects/known.h"
 #include "handle.h"
+#include "sites.h"
 
 static PyObject *start_eagerly;
 static _Atomic uint64_t made;       /* so many tasks: they are named by it */
@@ -376,6 +377,7 @@ run_and_look(Future *t, PyObject *exception)
         return r;
     }
     case PYGEN_NEXT: {
+        atomic_store_explicit(&t->waits_at, place_of_wait(t->coroutine), memory_order_relaxed);
         int r = future_write(t) < 0 ? -1 : gave(t, given);
         Py_DECREF(given);
         return r;

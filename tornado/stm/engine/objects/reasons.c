@@ -14,23 +14,41 @@ reasons_init(void)
     return stm_exclusive_reasons == NULL || stm_exclusive_seconds == NULL ? -1 : 0;
 }
 
+/* Once more, for that reason. */
+static void
+count(PyObject *reason)
+{
+    PyObject *old = NULL;
+    if (PyDict_GetItemRef(stm_exclusive_reasons, reason, &old) >= 0) {
+        PyObject *now = PyLong_FromLong(old ? PyLong_AsLong(old) + 1 : 1);
+        if (now != NULL)
+            PyDict_SetItem(stm_exclusive_reasons, reason, now);
+        Py_XDECREF(now);
+    }
+    Py_XDECREF(old);
+    PyErr_Clear();
+}
+
+void
+count_gathered(Tx *tx, PyObject *reason)
+{
+    count(reason);
+    Py_XSETREF(thread_of(tx)->reason, Py_NewRef(reason));
+}
+
 void
 count_reason(Tx *tx, const char *why)
 {
+    Thread *t = thread_of(tx);
     const char *place = location(tx), *users = location_outside_libraries(tx);
     bool elsewhere = users != NULL && strcmp(users, place) != 0;
     tx_pause(tx);
     PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, place, users) : PyUnicode_FromFormat("%s: %s", why, place);
     if (key != NULL) {
-        PyObject *old = NULL;
-        if (PyDict_GetItemRef(stm_exclusive_reasons, key, &old) >= 0) {
-            PyObject *now = PyLong_FromLong(old ? PyLong_AsLong(old) + 1 : 1);
-            if (now != NULL)
-                PyDict_SetItem(stm_exclusive_reasons, key, now);
-            Py_XDECREF(now);
-        }
-        Py_XDECREF(old);
-        Py_XSETREF(thread_of(tx)->reason, key);
+        count(key);
+        Py_XSETREF(t->reason, key);
+        Py_XSETREF(t->was_alone.site, Py_XNewRef(t->chain.site));
+        t->was_alone.before = clock_read(&t->chain.clock) - t->chain.began;
     }
     PyErr_Clear();
     tx_resume(tx);
@@ -51,7 +69,8 @@ count_time_alone(Tx *tx, uint64_t ns)
         Py_XDECREF(now);
         Py_XDECREF(old);
     }
-    Py_CLEAR(thread_of(tx)->reason);
+    Py_XSETREF(thread_of(tx)->was_alone.why, thread_of(tx)->reason);
+    thread_of(tx)->reason = NULL;
     tx_resume(tx);
     PyErr_SetRaisedException(raised);
 }

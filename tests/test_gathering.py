@@ -1,0 +1,116 @@
+"""Gathered transactions: those that are expected to run alone do so in a row, on the loop's thread.
+
+What a loop does is asked in a process of its own: in this one transactions are never gathered.
+"""
+
+import _thread
+import asyncio
+import time
+
+import pytest
+from test_sequential import in_a_process
+
+import tornado.stm
+from tornado.stm import activation, core
+from tornado.stm.core import trusted
+
+if not core.PARALLEL:
+    pytest.skip("the engine is absent: no transaction has to run alone", allow_module_level=True)
+
+activation.activate()
+
+REASON = "something that nobody knows"
+
+
+@trusted
+def this_thread():
+    return _thread.get_ident()
+
+
+def thread_alone(before=0.0):
+    """Go on alone; returns which thread does, and is long before that, if asked to."""
+    until = time.thread_time() + before
+    while time.thread_time() < until:
+        pass
+    core.exclusive(REASON)
+    return this_thread()
+
+
+class Program:
+    """Tasks that run alone in one of three steps, and others that take long and never do."""
+
+    def __init__(self, before=0.0):
+        self.before = before
+        self.log, self.threads, self.computed = [], [], 0
+
+    async def speak(self, name, times):
+        for number in range(times):
+            await asyncio.sleep(0)
+            self.log.append((name, number))
+            await asyncio.sleep(0)
+            self.threads.append(thread_alone(self.before))
+            await asyncio.sleep(0)
+
+    async def compute(self, speakers):
+        while not all(task.done() for task in speakers):
+            until = time.monotonic() + 0.006
+            while time.monotonic() < until:
+                sum(range(1000))
+            self.computed += 1
+            await asyncio.sleep(0)
+
+    async def main(self, speakers, computers, times):
+        speaking = [asyncio.create_task(self.speak(name, times)) for name in range(speakers)]
+        await asyncio.gather(*speaking, *[self.compute(speaking) for _ in range(computers)])
+
+
+def run(threads, speakers, computers, times, before=0.0):
+    program = Program(before)
+    tornado.stm.run(program.main(speakers, computers, times), threads=threads)
+    for name in range(speakers):
+        assert [number for who, number in program.log if who == name] == list(range(times))
+    stats, here = core.stats(), this_thread()
+    [reason] = [text for text in stats["exclusive_reasons"] if text.startswith(REASON)]
+    return {
+        "alone": stats["exclusive_reasons"][reason],
+        "seconds": stats["exclusive_seconds"][reason],
+        "elsewhere": [thread == here for thread in program.threads[20 * speakers :]].count(False),
+        "computed": program.computed,
+    }
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("computers", [0, 1, 5])
+def test_what_runs_alone_does_so_on_the_loops_thread(threads, computers):
+    found = in_a_process(f"run({threads}, 6, {computers}, 80)", "test_gathering")
+    assert found["alone"] >= 6 * 80 and found["seconds"] > 0  # it is still told for what reason
+    assert found["elsewhere"] <= 6 * 60 / 10  # one of many finds out whether that still is so
+    assert computers == 0 or found["computed"] > 0
+
+
+def test_what_computes_before_it_runs_alone_may_run_anywhere():
+    found = in_a_process("run(2, 6, 0, 40, 0.003)", "test_gathering")
+    assert found["elsewhere"] > 0
+
+
+def test_other_steps_go_on_between_two_gatherings():
+    """There is always somebody who wants to run alone."""
+    found = in_a_process("run(2, 40, 3, 40)", "test_gathering")
+    assert found["computed"] >= 10
+
+
+async def end_in_the_midst():
+    tasks = [asyncio.create_task(Program().speak(name, 10**6)) for name in range(5)]
+    await asyncio.sleep(0.2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return len(tasks)
+
+
+def end_again_and_again():
+    return [tornado.stm.run(end_in_the_midst(), threads=2) for _ in range(3)]
+
+
+def test_a_loop_ends_in_the_midst_of_a_gathering():
+    assert in_a_process("end_again_and_again()", "test_gathering") == [5, 5, 5]
