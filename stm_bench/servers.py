@@ -64,6 +64,10 @@ def require(interpreter, module):
         raise BenchmarkError("%s cannot import %s: %s" % (interpreter, module, last_lines(done.stderr, 1)))
 
 
+#: of the servers: what they import has been compiled, as what pip has installed is, whatever this process is told
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Server:
     """A server process on a free port: a context manager within which the server accepts connections.
 
@@ -88,6 +92,7 @@ class Server:
                 self.process = subprocess.Popen(
                     self.command + ["--port", str(self.port), "--stats", self.path("stats")],
                     cwd=ROOT,
+                    env=ENVIRONMENT,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=stderr,

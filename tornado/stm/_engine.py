@@ -7,10 +7,10 @@ version to the next.  So there is a file for each version, and for one that has 
 import importlib.util
 import platform
 import sys
-import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-FILE = Path(__file__).with_name(f"_engine-{platform.python_version()}{sysconfig.get_config_var('EXT_SUFFIX')}")
+FILE = Path(__file__).with_name(f"_engine-{platform.python_version()}{EXTENSION_SUFFIXES[0]}")
 
 if not FILE.exists():
     raise ImportError(

@@ -4,7 +4,6 @@ They are found once, when the first transaction gets hold of the module's global
 possible, and runs alone.
 """
 
-import dis
 import opcode
 import threading
 import types
@@ -12,8 +11,7 @@ import weakref
 
 from . import _engine
 
-_REBINDING = "STORE_GLOBAL", "DELETE_GLOBAL"
-_OPCODES = {opcode.opmap[name] for name in _REBINDING}
+_REBINDING = opcode.opmap["STORE_GLOBAL"], opcode.opmap["DELETE_GLOBAL"]
 
 _lock = threading.RLock()
 #: id of a code object -> (weak reference to it, names of the globals that it rebinds)
@@ -29,30 +27,43 @@ def see_globals(namespace, code=None):
     """
     with _lock:
         if _engine.rebound_globals(namespace) is None:
-            codes = (*_codes_of_module(namespace), *([code] if code else []))
-            _engine.register_module(namespace, frozenset().union(*map(_names_rebound, codes)))
+            names = set(_names_rebound(code) if code else ())
+            for each in _codes_of_module(namespace):
+                _add_rebound(each, names)
+            _engine.register_module(namespace, frozenset(names))
+
+
+#: of what has no code
+_PLAIN = {
+    str, int, float, bool, type(None), bytes, tuple, list, dict, set, frozenset, types.BuiltinFunctionType, types.ModuleType,
+    types.MemberDescriptorType, types.GetSetDescriptorType,
+}  # fmt: skip
 
 
 def _codes_of_module(namespace):
     seen = set()
     todo = list(namespace.copy().values())
+    name = namespace.get("__name__")
     while todo:
         value = todo.pop()
-        if id(value) in seen:
+        kind = type(value)  # and not what it says of itself: a mock says anything, and makes attributes without end
+        if kind in _PLAIN or id(value) in seen:
             continue
         seen.add(id(value))
-        if issubclass(type(value), (staticmethod, classmethod)):
-            value = value.__func__
-        kind = type(value)  # and not what it says of itself: a mock says anything, and makes attributes without end
         if kind is types.FunctionType:
             if value.__globals__ is namespace:
                 yield value.__code__
-            todo.extend(vars(value).copy().values())  # __wrapped__ of decorators
-            todo.extend(cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
+            if attributes := vars(value):
+                todo.extend(attributes.copy().values())  # __wrapped__ of decorators
+            if value.__closure__:
+                todo.extend(cell.cell_contents for cell in value.__closure__ if _is_filled(cell))
+        elif issubclass(kind, type):
+            if value.__module__ == name:
+                todo.extend(vars(value).copy().values())
+        elif issubclass(kind, (staticmethod, classmethod)):
+            todo.append(value.__func__)
         elif issubclass(kind, property):
             todo.extend((value.fget, value.fset, value.fdel))
-        elif issubclass(kind, type) and value.__module__ == namespace.get("__name__"):
-            todo.extend(vars(value).copy().values())
 
 
 def _is_filled(cell):
@@ -63,17 +74,38 @@ def _is_filled(cell):
     return True
 
 
+def _names_after(instruction, code, instructions):
+    """The names that it has as an argument.  (`dis` tells, too, but looks at each instruction, which takes long at a start.)"""
+    arguments = code.co_code[1::2]
+    at = instructions.find(instruction)
+    while at >= 0:
+        first = at
+        while first > 0 and instructions[first - 1] == opcode.EXTENDED_ARG:
+            first -= 1
+        yield code.co_names[int.from_bytes(arguments[first : at + 1])]
+        at = instructions.find(instruction, at + 1)
+
+
+def _add_rebound(code, names):
+    """Those that the code rebinds, or code nested in it."""
+    instructions = code.co_code[::2]
+    for instruction in _REBINDING:
+        if instruction in instructions:
+            names.update(_names_after(instruction, code, instructions))
+    if "globals" in code.co_names:
+        # globals()["name"] = ...: any constant may be such a name.
+        names.update(const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
+    for const in code.co_consts:
+        if type(const) is types.CodeType:
+            _add_rebound(const, names)
+
+
 def _names_rebound(code):
-    """By the code, or by code nested in it.  Remembered: a template is run again and again."""
+    """By code that is run as a whole.  Remembered: a template is run again and again."""
     key = id(code)
     if key not in _known:
         names = set()
-        if not _OPCODES.isdisjoint(code.co_code[::2]):  # to look at each instruction takes long
-            names.update(i.argval for i in dis.get_instructions(code) if i.opname in _REBINDING)
-        if "globals" in code.co_names:
-            # globals()["name"] = ...: any constant may be such a name.
-            names.update(const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
-        names.update(*(_names_rebound(const) for const in code.co_consts if isinstance(const, types.CodeType)))
+        _add_rebound(code, names)
         forget = _known.pop  # found now: the code may outlive this module when the interpreter ends
         _known[key] = weakref.ref(code, lambda _: forget(key, None)), frozenset(names)
     return _known[key][1]

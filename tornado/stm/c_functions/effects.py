@@ -962,20 +962,32 @@ TIED_MODULES = {"_sqlite3", "sqlite3", "_tkinter", "tkinter", "_curses", "curses
 
 def _lookup(name):
     """The object of a dotted name, or None where this Python does not have it."""
-    parts = name.split(".")
-    for i in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:i]))
-        except ImportError:
-            continue
-        for part in parts[i:]:
-            holder = found
-            try:
-                found = holder.__dict__[part] if isinstance(holder, type) and part in holder.__dict__ else getattr(holder, part)
-            except AttributeError:
-                return None
-        return found
-    return None
+    first, *parts = name.split(".")
+    found = _imported(first)
+    path = first
+    for part in parts:
+        path = f"{path}.{part}"
+        holder = found
+        found = holder.__dict__.get(part, _NOTHING) if isinstance(holder, type) else _NOTHING
+        if found is _NOTHING:
+            found = getattr(holder, part, _NOTHING)
+        if found is _NOTHING:
+            found = _imported(path) if hasattr(holder, "__path__") else None
+        if found is None:
+            return None
+    return found
+
+
+_NOTHING = object()
+
+
+def _imported(name):
+    if (module := sys.modules.get(name)) is not None:
+        return module
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
 def loaded(name):

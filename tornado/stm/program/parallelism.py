@@ -2,10 +2,12 @@
 
 import importlib.machinery  # and what it has is changed
 import sys
-import sysconfig
 
 from .. import core, transaction
 from ..patches import table
+
+#: sysconfig knows, too, but would load all that the interpreter was built with, at each start
+FREE_THREADED = "t" in sys.abiflags
 
 
 def usable_threads(threads):
@@ -32,7 +34,7 @@ def _say_why_serial():
     if not _said:
         _said = True
         version = ".".join(map(str, sys.version_info[:3]))
-        if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        if not FREE_THREADED:
             why = f"Python {version} has a GIL"
         elif not core.COMPILED:
             why = core.MISSING
@@ -72,5 +74,5 @@ def note_loop():
     _loops += 1
 
 
-if sysconfig.get_config_var("Py_GIL_DISABLED"):
+if FREE_THREADED:
     table.apply("extensions")

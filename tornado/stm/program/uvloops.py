@@ -7,7 +7,6 @@ run, and one core would do the work, without a word about it.
 import asyncio
 import asyncio.unix_events
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import sys
 
@@ -82,6 +81,8 @@ def names(loop_class):
     def run(main, *, loop_factory=new_event_loop, debug=None, **_):
         """As `asyncio.run`."""
         return asyncio.run(main, debug=debug, loop_factory=loop_factory)
+
+    import importlib.metadata  # which takes long, and most programs have no uvloop
 
     return {
         "Loop": Loop, "EventLoopPolicy": EventLoopPolicy, "new_event_loop": new_event_loop, "install": install, "run": run,

@@ -5,7 +5,6 @@ A line counts from when the module has been imported that its name begins with; 
 """
 
 import functools
-import importlib.metadata
 import itertools
 import sys
 import threading
@@ -161,6 +160,8 @@ def covers(library):
 
 @functools.cache
 def _is_installed(distribution, first, too_late):
+    import importlib.metadata  # which takes long, and most programs have no such library
+
     try:
         text = importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
