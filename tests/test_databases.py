@@ -82,6 +82,12 @@ def test_psycopg(postgresql):
 
 
 @parallel_only
+@needs("psycopg", "psycopg_pool")
+def test_psycopg_by_its_pool(postgresql):
+    check("psycopg_pool", lambda: f"postgresql://tester@{postgresql}")
+
+
+@parallel_only
 @needs("sqlalchemy", "greenlet", "asyncpg")
 def test_sqlalchemy_with_asyncpg(postgresql):
     check("sqlalchemy", lambda: f"postgresql+asyncpg://tester@{postgresql}")

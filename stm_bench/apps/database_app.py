@@ -71,30 +71,22 @@ async def asyncpg(url):
 
 @contextlib.asynccontextmanager
 async def psycopg(url):
-    import psycopg
+    import psycopg_pool
 
-    free = asyncio.Queue()
-    for _ in range(CONNECTIONS):
-        free.put_nowait(await psycopg.AsyncConnection.connect(f"postgresql://tester@{url}", autocommit=True))
-    connection = free.get_nowait()
-    await connection.execute(FRESH)
-    async with connection.cursor() as cursor:
-        await cursor.executemany("INSERT INTO notes VALUES (%s, %s)", NOTES)
-    free.put_nowait(connection)
+    pool = psycopg_pool.AsyncConnectionPool(
+        f"postgresql://tester@{url}", min_size=CONNECTIONS, max_size=CONNECTIONS, kwargs={"autocommit": True}, open=False
+    )
+    async with pool:
+        async with pool.connection() as connection, connection.cursor() as cursor:
+            await connection.execute(FRESH)
+            await cursor.executemany("INSERT INTO notes VALUES (%s, %s)", NOTES)
 
-    async def rows():
-        connection = await free.get()
-        try:
-            cursor = await connection.execute("SELECT k, text FROM notes WHERE k < %s ORDER BY k DESC", (ROWS,))
-            return await cursor.fetchall()
-        finally:
-            free.put_nowait(connection)
+        async def rows():
+            async with pool.connection() as connection:
+                cursor = await connection.execute("SELECT k, text FROM notes WHERE k < %s ORDER BY k DESC", (ROWS,))
+                return await cursor.fetchall()
 
-    try:
         yield rows
-    finally:
-        while not free.empty():
-            await free.get_nowait().close()
 
 
 @contextlib.asynccontextmanager

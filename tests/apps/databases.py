@@ -99,6 +99,50 @@ async def with_asyncpg(url):
         }  # fmt: skip
 
 
+async def with_psycopg_pool(url):
+    import psycopg_pool
+
+    moved = []
+    async with psycopg_pool.AsyncConnectionPool(url, min_size=3, max_size=3, open=False) as pool:
+        async with pool.connection() as c:
+            await c.execute("drop table if exists accounts")
+            await c.execute("create table accounts (id int primary key, amount int)")
+            async with c.cursor() as cursor:
+                await cursor.executemany("insert into accounts values (%s, %s)", [(k, EACH) for k in range(ACCOUNTS)])
+
+        async def move(transfer):
+            source, target, amount = transfer
+            async with pool.connection() as c:
+                await c.execute("select * from accounts where id in (%s, %s) order by id for update", (source, target))
+                await c.execute("update accounts set amount = amount - %s where id = %s", (amount, source))
+                await c.execute("update accounts set amount = amount + %s where id = %s", (amount, target))
+                moved.append(transfer)
+            return work()
+
+        async def break_off():
+            async with pool.connection() as c:
+                await c.execute("update accounts set amount = 0")
+                await c.execute("select 1 / 0")
+
+        async def wait_long():
+            async with pool.connection() as c:
+                await c.execute("select pg_sleep(100)")
+
+        computed = await at_once(move, transfers())
+        failed = await error(break_off())
+        slow = asyncio.create_task(wait_long())
+        await asyncio.sleep(0.1)
+        slow.cancel()
+        cancelled = await error(asyncio.wait_for(asyncio.gather(slow, return_exceptions=True), 10))
+        computed += await at_once(move, transfers())  # by all three connections, which are back
+        async with pool.connection() as c:
+            rows = await (await c.execute("select amount from accounts order by id")).fetchall()
+        return {
+            "computed": computed, "amounts": [amount for (amount,) in rows] == after(moved), "failed": failed, "cancelled": cancelled,
+            "moved": sorted(moved) == sorted(2 * transfers()),
+        }  # fmt: skip
+
+
 async def with_psycopg(url):
     import psycopg
 

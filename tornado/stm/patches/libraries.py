@@ -56,6 +56,36 @@ def gives_way(operation):
     return begun_anew
 
 
+def given_back(operation):
+    """A coroutine function that gives a connection back to a pool: what the program does afterwards begins a step of its own.
+
+    Else it does in the step that has written to the pool, and all who need a connection would be kept waiting for it.
+    """
+
+    @functools.wraps(operation)
+    async def begun_anew(*args, **kwargs):
+        result = await operation(*args, **kwargs)
+        if not core.is_only_thread():
+            await asyncio.sleep(0)
+        return result
+
+    return begun_anew
+
+
+def lent(connection):
+    """What makes an asynchronous context in which a connection is taken out of a pool: likewise, when that has been left."""
+
+    @functools.wraps(connection)
+    @contextlib.asynccontextmanager
+    async def begun_anew(*args, **kwargs):
+        async with connection(*args, **kwargs) as lent:
+            yield lent
+        if not core.is_only_thread():
+            await asyncio.sleep(0)
+
+    return begun_anew
+
+
 class Numbers:
     """Numbers that are all different, for as many transactions at once as there are.  An aborted one's are missing."""
 
