@@ -5,7 +5,11 @@ What a loop does is asked in a process of its own: in this one transactions are 
 
 import _thread
 import asyncio
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from test_sequential import in_a_process
@@ -19,6 +23,7 @@ if not core.PARALLEL:
 
 activation.activate()
 
+HERE = Path(__file__).parent
 REASON = "something that nobody knows"
 
 
@@ -97,6 +102,53 @@ def test_other_steps_go_on_between_two_gatherings():
     """There is always somebody who wants to run alone."""
     found = in_a_process("run(2, 40, 3, 40)", "test_gathering")
     assert found["computed"] >= 10
+
+
+class Stuck(Program):
+    """What is on the loop's thread takes for ever: not what has always been short, for which nobody else would go on."""
+
+    def __init__(self, loops_thread):
+        super().__init__()
+        self.loops_thread, self.turns, self.is_stuck = loops_thread, 0, False
+
+    async def take_turns(self):
+        while True:
+            await asyncio.sleep(0)
+            self.turns += 1
+            if self.turns > 60 and this_thread() == self.loops_thread:
+                note_stuck()
+                while True:
+                    pass
+
+    async def main(self):
+        tasks = [asyncio.create_task(self.speak(name, 10**6)) for name in range(6)]
+        tasks.append(asyncio.create_task(self.take_turns()))
+        while not is_stuck:
+            await asyncio.sleep(0)
+        spoken = len(self.threads)
+        while len(self.threads) < spoken + 20:
+            await asyncio.sleep(0)
+        print("all went on", flush=True)
+        os._exit(len(tasks) - 7)
+
+
+is_stuck = []
+
+
+@trusted
+def note_stuck():
+    is_stuck.append(True)
+
+
+def get_stuck():
+    core.set_allowance(0.1)
+    tornado.stm.run(Stuck(this_thread()).main(), threads=2)
+
+
+def test_others_run_alone_while_the_loops_thread_is_at_something_endless():
+    program = "import test_gathering\ntest_gathering.get_stuck()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (0, "all went on\n"), done.stderr
 
 
 async def end_in_the_midst():

@@ -27,6 +27,9 @@
 #define PATIENCE 0.02
 #define LONGEST_GATHERING 0.05
 
+/* Seconds: when the loop's thread has not come for so long to gather, others do not wait for it any more. */
+#define TAKE_OVER 0.1
+
 /* Seconds: a gathering waits so long for more, for instance for what a database answers.  Where that was in vain, others do not, the more
  * often, the more. */
 #define LINGER 0.001
@@ -974,10 +977,38 @@ gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
     return false;
 }
 
+/* Under the lock: does what the loop's thread runs take longer than it ever has, and others could go on beside it? */
+static bool
+is_held_up(Dispatcher *d, From from)
+{
+    Scheduling *by = d->gathering.by;
+    return from == WATCHDOG && by != NULL && by->run == d->poller.watched_run && by->company == AMONG_OTHERS;
+}
+
+/* Under the lock, not on the loop's thread: one that is to be gathered, if that thread has not come for it for long: what it is at may
+ * never end.  Who runs alone has that rolled back. */
+static Entry *
+take_over(Dispatcher *d)
+{
+    if (d->ready->gathered.n == 0)
+        d->gathering.waits = 0;
+    if (d->gathering.by != NULL || d->ready->gathered.n == 0)
+        return NULL;
+    double time = seconds_of(CLOCK_MONOTONIC);
+    if (d->gathering.waits == 0)
+        d->gathering.waits = time;
+    if (time - d->gathering.waits >= TAKE_OVER)
+        return ready_take_gathered(d->ready, d->stop_at);
+    poller_watch(&d->poller, d->runs);
+    return NULL;
+}
+
 /* Under the lock, not on the loop's thread: does this one rest while that gathers?  If it has to be told to, it is. */
 static bool
-leaves_to_gather(Dispatcher *d)
+leaves_to_gather(Dispatcher *d, From from)
 {
+    if (is_held_up(d, from))
+        d->gathering.by = NULL;     /* it may take for ever */
     if (d->gathering.by == NULL && d->ready->gathered.n > 0 && !d->gathering.called) {
         d->gathering.called = true;
         poller_wake(&d->poller, INT_MAX);
@@ -996,7 +1027,10 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
     bool gathers = is_on_anchor(tx);
     if (gathers && gather(d, s, looked, &step))
         return step;
-    bool leaves_it = (!gathers && leaves_to_gather(d)) || (d->stop_at == UINT64_MAX && others_do_it(d, from));
+    Entry *entry = gathers ? NULL : take_over(d);
+    if (entry != NULL)
+        return begin_run(d, s, entry, company_of(d, entry));
+    bool leaves_it = (!gathers && leaves_to_gather(d, from)) || (d->stop_at == UINT64_MAX && others_do_it(d, from));
     leaves_it = leaves_it && !is_asked(tx);
     if (from == WATCHDOG)
         poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
@@ -1010,7 +1044,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         d->round = waiting;
         return (Step){.what = WAIT, .how = LOOK};
     }
-    Entry *entry = ready_take(d->ready, d->stop_at);
+    entry = ready_take(d->ready, d->stop_at);
     if (entry != NULL) {
         step = begin_run(d, s, entry, company_of(d, entry));
         bool needed = !s->is_short || !can_wait(d);

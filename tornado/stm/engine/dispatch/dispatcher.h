@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     Scheduling *by;         /* the loop's thread, or NULL: there is no gathering; borrowed */
     double began;           /* the present one */
-    double waits;           /* since when there are some to gather, while others run; 0: there are none */
+    double waits;           /* since when there are some to gather, and they are not; 0: nobody has seen any */
     double idle;            /* since when it has had nothing to run; 0: it has */
     int vain, pass;         /* so many times in a row it has waited for more in vain; so many to come will not wait */
     double not_before;      /* others get as much time as the last one has had */
