@@ -6,10 +6,7 @@ What a loop does is asked in a process of its own: in this one transactions are 
 import _thread
 import asyncio
 import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from test_sequential import in_a_process
@@ -23,7 +20,6 @@ if not core.PARALLEL:
 
 activation.activate()
 
-HERE = Path(__file__).parent
 REASON = "something that nobody knows"
 
 
@@ -109,7 +105,7 @@ class Stuck(Program):
 
     def __init__(self, loops_thread):
         super().__init__()
-        self.loops_thread, self.turns, self.is_stuck = loops_thread, 0, False
+        self.loops_thread, self.turns = loops_thread, 0
 
     async def take_turns(self):
         while True:
@@ -128,7 +124,7 @@ class Stuck(Program):
         spoken = len(self.threads)
         while len(self.threads) < spoken + 20:
             await asyncio.sleep(0)
-        print("all went on", flush=True)
+        print(["all went on"], flush=True)
         os._exit(len(tasks) - 7)
 
 
@@ -146,9 +142,7 @@ def get_stuck():
 
 
 def test_others_run_alone_while_the_loops_thread_is_at_something_endless():
-    program = "import test_gathering\ntest_gathering.get_stuck()"
-    done = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stdout) == (0, "all went on\n"), done.stderr
+    assert in_a_process("get_stuck()", "test_gathering") == ["all went on"]
 
 
 async def end_in_the_midst():

@@ -10,6 +10,10 @@ from .. import core
 from ..core import trusted
 
 
+def has_other_threads():
+    return not core.is_only_thread()
+
+
 def begun_anew(handle):
     """``RequestHandler._handle_request`` of aiohttp: the handler runs in a step of its own.
 
@@ -19,7 +23,7 @@ def begun_anew(handle):
 
     @functools.wraps(handle)
     async def _handle_request(self, *args):
-        if not core.is_only_thread():
+        if has_other_threads():
             await asyncio.sleep(0)
         return await handle(self, *args)
 
@@ -39,21 +43,26 @@ def copied(make):
     return _extract_endpoint_context
 
 
+def followed_anew(operation, is_due):
+    """The coroutine function: what the program does after it begins a step of its own, if that is due by then."""
+
+    @functools.wraps(operation)
+    async def begun_anew(*args, **kwargs):
+        result = await operation(*args, **kwargs)
+        if is_due():
+            await asyncio.sleep(0)
+        return result
+
+    return begun_anew
+
+
 def gives_way(operation):
     """A coroutine function of a database driver: what the program does with its result begins a step of its own.
 
     The driver's C code makes its step run alone, to the end; so others would be kept waiting for what the handler computes with what
     it has got.  To the program the database took a moment longer to answer.
     """
-
-    @functools.wraps(operation)
-    async def begun_anew(*args, **kwargs):
-        result = await operation(*args, **kwargs)
-        if core.keeps_others_waiting():
-            await asyncio.sleep(0)
-        return result
-
-    return begun_anew
+    return followed_anew(operation, core.keeps_others_waiting)
 
 
 def given_back(operation):
@@ -61,15 +70,7 @@ def given_back(operation):
 
     Else it does in the step that has written to the pool, and all who need a connection would be kept waiting for it.
     """
-
-    @functools.wraps(operation)
-    async def begun_anew(*args, **kwargs):
-        result = await operation(*args, **kwargs)
-        if not core.is_only_thread():
-            await asyncio.sleep(0)
-        return result
-
-    return begun_anew
+    return followed_anew(operation, has_other_threads)
 
 
 def lent(connection):
@@ -80,7 +81,7 @@ def lent(connection):
     async def begun_anew(*args, **kwargs):
         async with connection(*args, **kwargs) as lent:
             yield lent
-        if not core.is_only_thread():
+        if has_other_threads():
             await asyncio.sleep(0)
 
     return begun_anew
@@ -131,7 +132,7 @@ def messages_begun_anew(handle):
 
     @functools.wraps(handle)
     def _handle_message(self, opcode, data):
-        if opcode in (TEXT, BINARY) and not core.is_only_thread():
+        if opcode in (TEXT, BINARY) and has_other_threads():
             return handle_later(self, opcode, data)
         return handle(self, opcode, data)
 

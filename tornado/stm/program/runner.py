@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import sys
 
 from .. import conflictlog, core
 from ..loop.serial_loop import SerialEventLoop

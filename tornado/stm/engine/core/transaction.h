@@ -34,9 +34,6 @@ extern uint64_t stm_inject_seed;        /* a test hook: of the random numbers of
 extern _Atomic int stm_runners;         /* threads that run transactions: as long as they live, once they have begun one */
 extern _Atomic int stm_sequential_limit;    /* a test hook: only where at most so many threads run transactions */
 
-/* Gathered transactions.  What is expected to run alone does so from its beginning, one after the other, so that the others wait once for all
- * of them. */
-
 /* Do at most so many threads run transactions, and may these be sequential?  Tests that inject aborts and delays need attempts which can
  * be rolled back. */
 static inline bool

@@ -25,8 +25,8 @@ enum {
 #define STATE_BITS 3
 #define STATE_MASK ((1u << STATE_BITS) - 1)
 
-/* In what company a transaction begins: beside others; alone, since nobody else has anything to do; alone, since it is expected to be
- * (transaction.h). */
+/* In what company a transaction begins: beside others; alone, since nobody else has anything to do; alone, since it is expected to have
+ * to run so: others wait once for a row of such ones (dispatcher.c). */
 typedef enum { AMONG_OTHERS, SEQUENTIAL, GATHERED } Company;
 
 /* Invariants.  `status` holds how many attempts this thread has ended, and the state of the

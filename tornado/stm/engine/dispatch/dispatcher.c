@@ -23,7 +23,8 @@
 /* So many short transactions may wait for the thread that runs one, though another one is idle. */
 #define FEW 2
 
-/* Seconds: how long what is to be gathered waits at least while others have something longer to run, and how long they wait for it at most. */
+/* Seconds: how long what is to be gathered waits at least while others have something longer to run, and how long they wait for it
+ * at most. */
 #define PATIENCE 0.02
 #define LONGEST_GATHERING 0.05
 
@@ -899,6 +900,15 @@ begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
 
 /* ---- Gathering ---- */
 
+/* Under the lock: for so many seconds there has been something to gather. */
+static double
+has_waited_to_gather(Dispatcher *d, double time)
+{
+    if (d->gathering.waits == 0)
+        d->gathering.waits = time;
+    return time - d->gathering.waits;
+}
+
 /* Under the lock: are there some to gather, and may they be now? */
 static bool
 is_to_gather(Dispatcher *d, double time)
@@ -907,9 +917,7 @@ is_to_gather(Dispatcher *d, double time)
         return false;
     if (ready_is_known_short(d->ready) || d->stop_at != UINT64_MAX)
         return true;
-    if (d->gathering.waits == 0)
-        d->gathering.waits = time;
-    return time - d->gathering.waits >= PATIENCE && time >= d->gathering.not_before;
+    return has_waited_to_gather(d, time) >= PATIENCE && time >= d->gathering.not_before;
 }
 
 /* Under the lock: there is nothing to gather now.  Wait for more? */
@@ -990,14 +998,13 @@ is_held_up(Dispatcher *d, From from)
 static Entry *
 take_over(Dispatcher *d)
 {
-    if (d->ready->gathered.n == 0)
+    if (d->ready->gathered.n == 0) {
         d->gathering.waits = 0;
-    if (d->gathering.by != NULL || d->ready->gathered.n == 0)
         return NULL;
-    double time = seconds_of(CLOCK_MONOTONIC);
-    if (d->gathering.waits == 0)
-        d->gathering.waits = time;
-    if (time - d->gathering.waits >= TAKE_OVER)
+    }
+    if (d->gathering.by != NULL)
+        return NULL;
+    if (has_waited_to_gather(d, seconds_of(CLOCK_MONOTONIC)) >= TAKE_OVER)
         return ready_take_gathered(d->ready, d->stop_at);
     poller_watch(&d->poller, d->runs);
     return NULL;

@@ -167,11 +167,13 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     entry->is_short = is_known_short(q->estimates, site);
     Line *line = entry->expected >= LONG ? &q->long_ones : &q->prompt;
     PyObject *why = q->gathers ? why_alone(q->estimates, site) : NULL;
-    if (why != NULL && !is_waiting_in(before, &q->long_ones)) {
+    if (is_waiting_in(before, &q->long_ones))
+        line = before->line;
+    else if (why != NULL) {
         entry->why_alone = Py_NewRef(why);
         line = &q->gathered;
     }
-    else if (is_waiting_in(before, &q->long_ones) || is_waiting_in(before, &q->gathered))
+    else if (is_waiting_in(before, &q->gathered))
         line = before->line;
     line_append(line, (Entry *)Py_NewRef(entry));
     return entry;
@@ -323,19 +325,11 @@ ready_take_short(ReadyQueue *q, uint64_t until)
     return q->prompt.n > 0 && q->prompt.first->is_short && can_be_taken(q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
 }
 
-/* -1 with an exception. */
-static int
-as_age(PyObject *const *args, Py_ssize_t n, unsigned long long *until)
-{
-    *until = n > 0 && args[0] != Py_None ? PyLong_AsUnsignedLongLong(args[0]) : ULLONG_MAX;
-    return *until == ULLONG_MAX && PyErr_Occurred() ? -1 : 0;
-}
-
 static PyObject *
 taken(PyObject *self, PyObject *const *args, Py_ssize_t n, Entry *(*take)(ReadyQueue *q, uint64_t until))
 {
-    unsigned long long until;
-    if (as_age(args, n, &until) < 0)
+    unsigned long long until = n > 0 && args[0] != Py_None ? PyLong_AsUnsignedLongLong(args[0]) : ULLONG_MAX;
+    if (until == ULLONG_MAX && PyErr_Occurred())
         return NULL;
     Entry *entry = take(as_queue(self), until);
     return entry != NULL ? (PyObject *)entry : Py_NewRef(Py_None);
