@@ -3,7 +3,7 @@
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:                ## get the interpreters, the virtual environments and siege (PGO=1: a profile-guided interpreter)
+setup:                ## get the interpreters, the virtual environments and siege (PGO=1: profile-guided)
 	@scripts/setup.sh
 
 build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)

@@ -4,6 +4,9 @@ The distribution is an overlay.  It owns `tornado/stm` and nothing else below `t
 The package is therefore mapped by its full name; with a mapping of the root, an editable install would put the
 repository itself on the path, where upstream's package never looks for a subpackage.
 
+Where the interpreter was compiled for what a profile has told (as distributed ones are, and with PGO=1), so is the engine: it is built twice
+and run in between (interpreter/training.py), which needs Tornado.  PGO=0 keeps it from that, PGO=1 asks for it anyway.
+
 The engine has an evaluation loop that is made from CPython's source, one for each micro version: STM_SOURCE names the folders of
 those sources (several as in PATH), or else the one for this interpreter is used that `make setup` has left in its cache.
 
@@ -45,6 +48,14 @@ def sanitizer():
     return name
 
 
+def wants_guided(default):
+    """Is the engine to be compiled for what programs do?  PGO says so, or else it is as the interpreter was."""
+    named = os.environ.get("PGO", "")
+    if named not in ("", "0", "1"):
+        refuse("PGO is %r: it can be 0 or 1" % named)
+    return named == "1" or (not named and default)
+
+
 def folders_of_sources():
     """Where CPython's sources are that an engine is built from."""
     named = os.environ.get("STM_SOURCE")
@@ -62,7 +73,7 @@ class Engine(build_ext):
         if not (sysconfig.get_config_var("Py_GIL_DISABLED") and sys.version_info >= (3, 14)):
             return
         sys.path.insert(0, os.path.abspath(PACKAGE))
-        from interpreter.build import BuildError, build
+        from interpreter.build import BuildError, build, build_guided, is_guided
 
         sources = folders_of_sources()
         if not sources:
@@ -72,7 +83,10 @@ class Engine(build_ext):
         output = os.path.join("build", "engine-" + sanitizer() if sanitizer() else "engine")
         for source in sources:
             try:
-                made = str(build(source, output, SANITIZERS[sanitizer()]))
+                if sanitizer() or not wants_guided(is_guided()):
+                    made = str(build(source, output, SANITIZERS[sanitizer()]))
+                else:
+                    made = str(build_guided(source, output))
             except BuildError as e:
                 refuse(e)
             # not over one that a process may have in use

@@ -16,7 +16,8 @@
 #   scripts/setup.sh engine   compile the engine in place, and only that
 #
 # STM_PYTHON=PATH takes that free-threaded interpreter, STM_SOURCE=FOLDER the source of CPython that is there; PGO=1 builds a
-# profile-guided interpreter; STM_SANITIZE=address or thread compiles the engine with that sanitizer.
+# profile-guided interpreter, and so does the engine for any that is; PGO=0 keeps the engine from that (it takes a minute less to
+# compile).  STM_SANITIZE=address or thread compiles the engine with that sanitizer.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -105,7 +106,7 @@ is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
 engine_hash() {
     # shellcheck disable=SC2046  # a list of files whose names we chose
-    { echo "${STM_SANITIZE:-} $STM_SOURCE"; hash_of setup.py $(find tornado/stm/engine -name '*.[cdh]*' | sort) \
+    { echo "${STM_SANITIZE:-} ${PGO:-} $STM_SOURCE"; hash_of setup.py $(find tornado/stm/engine -name '*.[cdh]*' | sort) \
         $(compgen -G 'tornado/stm/interpreter/*.*' | sort); } | sha256sum | cut -d ' ' -f 1
 }
 

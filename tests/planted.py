@@ -95,7 +95,7 @@ def plant(name, directory):
         path = directory / "tornado" / "stm" / file
         path.write_text(replaced(path, old, new))
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True)
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True, env=os.environ | {"PGO": "0"})
 
 
 def hunt(directory, seed, programs):

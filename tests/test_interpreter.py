@@ -11,6 +11,7 @@ import sysconfig
 import pytest
 
 from interpreters import ROOT, parallel_only
+from tornado.stm import core
 from tornado.stm.interpreter import build, generate, instructions, sources
 
 LOOP = ROOT / "tornado" / "stm" / "interpreter"
@@ -80,6 +81,22 @@ def test_a_source_that_does_not_fit_is_one_line_and_status_2(tmp_path, version, 
         env=os.environ | {"STM_SOURCE": str(source)})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"setup: {source} {message}\n"
+
+
+@parallel_only
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_programs_that_a_guided_engine_is_compiled_for_run(threads):
+    training = ROOT / "tornado" / "stm" / "interpreter" / "training.py"
+    done = subprocess.run([sys.executable, training, core._engine.__file__, str(threads)], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@parallel_only
+def test_what_pgo_may_be_is_one_line_and_status_2(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", tmp_path / "output"], cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"STM_SOURCE": str(source_of(tmp_path, platform.python_version())), "PGO": "yes"})
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "setup: PGO is 'yes': it can be 0 or 1\n")
 
 
 def test_another_machine_is_one_line(tmp_path, monkeypatch):

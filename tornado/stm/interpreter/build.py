@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -27,6 +28,12 @@ ALONE_FLAGS = ["-DSTM_ALONE", f"-Dloop_evaluate={ALONE}"]
 #: a thread's transaction is one load away, without a call; the assertions are in the builds with a sanitizer
 OWN = "-Wall -Werror=implicit-function-declaration -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
 LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
+
+
+#: for all files, CPython's too: to count how often each branch goes which way, on several threads; and to be compiled for that.  What the
+#: training has not run is compiled as if there had been none.
+COUNTED = ["-fprofile-generate={profile}", "-fprofile-update=atomic"]
+GUIDED = ["-fprofile-use={profile}", "-fprofile-partial-training", "-fprofile-correction", "-Wno-coverage-mismatch"]
 
 
 class BuildError(Exception):
@@ -70,7 +77,7 @@ def is_right(target, command):
 
 
 def run(command):
-    """Run a compiler.
+    """Run a compiler, or what it has made.
 
     Raises:
         BuildError: what it says.
@@ -113,13 +120,33 @@ def make_sources(source, made):
     return [f"{pathlib.Path(name).name}.c" for name in names]
 
 
-def build(source, output, flags=(), compiler="gcc"):
+def is_guided():
+    """Is an engine for this interpreter to be profile-guided?  If the interpreter is, which would be faster than its loop else."""
+    return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+
+
+def build_guided(source, output, compiler="gcc"):
+    """Build the module twice: one that counts, which runs the training, and one that is compiled for what it has counted.
+
+    Args, returned value and errors: those of `build`.
+    """
+    profile = pathlib.Path(output).resolve() / "profile"
+    shutil.rmtree(profile, ignore_errors=True)
+    counts, guided = ([flag.format(profile=profile) for flag in flags] for flags in (COUNTED, GUIDED))
+    counting = build(source, output, everywhere=counts, compiler=compiler)
+    for threads in ("1", "2"):
+        run([sys.executable, str(HERE / "training.py"), str(counting), threads])
+    return build(source, output, everywhere=guided, compiler=compiler)
+
+
+def build(source, output, flags=(), compiler="gcc", everywhere=()):
     """Build the extension module for one version of CPython.
 
     Args:
         source: the folder of that version's unpacked source.
         output: the folder for what is made on the way, which another build may use again, and for the module.
         flags: more for the compiler, of the engine's own files, and for the linker.
+        everywhere: more for the compiler, of all files, and for the linker.
 
     Returns:
         The path of the module.
@@ -130,6 +157,7 @@ def build(source, output, flags=(), compiler="gcc"):
     source, output = pathlib.Path(source).resolve(), pathlib.Path(output).resolve()
     version = check(source)
     output /= version
+    common = [*COMMON, *everywhere]
     made, objects = output / "made", output / "objects"
     objects.mkdir(parents=True, exist_ok=True)
     names = make_sources(source, made)
@@ -140,12 +168,12 @@ def build(source, output, flags=(), compiler="gcc"):
     ours = [f"-I{path}" for path in (made, ENGINE, HERE, include, include / "internal")]
     jobs = []
     for path in [*(source / f"{name}.c" for name in sources.BORROWED), *(made / name for name in names)]:
-        jobs.append((f"cpython_{path.stem}", [*COMMON, *BORROWED, *theirs], path, {"borrowed": True}))
+        jobs.append((f"cpython_{path.stem}", [*common, *BORROWED, *theirs], path, {"borrowed": True}))
     again = {"borrowed": True, "keep": ALONE}
-    jobs.append(("cpython_ceval_alone", [*COMMON, *BORROWED, *ALONE_FLAGS, *theirs], made / "ceval.c", again))
+    jobs.append(("cpython_ceval_alone", [*common, *BORROWED, *ALONE_FLAGS, *theirs], made / "ceval.c", again))
     for path in [*sorted(ENGINE.rglob("*.c")), *sorted(HERE.glob("*.c"))]:
         name = "_".join(path.relative_to(HERE.parent).with_suffix("").parts)
-        jobs.append((name, [*COMMON, *OWN, *flags, *ours], path, {}))
+        jobs.append((name, [*common, *OWN, *flags, *ours], path, {}))
 
     def compile_job(job):
         name, options, path, symbols_of = job
@@ -158,7 +186,7 @@ def build(source, output, flags=(), compiler="gcc"):
     exports = output / "exports"
     write(exports, "{ global: PyInit__engine; local: *; };\n")
     module = output / file_name(version)
-    run([compiler, "-o", str(module), *targets, *LINKED, *flags, f"-Wl,--version-script={exports}"])
+    run([compiler, "-o", str(module), *targets, *LINKED, *flags, *everywhere, f"-Wl,--version-script={exports}"])
     if version == platform.python_version():
         missing = symbols.undefined(module) - symbols.exported(os.path.realpath(sys.executable))
         missing = sorted(name for name in missing if re.match(r"_?Py|stm_|loop_", name))
