@@ -68,8 +68,13 @@ class Flushed(Handler):
 
 
 def is_wanted(thread):
-    """Is this the main thread, or one that is not?  (`threading` says that all handlers are on the loop's thread.)"""
-    return thread in ("any", "main" if _thread.get_native_id() == os.getpid() else "other")
+    """Is this the main thread, or one that is not?  (`threading` says that all handlers are on the loop's thread.)
+
+    If not, it computes a while: nobody goes on beside what has been short hundreds of times.
+    """
+    if thread in ("any", "main" if _thread.get_native_id() == os.getpid() else "other"):
+        return True
+    return sum(range(200_000)) < 0
 
 
 class Spin(Handler):
