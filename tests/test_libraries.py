@@ -143,3 +143,35 @@ def test_what_has_a_twin_in_python_and_is_not_declared_runs_in_python(name):
     pytest.importorskip(name)
     done = run("-c", COMPILED_OR_NOT, name)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+LITESTAR = """
+import asyncio
+from litestar import Litestar, get
+from tornado.stm import core
+
+@get("/{n:int}", media_type="text/plain")
+async def ask(n: int) -> str:
+    return "alone" if core.is_exclusive() else "beside others"
+
+async def main(app=Litestar([ask], openapi_config=None)):
+    scope = dict(type="http", method="GET", path="/1", raw_path=b"/1", root_path="", query_string=b"", headers=[], scheme="http",
+                 server=("test", 80), client=("test", 1), http_version="1.1", asgi={"version": "3.0"})
+    sent = []
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+    async def send(message):
+        sent.append(message)
+    await app(scope, receive, send)
+    print(sent[0]["status"], sent[1]["body"].decode())
+
+asyncio.run(main())
+"""
+
+
+@needs_threads
+def test_a_handler_of_litestar_does_not_run_alone_after_its_arguments_were_made(tmp_path):
+    pytest.importorskip("litestar", reason="litestar is not installed")
+    (tmp_path / "app.py").write_text(LITESTAR)
+    done = run("-m", "tornado.stm", "-q", "-j", "2", str(tmp_path / "app.py"))
+    assert (done.returncode, done.stdout) == (0, "200 beside others\n"), done.stderr

@@ -65,6 +65,36 @@ def gives_way(operation):
     return followed_anew(operation, core.keeps_others_waiting)
 
 
+def turns_taken(call):
+    """``HTTPRoute._call_handler_function`` of Litestar: a handler that is a coroutine function has steps of its own.
+
+    Else it computes in that in which msgspec's C code makes its arguments, which runs alone from there on, and in that in which it encodes
+    the answer, which waits for all others to end what they compute.
+    """
+
+    def taking_turns(handler):
+        @functools.wraps(handler)
+        async def begun_anew(*args, **kwargs):
+            if core.keeps_others_waiting():
+                await asyncio.sleep(0)
+            result = await handler(*args, **kwargs)
+            if has_other_threads():
+                await asyncio.sleep(0)
+            return result
+
+        begun_anew.takes_turns = True
+        return begun_anew
+
+    @functools.wraps(call)
+    async def _call_handler_function(self, scope, request, parameter_model, route_handler):
+        # It may have been registered before there was a loop.
+        if not route_handler.has_sync_callable and not hasattr(route_handler.fn, "takes_turns"):
+            route_handler._fn = taking_turns(route_handler.fn)
+        return await call(self, scope, request, parameter_model, route_handler)
+
+    return _call_handler_function
+
+
 def given_back(operation):
     """A coroutine function that gives a connection back to a pool: what the program does afterwards begins a step of its own.
 
