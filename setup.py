@@ -4,8 +4,8 @@ The distribution is an overlay.  It owns `tornado/stm` and nothing else below `t
 The package is therefore mapped by its full name; with a mapping of the root, an editable install would put the
 repository itself on the path, where upstream's package never looks for a subpackage.
 
-Where the interpreter was compiled for what a profile has told (as distributed ones are, and with PGO=1), so is the engine: it is built twice
-and run in between (interpreter/training.py), which needs Tornado.  PGO=0 keeps it from that, PGO=1 asks for it anyway.
+Where the interpreter is profile-guided (as distributed ones are, and with PGO=1), so is the engine: it is built twice and run in
+between (interpreter/training.py), which needs Tornado.  PGO=0 keeps it from that, PGO=1 asks for it anyway.
 
 The engine has an evaluation loop that is made from CPython's source, one for each micro version: STM_SOURCE names the folders of
 those sources (several as in PATH), or else the one for this interpreter is used that `make setup` has left in its cache.

@@ -153,12 +153,14 @@ def tree(depth):
     return sum(1 for _ in leaves(copy)), [b for a, b in pairs(leaves(copy)) if a is None][:3]
 
 
-COMPUTED = {"bank": (bank, 150), "invoice": (invoice, 200), "words": (words, 2), "grid": (grid, 20), "collatz": (collatz, 60), "tree": (tree, 4)}
+COMPUTED = {
+    "bank": (bank, 150), "invoice": (invoice, 200), "words": (words, 2), "grid": (grid, 20), "collatz": (collatz, 60), "tree": (tree, 4),
+}  # fmt: skip
 
 # ---- The web server -------------------------------------------------------------------------------------------------------
 
-PAGE = tornado.template.Template("""<html><body><h1>{{ title }}</h1>
-{% for owner, balance in rows %}{% if balance %}<p class="{{ "odd" if balance % 2 else "even" }}">{{ owner }}: {{ "%.2f" % balance }}</p>
+PAGE = tornado.template.Template("""<html><body><h1>{{ title }}</h1>{% for owner, balance in rows %}
+{% if balance %}<p class="{{ "odd" if balance % 2 else "even" }}">{{ owner }}: {{ "%.2f" % balance }}</p>
 {% else %}<p>{{ escape(owner) }} has nothing</p>{% end %}{% end %}{% raw "<hr>" %}</body></html>""")
 ROWS = [(f"<owner {n}>", n % 4) for n in range(40)]
 visits = defaultdict(int)

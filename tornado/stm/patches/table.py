@@ -99,7 +99,7 @@ PATCHES = {
         psycopg.pq.pq_ctypes:string_at  patches.libraries:string_at  what it reads is a result, which never changes
         sqlalchemy.util.concurrency,*:greenlet_spawn  patches.libraries:gives_way()  likewise
         fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
-        litestar.routes.http:HTTPRoute._call_handler_function  patches.libraries:turns_taken()  before and after it msgspec's code runs alone
+        litestar.routes.http:HTTPRoute._call_handler_function  patches.libraries:turns_taken()  beside it msgspec's runs alone
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
         multidict._multidict_py:_VERSION_LOCK  patches.libraries:no_lock      and needs no lock for that
         tornado.websocket:WebSocketProtocol13._handle_message  patches.libraries:messages_begun_anew()  senders meet it
