@@ -62,6 +62,11 @@ def test_a_replacement_that_finds_no_place_ends_the_build():
         sources.changed("Python/ceval", "int unrelated;")
 
 
+def build_engine(output, **environment):
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", output]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | environment)
+
+
 def source_of(folder, version):
     (folder / "Include").mkdir()
     (folder / "Include" / "patchlevel.h").write_text(f'#define PY_VERSION              "{version}"\n')
@@ -76,9 +81,7 @@ def source_of(folder, version):
 ])
 def test_a_source_that_does_not_fit_is_one_line_and_status_2(tmp_path, version, message):
     source = tmp_path if version is None else source_of(tmp_path, version)
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", tmp_path / "output"], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"STM_SOURCE": str(source)})
+    done = build_engine(tmp_path / "output", STM_SOURCE=str(source))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"setup: {source} {message}\n"
 
@@ -93,10 +96,17 @@ def test_the_programs_that_a_guided_engine_is_compiled_for_run(threads):
 
 @parallel_only
 def test_what_pgo_may_be_is_one_line_and_status_2(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", tmp_path / "output"], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"STM_SOURCE": str(source_of(tmp_path, platform.python_version())), "PGO": "yes"})
+    done = build_engine(tmp_path / "output", STM_SOURCE=str(source_of(tmp_path, platform.python_version())), PGO="yes")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "setup: PGO is 'yes': it can be 0 or 1\n")
+
+
+def test_an_engine_for_another_version_is_not_trained_here(tmp_path, monkeypatch):
+    built = []
+    monkeypatch.setattr(build, "check", lambda source: "3.14.0")
+    monkeypatch.setattr(build, "run", lambda command: pytest.fail(f"runs {command}"))
+    monkeypatch.setattr(build, "build", lambda *args, **options: built.append(options) or "made")
+    assert build.build_guided(tmp_path, tmp_path) == "made"
+    assert built == [{"compiler": "gcc"}]
 
 
 def test_another_machine_is_one_line(tmp_path, monkeypatch):

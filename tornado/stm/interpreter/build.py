@@ -28,8 +28,6 @@ ALONE_FLAGS = ["-DSTM_ALONE", f"-Dloop_evaluate={ALONE}"]
 #: a thread's transaction is one load away, without a call; the assertions are in the builds with a sanitizer
 OWN = "-Wall -Werror=implicit-function-declaration -DNDEBUG -fno-semantic-interposition -ftls-model=initial-exec".split()
 LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split()
-
-
 #: for all files, CPython's too: to count how often each branch goes which way, on several threads; and to be compiled for that.  What the
 #: training has not run is compiled as if there had been none.
 COUNTED = ["-fprofile-generate={profile}", "-fprofile-update=atomic"]
@@ -128,8 +126,12 @@ def is_guided():
 def build_guided(source, output, compiler="gcc"):
     """Build the module twice: one that counts, which runs the training, and one that is compiled for what it has counted.
 
+    One for another version than this interpreter's cannot run here: it is built once, without.
+
     Args, returned value and errors: those of `build`.
     """
+    if check(pathlib.Path(source)) != platform.python_version():
+        return build(source, output, compiler=compiler)
     profile = pathlib.Path(output).resolve() / "profile"
     shutil.rmtree(profile, ignore_errors=True)
     counts, guided = ([flag.format(profile=profile) for flag in flags] for flags in (COUNTED, GUIDED))

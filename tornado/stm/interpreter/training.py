@@ -39,11 +39,8 @@ request_number = contextvars.ContextVar("request_number", default=0)
 class Account:
     """Something with attributes, properties and methods."""
 
-    count = 0
-
     def __init__(self, owner, balance):
         self.owner, self.balance, self.history = owner, balance, []
-        Account.count = 1
 
     def __lt__(self, other):
         return self.balance < other.balance

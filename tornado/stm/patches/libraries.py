@@ -14,20 +14,28 @@ def has_other_threads():
     return not core.is_only_thread()
 
 
+def in_steps(operation, before=None, after=None):
+    """The coroutine function, which begins a step of its own if `before()`; and so does what the program does after it, if `after()`."""
+
+    @functools.wraps(operation)
+    async def begun_anew(*args, **kwargs):
+        if before is not None and before():
+            await asyncio.sleep(0)
+        result = await operation(*args, **kwargs)
+        if after is not None and after():
+            await asyncio.sleep(0)
+        return result
+
+    return begun_anew
+
+
 def begun_anew(handle):
     """``RequestHandler._handle_request`` of aiohttp: the handler runs in a step of its own.
 
     Else it does in the step in which aiohttp has counted the request: all handlers would be kept waiting for the counter, where there are
     several threads.
     """
-
-    @functools.wraps(handle)
-    async def _handle_request(self, *args):
-        if has_other_threads():
-            await asyncio.sleep(0)
-        return await handle(self, *args)
-
-    return _handle_request
+    return in_steps(handle, before=has_other_threads)
 
 
 def copied(make):
@@ -43,56 +51,13 @@ def copied(make):
     return _extract_endpoint_context
 
 
-def followed_anew(operation, is_due):
-    """The coroutine function: what the program does after it begins a step of its own, if that is due by then."""
-
-    @functools.wraps(operation)
-    async def begun_anew(*args, **kwargs):
-        result = await operation(*args, **kwargs)
-        if is_due():
-            await asyncio.sleep(0)
-        return result
-
-    return begun_anew
-
-
 def gives_way(operation):
     """A coroutine function of a database driver: what the program does with its result begins a step of its own.
 
     The driver's C code makes its step run alone, to the end; so others would be kept waiting for what the handler computes with what
     it has got.  To the program the database took a moment longer to answer.
     """
-    return followed_anew(operation, core.keeps_others_waiting)
-
-
-def turns_taken(call):
-    """``HTTPRoute._call_handler_function`` of Litestar: a handler that is a coroutine function has steps of its own.
-
-    Else it computes in that in which msgspec's C code makes its arguments, which runs alone from there on, and in that in which it encodes
-    the answer, which waits for all others to end what they compute.
-    """
-
-    def taking_turns(handler):
-        @functools.wraps(handler)
-        async def begun_anew(*args, **kwargs):
-            if core.keeps_others_waiting():
-                await asyncio.sleep(0)
-            result = await handler(*args, **kwargs)
-            if has_other_threads():
-                await asyncio.sleep(0)
-            return result
-
-        begun_anew.takes_turns = True
-        return begun_anew
-
-    @functools.wraps(call)
-    async def _call_handler_function(self, scope, request, parameter_model, route_handler):
-        # It may have been registered before there was a loop.
-        if not route_handler.has_sync_callable and not hasattr(route_handler.fn, "takes_turns"):
-            route_handler._fn = taking_turns(route_handler.fn)
-        return await call(self, scope, request, parameter_model, route_handler)
-
-    return _call_handler_function
+    return in_steps(operation, after=core.keeps_others_waiting)
 
 
 def given_back(operation):
@@ -100,7 +65,7 @@ def given_back(operation):
 
     Else it does in the step that has written to the pool, and all who need a connection would be kept waiting for it.
     """
-    return followed_anew(operation, has_other_threads)
+    return in_steps(operation, after=has_other_threads)
 
 
 def lent(connection):
@@ -115,6 +80,24 @@ def lent(connection):
             await asyncio.sleep(0)
 
     return begun_anew
+
+
+def turns_taken(call):
+    """``HTTPRoute._call_handler_function`` of Litestar: a handler that is a coroutine function has steps of its own.
+
+    Else it computes in that in which msgspec's C code makes its arguments, which runs alone from there on, and in that in which it encodes
+    the answer, which waits for all others to end what they compute.
+    """
+
+    @functools.wraps(call)
+    async def _call_handler_function(self, scope, request, parameter_model, route_handler):
+        # It may have been registered before there was a loop.
+        if not route_handler.has_sync_callable and not hasattr(route_handler.fn, "takes_turns"):
+            route_handler._fn = in_steps(route_handler.fn, before=core.keeps_others_waiting, after=has_other_threads)
+            route_handler._fn.takes_turns = True
+        return await call(self, scope, request, parameter_model, route_handler)
+
+    return _call_handler_function
 
 
 class Numbers:

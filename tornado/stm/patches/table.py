@@ -93,11 +93,11 @@ PATCHES = {
         psycopg.cursor_async:AsyncCursor.fetchone  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchall  patches.libraries:gives_way()  likewise
+        sqlalchemy.util.concurrency,*:greenlet_spawn  patches.libraries:gives_way()  likewise
         psycopg_pool.pool_async:AsyncConnectionPool.connection  patches.libraries:lent()  all who need a connection look there
         redis.asyncio.client:Redis.execute_command  patches.libraries:given_back()  likewise
         redis.asyncio.client:Pipeline.execute  patches.libraries:given_back()  likewise
         psycopg.pq.pq_ctypes:string_at  patches.libraries:string_at  what it reads is a result, which never changes
-        sqlalchemy.util.concurrency,*:greenlet_spawn  patches.libraries:gives_way()  likewise
         fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
         litestar.routes.http:HTTPRoute._call_handler_function  patches.libraries:turns_taken()  beside it msgspec's runs alone
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
