@@ -95,6 +95,54 @@ def test_a_signal_handler_may_raise_at_any_moment(seed):
     assert (done.returncode, done.stdout, done.stderr) == (0, "1500\n", "")
 
 
+BESIDE = """
+import asyncio, os, random, signal, sys, threading, time
+import tornado.stm
+from tornado.stm import core
+from tornado.stm.core import trusted
+
+chance, asked = random.Random(int(sys.argv[1])), threading.Semaphore(0)
+in_transactions = 0
+
+def beside():
+    while asked.acquire():
+        time.sleep(chance.uniform(0, 1e-3))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+@trusted  # what it counts in a transaction is not rolled back with that
+def count():
+    global in_transactions
+    in_transactions += core.in_transaction()
+
+async def main():
+    def handler(number, frame):
+        count()
+        loop.call_soon_threadsafe(came.set)
+
+    loop = asyncio.get_running_loop()
+    signal.signal(signal.SIGUSR1, handler)
+    for _ in range(500):
+        came = asyncio.Event()
+        asked.release()
+        await asyncio.sleep(0)  # nothing is computed before what is beside the loop has been told
+        end = time.perf_counter() + chance.uniform(0, 1e-3)
+        while time.perf_counter() < end:
+            pass
+        await came.wait()
+
+threading.Thread(target=beside, daemon=True).start()  # it blocks no signals
+tornado.stm.run(main(), threads=2)
+print("in transactions:", in_transactions)
+"""
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_signal_that_another_thread_gets_is_handled_between_transactions(seed):
+    """All come: also those while the main thread is about to wait for events."""
+    done = subprocess.run([sys.executable, "-c", BESIDE, str(seed)], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "in transactions: 0\n", "")
+
+
 FORKS = """
 import asyncio, os, signal, time
 import tornado.stm

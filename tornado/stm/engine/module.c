@@ -31,6 +31,7 @@
 #include "objects/namespaces.h"
 #include "objects/structure.h"
 #include "per_thread.h"
+#include "signals.h"
 #include "sockets/outbox.h"
 #include "sockets/socket.h"
 
@@ -881,6 +882,8 @@ static PyMethodDef methods[] = {
      DOC("connection_call(connection, function, *args): call it, as on the thread that has made the connection")},
     {"set_in_type", set_in_type, METH_VARARGS, DOC("set_in_type(type, name, value): also in one in C")},
     {"begin_loop", begin_loop, METH_NOARGS, DOC("begin_loop(): frames that begin from here on run on the engine's evaluation loop")},
+    {"main_takes", signals_main_takes, METH_VARARGS,
+     DOC("main_takes(signum, takes): does the main thread take this signal, whichever thread the kernel gives it to?")},
     {"await_signal", guard_await, METH_VARARGS,
      DOC("await_signal(signum, seconds): wait for it, to be killed that much later; had the main thread taken it?")},
     {"stand_down", guard_stand_down, METH_NOARGS, DOC("stand_down(): what await_signal() returned for will not kill")},

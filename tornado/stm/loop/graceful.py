@@ -142,7 +142,7 @@ class Guard:
         table.apply("guard")
         if self._process != os.getpid():
             self._process = os.getpid()
-            mask = _signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the new thread's, too
+            mask = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.MASKABLE)  # the new thread's, too
             self._thread = _thread.start_new_thread(self._watch, ())
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._loop = loop

@@ -4,8 +4,8 @@ The interpreter runs signal handlers written in Python on the main thread, betwe
 in a transaction, which may be rolled back, nor where a lock or an event would be lost if the handler raises.  So the main thread
 blocks the signals that have such a handler while it works for a loop, but for one point between transactions and while it waits
 for events (``../engine/dispatch/poller.h``); and the other threads that run transactions block all the time whatever a program may
-handle.  Signals that no Python code handles go their way at once: they end the program, or make `faulthandler` print where its
-threads are.
+handle.  What the kernel then gives to any other thread, that hands over to the main thread (``../engine/signals.c``).  Signals that no
+Python code handles go their way at once: they end the program, or make `faulthandler` print where its threads are.
 
 A child process inherits the mask of the thread that starts it, and so does the program that takes the place of this one.
 They begin with the mask that this program has outside of transactions.
@@ -53,6 +53,7 @@ def hold():
     """From here on, until `let_go`, the handlers of signals run where the dispatcher lets them in."""
     global _held
     _held = True
+    _main_takes(handled, True)
     _set_mask()
 
 
@@ -61,7 +62,14 @@ def let_go():
     """The main thread has the mask that the program has.  Raises what a handler raises."""
     global _held
     _held = False
+    _main_takes(handled, False)
     _set_mask()
+
+
+@trusted
+def _main_takes(signals, takes):
+    for signum in signals - _programs_mask:  # those the program wants on other threads
+        core.main_takes(signum, takes)
 
 
 @trusted
@@ -114,6 +122,7 @@ def noting(set_handler):
             return previous
         finally:
             if held:
+                _main_takes(handled & {signum}, True)
                 _set_mask()
 
     @trusted

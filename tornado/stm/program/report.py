@@ -13,6 +13,7 @@ import time
 
 from .. import core
 from ..core import trusted
+from ..loop import signals
 
 #: seconds from which on a run is told of at its end
 LONG_RUN = 5.0
@@ -82,6 +83,7 @@ class Watch:
     @trusted
     def watch(self):
         """On a thread of its own, for ever."""
+        signals.block_all()
         while True:
             time.sleep(1)
             self.look()
