@@ -12,13 +12,12 @@ def command_line(arguments=None):
     0: measured; 1: measured, but a request failed or was answered wrongly; 2: could not be run; 130: interrupted.
     """
     try:
-        from stm_bench import apps_load, engine_load, fresh_load, handlers_load, latency, primes_load
+        from stm_bench import apps_load, engine_load, fresh_load, handlers_load, latency, workload_load, workloads
     except ModuleNotFoundError as error:
         return fail("%s is not installed: run make setup" % error.name)
     parser = OneLineParser(prog="stm_bench", description="Benchmarks of tornado.stm.")
     benchmarks = parser.add_subparsers(metavar="BENCHMARK", required=True)
     for name, module in (
-        ("primes", primes_load),
         ("handlers", handlers_load),
         ("latency", latency),
         ("fresh", fresh_load),
@@ -26,6 +25,12 @@ def command_line(arguments=None):
         ("apps", apps_load),
     ):
         module.add_arguments(benchmarks.add_parser(name, help=module.SUMMARY, description=module.SUMMARY))
+    workload_load.add_arguments_of_all(benchmarks.add_parser("all", help=workload_load.SUMMARY, description=workload_load.SUMMARY))
+    for name in workloads.MODULES:
+        summary = workloads.load(name).summary.replace("%", "%%")
+        one = benchmarks.add_parser(name, help="workload: " + summary, description=summary)
+        workload_load.add_arguments(one)
+        one.set_defaults(names=[name])
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwinds, which stops the servers
     try:

@@ -22,11 +22,12 @@ import aiohttp
 import trustme
 from rich.console import Console
 
-from stm_bench import database_servers, engine_report, primes_load
+from stm_bench import database_servers, engine_report, machine
 from stm_bench.calibrate import request_size
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import positive
+from stm_bench.primes_client import sieve
 from stm_bench.progress import Runs
 from stm_bench.servers import HOST, Server
 
@@ -55,7 +56,7 @@ class Load:
 
     def __init__(self, server, size, clients, trust=None):
         self.server, self.size, self.clients, self.trust = server, size, clients, trust
-        self.expected = primes_load.sieve(size)
+        self.expected = sieve(size)
         self.answered = 0
 
     def run(self, seconds=None, each=None):
@@ -202,30 +203,30 @@ def add_arguments(parser):
     parser.add_argument("--repeats", type=positive, default=3, metavar="N", help="loads of each (default: %(default)s)")
     parser.add_argument(
         "--threads",
-        type=primes_load.thread_counts,
+        type=machine.thread_counts,
         metavar="N,N...",
         help="for tornado.stm (default: 1,2,4... up to the usable CPUs)",
     )
     parser.add_argument("--concurrency", type=positive, default=12, metavar="N", help="clients (default: %(default)s)")
     parser.add_argument(
         "--size",
-        type=primes_load.size,
+        type=machine.size,
         metavar="N",
         help="ask for the primes up to N (default: what takes about %d ms here)" % (REQUEST_SECONDS * 1000),
     )
     parser.add_argument(
         "--exclusive", action="store_true", help="list what ran exclusively on the most threads, and where"
     )
-    parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
     parser.add_argument(
-        "--rst", type=primes_load.output_file, metavar="FILE.rst", help="write the table as reStructuredText"
+        "--rst", type=machine.output_file, metavar="FILE.rst", help="write the table as reStructuredText"
     )
     parser.set_defaults(benchmark=benchmark)
 
 
 def benchmark(options):
     """Runs the loads and prints their table; returns the exit status."""
-    threads = options.threads or primes_load.default_threads(primes_load.usable_cpus())
+    threads = options.threads or machine.default_threads(machine.usable_cpus())
     kinds = []
     for kind in options.only or KINDS:
         try:
@@ -262,7 +263,7 @@ def benchmark(options):
     if not console.is_terminal:
         console.width = WIDTH_IN_A_FILE
     engine_report.show(section, console)
-    engine_report.write([section], primes_load.describe_machine(), options.json, options.rst)
+    engine_report.write([section], machine.describe(), options.json, options.rst)
     return 0
 
 

@@ -2,12 +2,11 @@
 
 from rich.console import Console
 
-from stm_bench import engine_report
+from stm_bench import engine_report, machine
 from stm_bench.engine_sections import SECTIONS, Effort
 from stm_bench.errors import BenchmarkError
-from stm_bench.primes import positive
-from stm_bench.primes_load import WIDTH_IN_A_FILE, default_threads, describe_machine, output_file
-from stm_bench.primes_load import thread_counts, usable_cpus
+from stm_bench.engine_report import WIDTH_IN_A_FILE
+from stm_bench.machine import default_threads, output_file, positive, thread_counts, usable_cpus
 
 SUMMARY = "The cost of transactions and how they scale, as ratios, beside the project's targets."
 
@@ -52,7 +51,7 @@ def benchmark(options):
         length=options.length,
         threads=options.threads or default_threads(usable_cpus()),
     )
-    environment = describe_machine()
+    environment = machine.describe()
     sections = []
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -8,7 +8,16 @@ from rich import box
 from rich.table import Table
 
 from stm_bench.errors import BenchmarkError
-from stm_bench.report import alarm
+
+
+WIDTH_IN_A_FILE = 120  # columns, where a table is not printed on a terminal
+
+
+FAILED = "failed"  # in the place of a figure
+
+
+def alarm(text, alarming):
+    return "[bold red]%s[/]" % text if alarming else text
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ def table(section):
     for row in section.rows:
         texts = cells(section, row)
         for number, column in enumerate(section.columns):
-            texts[number] = alarm(texts[number], column.key == "figure" and missed(row))
+            texts[number] = alarm(texts[number], texts[number] == FAILED or (column.key == "figure" and missed(row)))
         result.add_row(*texts)
     return result
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from stm_bench import bank, memory, programs, workloads
+from stm_bench import bank, engine_workloads, memory, programs
 
 
 class Worker:
@@ -95,7 +95,7 @@ def nothing():
 def workload(worker, name, count, plain):
     """That many transactions of a workload, or plain calls, from when all are in the queue; seconds of the clock."""
     transaction = PlainCalls(worker.threads) if plain else worker.transaction
-    check = workloads.WORKLOADS[name](transaction, count)
+    check = engine_workloads.WORKLOADS[name](transaction, count)
     start, cpu_start = time.perf_counter(), time.process_time()
     transaction.run()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start

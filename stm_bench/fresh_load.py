@@ -14,7 +14,7 @@ import time
 
 from rich.console import Console
 
-from stm_bench import engine_report, primes_load
+from stm_bench import engine_report, machine
 from stm_bench.apps import handlers_app
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import BenchmarkError, WrongAnswer
@@ -35,9 +35,9 @@ def add_arguments(parser):
     parser.add_argument("--connections", type=positive, default=10_000, metavar="N", help="that are kept (default: %(default)s)")
     parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
-        "--threads", type=primes_load.thread_counts, default=[1, 2], metavar="N,N...", help="for tornado.stm (default: 1,2)"
+        "--threads", type=machine.thread_counts, default=[1, 2], metavar="N,N...", help="for tornado.stm (default: 1,2)"
     )
-    parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(benchmark=benchmark)
 
 
@@ -58,9 +58,9 @@ def benchmark(options):
     section = table(found, options)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = primes_load.WIDTH_IN_A_FILE
+        console.width = engine_report.WIDTH_IN_A_FILE
     engine_report.show(section, console)
-    engine_report.write([section], primes_load.describe_machine(), options.json)
+    engine_report.write([section], machine.describe(), options.json)
     return 0
 
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from stm_bench import engine_report, pages, primes_load, siege
+from stm_bench import engine_report, machine, pages, siege
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
@@ -30,7 +30,6 @@ ONE_THREAD, TWO_THREADS = 0.85, 1.6  # of upstream's rate: what handlers of 10 m
 TRIVIAL_ONE_THREAD, TRIVIAL = 0.8, 1.3  # the same of what takes next to nothing
 KEPT = 0.8  # what every server keeps of its rate beside endless loops, on any number of threads, to what upstream keeps
 WARM_UP_SECONDS = 2
-WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
 
 def add_arguments(parser):
@@ -45,7 +44,7 @@ def add_arguments(parser):
     parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument(
         "--threads",
-        type=primes_load.thread_counts,
+        type=machine.thread_counts,
         metavar="N,N...",
         help="for tornado.stm (default: 1,2,4... up to the usable CPUs)",
     )
@@ -53,14 +52,14 @@ def add_arguments(parser):
     parser.add_argument(
         "--beside", type=positive, default=0, metavar="N", help="what is kept beside so many endless loops (default: none)"
     )
-    parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(benchmark=benchmark)
 
 
 def benchmark(options):
     """Runs the loads and prints their table; returns the exit status."""
     siege.version()
-    threads = options.threads or primes_load.default_threads(primes_load.usable_cpus())
+    threads = options.threads or machine.default_threads(machine.usable_cpus())
     names = pages.TRIVIAL if options.trivial else options.only or ["hello", *pages.COMPUTING]
     asked = pages.computing(names, options.milliseconds or MILLISECONDS) + [pages.TRIVIAL[name] for name in names if name in pages.TRIVIAL]
     hows = ["upstream", *threads, "two"]
@@ -88,9 +87,9 @@ def benchmark(options):
     section = (kept if options.beside else table)(asked, threads, runs, options)
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = WIDTH_IN_A_FILE
+        console.width = engine_report.WIDTH_IN_A_FILE
     engine_report.show(section, console)
-    engine_report.write([section], primes_load.describe_machine(), options.json)
+    engine_report.write([section], machine.describe(), options.json)
     return 0
 
 

@@ -19,11 +19,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from stm_bench import primes_load, siege
+from stm_bench import engine_report, machine, primes_client, siege
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
-from stm_bench.report import Measured
 from stm_bench.servers import ANSWER_TIMEOUT, HOST, Server, probe, require
 
 SUMMARY = "Trivial requests beside heavy ones: how long they wait, on tornado.stm and on upstream Tornado."
@@ -40,7 +39,8 @@ ACCEPTED = 3  # handlers that the slowest of a hundred trivial requests may wait
 class Waits:
     """What one server showed: seconds that each trivial request took, of one heavy request alone; heavy ones a second."""
 
-    server: Measured
+    name: str
+    threads: int | None  # of tornado.stm
     handler: list = field(default_factory=list)
     seconds: list = field(default_factory=list)
     rates: list = field(default_factory=list)
@@ -58,11 +58,11 @@ class Waits:
 def add_arguments(parser):
     parser.add_argument("--time", type=positive, default=10, metavar="SECONDS", help="of one load (default: %(default)s)")
     parser.add_argument(
-        "--threads", type=primes_load.thread_counts, default=[1, 2], metavar="N,N...", help="for tornado.stm (default: 1,2)"
+        "--threads", type=machine.thread_counts, default=[1, 2], metavar="N,N...", help="for tornado.stm (default: 1,2)"
     )
     parser.add_argument("--concurrency", type=positive, default=50, metavar="N", help="heavy clients (default: %(default)s)")
     parser.add_argument("--repeats", type=positive, default=2, metavar="N", help="loads of each server (default: %(default)s)")
-    parser.add_argument("--json", type=primes_load.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
     parser.set_defaults(benchmark=benchmark)
 
 
@@ -70,19 +70,19 @@ def benchmark(options):
     """Runs the whole benchmark and prints its table; returns the exit status."""
     here = probe(sys.executable)
     require(here, "tornado.stm")
-    size = primes_load.calibrated_size()
-    servers = [Waits(primes_load.upstream_on(here))]
+    size = primes_client.calibrated_size()
+    servers = [Waits("upstream, %s" % here, None)]
     for count in options.threads:
-        servers.append(Waits(Measured("tornado-stm, %d thread%s" % (count, "" if count == 1 else "s"), here, count)))
+        servers.append(Waits("tornado-stm, %d thread%s" % (count, "" if count == 1 else "s"), count))
     with Runs(options.repeats * len(servers)) as runs:
         for round_number in range(1, options.repeats + 1):
             for waits in servers:
-                runs.starting(waits.server.name)
+                runs.starting(waits.name)
                 take_turn(waits, size, options.concurrency, options.time)
-                runs.done("round %d: %s: p99 %.0f ms" % (round_number, waits.server.name, 1000 * waits.percentile(99)))
+                runs.done("round %d: %s: p99 %.0f ms" % (round_number, waits.name, 1000 * waits.percentile(99)))
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = primes_load.WIDTH_IN_A_FILE
+        console.width = engine_report.WIDTH_IN_A_FILE
     console.print(table(servers, size, options))
     if options.json:
         Path(options.json).write_text(to_json(servers, size, options) + "\n")
@@ -91,12 +91,12 @@ def benchmark(options):
 
 def take_turn(waits, size, clients, seconds):
     """Loads one server and adds what was seen to its Waits.  Raises BenchmarkError where it fails."""
-    with Server(waits.server.name, primes_load.command(waits.server)) as process:
-        siege.requests(process.url("/%d" % primes_load.WARM_UP_SIZE), primes_load.WARM_UP_CLIENTS, primes_load.WARM_UP_EACH)
-        primes_load.check_answers(process, size)
+    with Server(waits.name, primes_client.command(waits.threads)) as process:
+        siege.requests(process.url("/%d" % primes_client.WARM_UP_SIZE), primes_client.WARM_UP_CLIENTS, primes_client.WARM_UP_EACH)
+        primes_client.check_answers(process, size)
         for _ in range(ALONE):
             began = time.perf_counter()
-            primes_load.ask(process, size)
+            primes_client.ask(process, size)
             waits.handler.append(time.perf_counter() - began)
         over = threading.Event()
         times, failures = [], []
@@ -114,9 +114,9 @@ def take_turn(waits, size, clients, seconds):
         process.check_alive()
         process.stop()
     if failures or load.failed:
-        raise WrongAnswer("server %s: %s" % (waits.server.name, failures or "%d heavy requests failed" % load.failed))
+        raise WrongAnswer("server %s: %s" % (waits.name, failures or "%d heavy requests failed" % load.failed))
     if not times:
-        raise BenchmarkError("server %s answered no trivial request in time: use a longer --time" % waits.server.name)
+        raise BenchmarkError("server %s answered no trivial request in time: use a longer --time" % waits.name)
     waits.seconds += times
     waits.rates.append(load.rate)
 
@@ -165,7 +165,7 @@ def table(servers, size, options):
         result.add_column(heading, justify="right", no_wrap=True)
     for waits in servers:
         result.add_row(
-            waits.server.name,
+            waits.name,
             "%.1f" % statistics.median(waits.rates),
             "%.0f ms" % (1000 * waits.handler_seconds),
             "%d" % len(waits.seconds),
@@ -173,7 +173,7 @@ def table(servers, size, options):
             "%.0f ms" % (1000 * waits.percentile(99)),
             "%.1f" % (waits.percentile(99) / waits.handler_seconds),
             "%.0f ms" % (1000 * max(waits.seconds)),
-            style="bold" if waits.server.threads else None,
+            style="bold" if waits.threads else None,
         )
     return result
 
@@ -185,11 +185,11 @@ def to_json(servers, size, options):
             "benchmark": "latency",
             "size": size,
             "clients": options.concurrency,
-            "environment": primes_load.describe_machine(),
+            "environment": machine.describe(),
             "servers": [
                 {
-                    "name": waits.server.name,
-                    "threads": waits.server.threads,
+                    "name": waits.name,
+                    "threads": waits.threads,
                     "handler_seconds": waits.handler,
                     "trivial_seconds": waits.seconds,
                     "heavy_per_second": waits.rates,

@@ -8,10 +8,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stm_bench import primes_load, siege
+from stm_bench import siege
 from stm_bench.apps import handlers_app
 from stm_bench.calibrate import request_size
 from stm_bench.errors import WrongAnswer
+from stm_bench.primes_client import sieve
 from stm_bench.servers import ANSWER_TIMEOUT, HOST
 
 
@@ -148,7 +149,7 @@ def computing(names, milliseconds):
         for name in names:
             if name == "primes":
                 size = request_size(length / 1000)
-                found.append(Page(name, "/primes/%d" % size, str(sum(primes_load.sieve(size))), length))
+                found.append(Page(name, "/primes/%d" % size, str(sum(sieve(size))), length))
             elif name in handlers_app.PROGRAMS:
                 program = handlers_app.PROGRAMS[name]
                 rounds = max(1, round(length / 1000 / min(spent(program) for _ in range(5))))

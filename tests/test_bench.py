@@ -21,7 +21,7 @@ from stm_bench.servers import Interpreter, Server, free_port, last_lines, probe,
 
 rich_console = pytest.importorskip("rich.console")
 
-from stm_bench import primes_load, report  # noqa: E402
+from stm_bench import machine, primes_client  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 APPLICATION = str(ROOT / "stm_bench" / "primes.py")
@@ -58,7 +58,7 @@ def get(server, path):
 
 @pytest.mark.parametrize(
     "limit, expected",
-    [(0, []), (1, []), (2, [2]), (29, PRIMES_TO_30), (30, PRIMES_TO_30), (1000, primes_load.sieve(1000))],
+    [(0, []), (1, []), (2, [2]), (29, PRIMES_TO_30), (30, PRIMES_TO_30), (1000, primes_client.sieve(1000))],
 )
 def test_primes_are_the_primes(upstream, limit, expected):
     status, body = get(upstream, "/%d" % limit)
@@ -268,104 +268,15 @@ def test_output_without_a_report_is_one_line(output, said):
         siege.parse(output)
 
 
-def test_a_turn_loads_a_server_checks_its_answers_and_stops_it():
-    if shutil.which("siege") is None:
-        pytest.skip("siege is not installed")
-    server = primes_load.upstream_on(probe(sys.executable))
-    seconds = 1
-    while not (turn := primes_load.take_turn(server, request_size=50, clients=3, seconds=seconds)).load.answered:
-        seconds *= 2  # on a busy machine nothing is answered in a second
-    assert turn.load.failed == 0
-    assert turn.commits is None
-
-
 def test_a_wrong_answer_is_noticed(upstream, monkeypatch):
-    primes_load.check_answers(upstream, 500)
-    monkeypatch.setattr(primes_load, "sieve", lambda limit: [2])
+    primes_client.check_answers(upstream, 500)
+    monkeypatch.setattr(primes_client, "sieve", lambda limit: [2])
     with pytest.raises(WrongAnswer, match="answered GET /0 wrongly"):
-        primes_load.check_answers(upstream, 500)
-
-
-# Figures
-
-
-def measured(name, threads, rates, free_threaded=True, failed=0, aborts=1):
-    interpreter = Interpreter("/bin/python", "CPython", "3.14.7" if free_threaded else "3.11.7", free_threaded, "6.6.1")
-    runs = [
-        report.Run(
-            siege.Report(int(rate * 8), failed, 99.4 if failed else 100.0, 7.8, rate, 2.3, 2.9),
-            commits=None if threads is None else 99,
-            aborts=None if threads is None else aborts,
-        )
-        for rate in rates
-    ]
-    return report.Measured(name, interpreter, threads, runs)
-
-
-def canned(failed=0):
-    servers = [
-        measured("upstream, CPython 3.14.7t", None, [20.5, 20.0, 19.0]),
-        measured("upstream, CPython 3.11.7", None, [17.0, 18.0, 17.5], free_threaded=False),
-        measured("tornado-stm, 1 thread", 1, [15.0, 15.5, 14.0], aborts=0),
-        measured("tornado-stm, 4 threads", 4, [48.0, 47.0, 49.0], failed=failed),
-    ]
-    settings = {"benchmark": "primes", "size": 5000, "clients": 50, "seconds": 8, "repeats": 3}
-    return report.Figures(settings, {"cpus": 4}, servers, ["no row for PyPy: not found"])
-
-
-def printed(figures, width=100):
-    console = rich_console.Console(file=io.StringIO(), width=width)
-    console.print(report.table(figures))
-    return console.file.getvalue()
-
-
-def test_the_table_has_a_row_for_each_server_and_fits_100_columns():
-    rows = [line.split() for line in printed(canned()).splitlines()]
-    assert ["upstream,", "CPython", "3.14.7t", "20.0", "19.0-20.5", "1.00", "100", "%", "0"] in rows
-    assert ["upstream,", "CPython", "3.11.7", "17.5", "17.0-18.0", "0.88", "100", "%", "0"] in rows
-    assert "tornado-stm, 1 thread 15.0 14.0-15.5 0.75 100 % 0.0 % 100 % 0".split() in rows
-    assert "tornado-stm, 4 threads 48.0 47.0-49.0 2.40 80 % 1.0 % 100 % 0".split() in rows
-    assert "\N{HORIZONTAL ELLIPSIS}" not in printed(canned())
-
-
-def test_failed_requests_stand_out():
-    figures = canned(failed=2)
-    assert figures.failed == 6
-    cells = list(report.table(figures).columns[-1].cells)
-    assert cells == ["0", "0", "0", "[bold red]6[/]"]
-    assert "99.4 %" in printed(figures)
-
-
-def test_figures_that_cannot_be_computed_are_left_out():
-    figures = report.Figures({}, {}, [measured("upstream", None, [0.0]), measured("ours", 2, [3.0])], [])
-    assert figures.ratio(figures.servers[1]) is None
-    assert figures.efficiency(figures.servers[1]) is None
-    assert figures.servers[0].aborted is None
-
-
-def test_json_holds_every_figure_and_every_run_and_no_path():
-    text = report.to_json(canned())
-    data = json.loads(text)
-    assert data["settings"]["size"] == 5000
-    ours = data["servers"][3]
-    assert (ours["threads"], ours["requests_per_second"], ours["ratio_to_upstream"]) == (4, 48.0, 2.4)
-    assert ours["efficiency_per_core"] == pytest.approx(0.8)
-    assert ours["aborted_share"] == pytest.approx(0.01)
-    assert [turn["load"]["rate"] for turn in ours["runs"]] == [48.0, 47.0, 49.0]
-    assert ours["runs"][0]["commits"] == 99
-    assert "/bin/python" not in text
-
-
-def test_the_plot_is_a_png(tmp_path):
-    pytest.importorskip("matplotlib")
-    from stm_bench import plot
-
-    plot.save(canned(), tmp_path / "figures.png")
-    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+        primes_client.check_answers(upstream, 500)
 
 
 def test_default_thread_counts_are_powers_of_two_and_all_cpus():
-    assert [primes_load.default_threads(cpus) for cpus in (1, 2, 3, 4, 6, 16)] == [
+    assert [machine.default_threads(cpus) for cpus in (1, 2, 3, 4, 6, 16)] == [
         [1],
         [1, 2],
         [1, 2, 3],
@@ -393,7 +304,8 @@ def test_a_request_size_is_found_for_a_time(monkeypatch):
         (["primes", "--threads", "1,x"], "not a positive integer: 'x'"),
         (["primes", "--threads", "0"], "not a positive integer: '0'"),
         (["primes", "--time", "-1"], "--time"),
-        (["primes", "--size", str(LARGEST + 1)], "larger than"),
+        (["apps", "--size", str(LARGEST + 1)], "larger than"),
+        (["primes", "--compare", "/no/such/file"], "holds no figures of an earlier run"),
         (["primes", "--json", "/no/such/folder/figures.json"], "cannot write"),
         (["primes", "--plot", "/"], "cannot write"),
     ],

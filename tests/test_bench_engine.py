@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stm_bench import bank, programs, workloads
+from stm_bench import bank, engine_workloads, programs
 from stm_bench.engine_worker import PlainCalls, Worker
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.programs import astar, catalogue, deltablue, genexprs, nbody, nqueens, richards, router, template
@@ -176,14 +176,14 @@ def test_a_program_computes_the_same_in_a_transaction_that_is_aborted_again_and_
 
 
 @compiled_only
-@pytest.mark.parametrize("name", workloads.WORKLOADS)
+@pytest.mark.parametrize("name", engine_workloads.WORKLOADS)
 def test_a_workload_does_the_same_in_transactions_on_two_threads(name):
     calls = PlainCalls(threads=1)
-    expected = workloads.WORKLOADS[name](calls, 60)
+    expected = engine_workloads.WORKLOADS[name](calls, 60)
     calls.run()
     transaction.set_threads(2)
     try:
-        found = workloads.WORKLOADS[name](transaction, 60)
+        found = engine_workloads.WORKLOADS[name](transaction, 60)
         transaction.run()
     finally:
         transaction.set_threads(None)

@@ -1472,6 +1472,32 @@ async def tornado_coroutines():
     assert (yield_from := await many()) == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 0, 2, 4, 6, 8], yield_from
 
 
+async def tornado_coroutines_yield_functions_and_their_arguments():
+    order = []
+
+    def add_up(*numbers):
+        order.append(numbers)
+        return sum(numbers)
+
+    @tornado.gen.coroutine
+    def sums(first):
+        total = yield add_up, first, 2
+        try:
+            yield int, "none"
+        except ValueError as e:
+            order.append(type(e))
+        try:
+            yield 1, 2
+        except tornado.gen.BadYieldError as e:
+            order.append(str(e))
+        return total
+
+    totals = await tornado.gen.multi([sums(first) for first in range(5)])
+    assert totals == [2, 3, 4, 5, 6]
+    said = "yielded unknown object (1, 2): a tuple must be a function and its arguments"
+    assert sorted(map(str, order)) == sorted(map(str, [*((n, 2) for n in range(5)), *5 * [ValueError], *5 * [said]])), order
+
+
 async def tornado_queues_and_locks():
     items, taken, lock_ = tornado.queues.Queue(maxsize=2), [], tornado.locks.Lock()
 

@@ -20,7 +20,7 @@ import time
 from .. import core
 from ..core import trusted
 from ..patches import table
-from . import signals
+from . import signals, yielded
 
 #: seconds that a program has, after SIGTERM, to finish what it has begun
 GRACE = 0.6
@@ -84,6 +84,7 @@ class EndsGracefully:
         Raises:
             SystemExit: autoreload is about to wait for changes of a program that SIGTERM has ended (status 0).
         """
+        yielded.accept()
         if guard.is_ending() and _autoreload_waits():
             raise SystemExit(0)
         if (

@@ -1,0 +1,67 @@
+"""The ways to run a workload: upstream Tornado as people run it, and tornado.stm."""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from stm_bench.errors import BenchmarkError
+from stm_bench.servers import probe
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way.
+
+    Attributes:
+        name: what tables call it.
+        kind: "plain" (upstream, one loop), "processes" (of which each has a loop and its share of the clients), "executor" (the function that
+            computes runs on threads, under a lock where requests share what changes), "loops" (one on each thread, listening on one port, under
+            the same lock), "stm" (tornado.stm).
+        count: of processes or threads.
+        python: the interpreter's executable.
+    """
+
+    name: str
+    kind: str
+    count: int = 1
+    python: str = sys.executable
+
+    @property
+    def is_ours(self):
+        return self.kind == "stm"
+
+
+def all_ways(threads):
+    """The ways, upstream on this interpreter first; and notes on those that cannot be had here.
+
+    Args:
+        threads: the numbers of threads for tornado.stm; the largest is that of processes and of upstream's threads, too.
+    """
+    most = max(threads)
+    here = probe(sys.executable)
+    ways, notes = [Way("upstream", "plain")], []
+    pypy = ROOT / ".venv-pypy" / "bin" / "python"
+    gil = ROOT / ".venv-gil" / "bin" / "python"
+    for what, python in (("a CPython with a GIL", gil), ("PyPy", pypy if pypy.exists() else shutil.which("pypy3"))):
+        try:
+            if python is None or not os.path.exists(python):
+                raise BenchmarkError("not found")
+            ways.append(Way("upstream, %s" % probe(str(python)), "plain", python=str(python)))
+        except BenchmarkError as error:
+            notes.append("nothing on %s: %s" % (what, error))
+    if most > 1:
+        ways += [
+            Way("upstream, %d processes" % most, "processes", most),
+            Way("upstream, %d threads of an executor" % most, "executor", most),
+            Way("upstream, a loop on each of %d threads" % most, "loops", most),
+        ]
+    ways += [Way("tornado.stm, %d thread%s" % (count, "s" * (count > 1)), "stm", count) for count in threads]
+    if gil.exists():
+        ways.append(Way("tornado.stm, with a GIL", "stm", 1, str(gil)))
+    if not here.free_threaded:
+        notes.append("this interpreter has a GIL: tornado.stm runs one transaction at a time on it")
+    return ways, notes

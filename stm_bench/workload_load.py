@@ -1,0 +1,238 @@
+"""The workloads in all the ways to run them, beside each other: which is faster, on what, and when is it not?
+
+All servers of a workload are up all the time and are loaded in turns, in rounds of a few seconds, so that what else the machine does
+meets them all; a figure is the median of the ratios of the rounds.  Two processes of upstream's, or as many as there are threads, each
+with its share of the clients, tell in the same rounds what so many cores can give here at this moment: that is the limit.
+"""
+
+import importlib.util
+import json
+import statistics
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from stm_bench import engine_report, machine, siege, workload_page, workload_plot, workloads
+from stm_bench.engine_report import Column, Section, Target
+from stm_bench.errors import BenchmarkError, WrongAnswer
+from stm_bench.machine import positive
+from stm_bench.progress import Runs
+from stm_bench.servers import Server
+from stm_bench.ways import Way, all_ways
+
+SUMMARY = "All workloads, in all the ways to run them; or one, by its name."
+
+WARM_UP_SECONDS = 1
+BUSY = 0.75  # of the cores: what processes of their own get less than, says that the machine is busy
+NOISE = 1.05  # times the limit: what is more than that is none of the way's own doing
+
+
+@dataclass
+class Measured:
+    """A way, and what was found: the rate of each round, in the workload's unit; `failure`: what went wrong, or why it cannot be."""
+
+    way: Way
+    rates: list[float] = field(default_factory=list)
+    failure: str | None = None
+    wrong: bool = False  # has something been answered wrongly?
+
+
+@dataclass
+class Result:
+    """All that was found of a workload.  The first of `measured` is upstream; `limits`: what processes gained, in each round."""
+
+    workload: object
+    measured: list[Measured]
+    limits: list[float] = field(default_factory=list)
+
+    def ratios(self, measured):
+        """To upstream, of each round; without those of tornado.stm on several threads that are more than that moment's limit."""
+        pairs = list(zip(measured.rates, self.measured[0].rates, self.limits or [float("inf")] * len(measured.rates)))
+        ratios = [(rate / upstream, limit) for rate, upstream, limit in pairs]
+        possible = [ratio for ratio, limit in ratios if ratio <= limit * NOISE]
+        return possible if possible and measured.way.is_ours and self.is_limited else [ratio for ratio, _ in ratios]
+
+    @property
+    def is_limited(self):
+        """Can nothing be faster than processes of their own?  Pages that compute cannot."""
+        return bool(self.limits) and "processes" in self.workload.kinds
+
+
+def add_arguments(parser):
+    """Those of one workload, and of all."""
+    parser.add_argument("--time", type=positive, default=3, metavar="SECONDS", help="of one load (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
+    parser.add_argument("--threads", type=machine.thread_counts, metavar="N,N...", help="of tornado.stm (default: 1,2,4... up to the usable CPUs)")
+    parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--plot", type=machine.output_file, metavar="FILE.png", help="draw them into FILE.png")
+    parser.add_argument("--html", type=machine.output_file, metavar="FILE.html", help="write tables and pictures to one page")
+    parser.add_argument("--rst", type=machine.output_file, metavar="FILE", help="write the tables as reStructuredText to FILE")
+    parser.add_argument("--compare", metavar="FILE", help="beside the figures of an earlier run, which --json has written")
+    parser.set_defaults(benchmark=benchmark, names=None)
+
+
+def add_arguments_of_all(parser):
+    parser.add_argument("--only", nargs="+", choices=workloads.MODULES, metavar="NAME", help="of: " + ", ".join(workloads.MODULES))
+    add_arguments(parser)
+
+
+def benchmark(options):
+    """Measures and shows; returns the exit status, 1 where something failed or was answered wrongly."""
+    siege.version()
+    if options.plot or options.html:
+        workload_plot.check()
+    before = read_figures(options.compare) if options.compare else {}
+    ways, notes = all_ways(options.threads or machine.default_threads(machine.usable_cpus()))
+    chosen = [workloads.load(name) for name in options.names or options.only or workloads.MODULES]
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = engine_report.WIDTH_IN_A_FILE
+    results, sections = [], []
+    with Runs(options.repeats * sum(len(ways_of(workload, ways)) for workload in chosen)) as runs:
+        for workload in chosen:
+            result = measure(workload, ways, options, runs)
+            results.append(result)
+            sections.append(section(result, before.get(workload.name, {}), options))
+            engine_report.show(sections[-1], console)
+    for note in notes:
+        console.print("note: " + note, style="dim", markup=False, soft_wrap=True)
+    environment = machine.describe()
+    engine_report.write(sections, environment, options.json, options.rst)
+    try:
+        if options.plot:
+            workload_plot.save(results, options.plot)
+        if options.html:
+            workload_page.save(results, sections, environment, notes, options.html)
+    except OSError as error:
+        raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
+    return 1 if any(measured.wrong for result in results for measured in result.measured) else 0
+
+
+def ways_of(workload, ways):
+    return [way for way in ways if way.kind in workload.kinds and not (workload.shared and way.kind == "processes")]
+
+
+def why_not(workload, way):
+    if way.kind == "processes" and workload.shared:
+        return "not possible: requests share what changes"
+    return None if way.kind in workload.kinds else "not possible"
+
+
+# Measuring
+
+
+def measure(workload, ways, options, runs):
+    """Loads all that can be loaded, in turns; returns the Result."""
+    result = Result(workload, [Measured(way, failure=why_not(workload, way)) for way in ways])
+    missing = [module for module in workload.needs if importlib.util.find_spec(module) is None]
+    if missing:
+        for measured in result.measured:
+            measured.failure = "not measured: needs %s" % missing[0]
+        return result
+    with ExitStack() as stack:
+        delayed_by = []
+        if workload.delayed:
+            delay = stack.enter_context(Server("delay server", [sys.executable, "-m", "stm_bench.delay_server"]))
+            delayed_by = ["--delayed-by", str(delay.port)]
+        loads = []  # (the Measured, or None for the limit, its servers)
+        for measured in result.measured:
+            if measured.failure is None:
+                servers = start(stack, workload, measured, delayed_by)
+                if servers:
+                    loads.append((measured, servers))
+        many = max((way.count for way in ways if way.is_ours), default=1)
+        if many > 1 and not any(measured.way.kind == "processes" for measured, _ in loads):
+            limit = Measured(Way("the limit", "plain", many))  # each with what is its own
+            loads.append((limit, start(stack, workload, limit, delayed_by)))
+        for measured, servers in loads:
+            attempt(workload, measured, servers, WARM_UP_SECONDS)
+        for round_number in range(1, options.repeats + 1):
+            for measured, servers in loads:
+                runs.starting("%s: %s" % (workload.name, measured.way.name))
+                rate = attempt(workload, measured, servers, options.time)
+                measured.rates += [rate] if rate is not None else []
+                runs.done("%s, round %d: %s: %s" % (
+                    workload.name, round_number, measured.way.name, measured.failure or "%.1f %s" % (rate, workload.unit)
+                ))  # fmt: skip
+        for measured, _ in loads:
+            if measured.way.name == "the limit" or measured.way.kind == "processes":
+                result.limits = [rate / upstream for rate, upstream in zip(measured.rates, result.measured[0].rates)]
+    return result
+
+
+def start(stack, workload, measured, delayed_by):
+    """Its servers; none where they do not come up."""
+    way = measured.way
+    apart = way.kind == "processes" or way.name == "the limit"
+    kind, count = ("plain", 1) if apart else (way.kind, way.count)
+    command = [way.python, "-m", "stm_bench.workload_server", workload.name, kind, str(count), *delayed_by]
+    try:
+        return [stack.enter_context(Server(way.name, command)) for _ in range(way.count if apart else 1)]
+    except BenchmarkError as error:
+        measured.failure, measured.wrong = "failed: %s" % error, True
+        return []
+
+
+def attempt(workload, measured, servers, seconds):
+    """The rate; None where that has failed once."""
+    if measured.failure is not None:
+        return None
+    try:
+        return workload.load(servers, seconds)
+    except (WrongAnswer, BenchmarkError, OSError) as error:
+        measured.failure, measured.wrong = "failed: %s" % error, True
+        return None
+
+
+# Figures
+
+
+def section(result, before, options):
+    """The table of one workload, a row for each way."""
+    workload = result.workload
+    rows, notes = [], []
+    for measured in result.measured:
+        row = {"name": measured.way.name, "figure": None}
+        if measured.failure is not None or not result.measured[0].rates:
+            why = measured.failure or "upstream failed"
+            row["shown"] = engine_report.FAILED if measured.wrong else why.partition(":")[0]
+            notes += ["%s %s" % (row["name"], why)] if measured.wrong or ":" in why else []
+        else:
+            ratios = result.ratios(measured)
+            row |= {"figure": statistics.median(ratios), "rates": measured.rates, "shown": "%.1f" % statistics.median(measured.rates)}
+            row["range"] = "%.2f-%.2f" % (min(ratios), max(ratios))
+            dropped = len(measured.rates) - len(ratios)
+            if dropped:
+                notes.append("%s: %d of %d rounds are left out, which gave more than the limit" % (row["name"], dropped, len(measured.rates)))
+            if workload.target and measured.way.is_ours and measured.way.count == 2:
+                row["target"] = Target(workload.target, at_least=True)
+            if row["name"] in before:
+                row["before"] = before[row["name"]]
+        rows.append(row)
+    caption = ["ratio: to upstream's rate in the same round, the median; range: the lowest and the highest."]
+    if result.limits:
+        limit, many = statistics.median(result.limits), max(way.way.count for way in result.measured)
+        caption.append("The limit: %d processes of upstream's, each with what is its own, gave %.2f of one at this moment." % (many, limit))
+        if limit < BUSY * many:
+            notes.append("the machine is busy, or the clients need a core themselves: processes got %.2f of %d cores" % (limit, many))
+    if workload.limits:
+        caption.append("What limits it: " + workload.limits)
+    columns = [Column("way", "name"), Column(workload.unit, "shown"), Column("ratio", "figure", "%.2f"), Column("range", "range")]
+    if before:
+        columns.append(Column("before", "before", "%.2f"))
+    if any("target" in row for row in rows):
+        columns.insert(3, Column("target", "target"))
+    title = "%s: %s (%d clients, median of %d x %d s)" % (workload.name, workload.summary, workload.clients, options.repeats, options.time)
+    return Section(workload.name, title, columns, rows, caption, notes)
+
+
+def read_figures(name):
+    """Of an earlier run: workload -> way -> ratio.  Raises BenchmarkError where the file is none of those."""
+    try:
+        with open(name) as file:
+            sections = json.load(file)["sections"]
+        return {section: {row["name"]: row["figure"] for row in rows if row.get("figure")} for section, rows in sections.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BenchmarkError("%s holds no figures of an earlier run: %s" % (name, error)) from None

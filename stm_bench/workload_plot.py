@@ -1,0 +1,73 @@
+"""Workloads as pictures: for each a bar for each way, dots for its rounds, and a line for what as many processes can give."""
+
+import io
+import statistics
+
+from stm_bench.errors import BenchmarkError
+
+UPSTREAM, OURS, LIMIT, DOTS = "#9aa5b1", "#2f6fb5", "#b5442f", "#1f2933"
+BAR = 0.34  # inches
+
+
+def check():
+    """Raises BenchmarkError where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise BenchmarkError("pictures need matplotlib: run make setup, or pip install matplotlib") from None
+
+
+def figure_of(results):
+    """A matplotlib figure with one chart for each result, below one another."""
+    from matplotlib.figure import Figure
+
+    heights = [1.1 + BAR * len(shown(result)) for result in results]
+    figure = Figure(figsize=(8.5, sum(heights)), layout="constrained")
+    charts = figure.subplots(len(results), 1, squeeze=False, height_ratios=heights)
+    for result, (axes,) in zip(results, charts):
+        draw(axes, result)
+    return figure
+
+
+def shown(result):
+    return [measured for measured in result.measured if measured.rates]
+
+
+def draw(axes, result):
+    measured = shown(result)
+    places = range(len(measured))
+    for place, each in zip(places, measured):
+        rate = statistics.median(each.rates)
+        axes.barh(place, rate, color=OURS if each.way.is_ours else UPSTREAM, height=0.62)
+        axes.plot(each.rates, [place] * len(each.rates), "o", color=DOTS, markersize=2.5, alpha=0.6)
+        ratio = statistics.median(result.ratios(each))
+        axes.annotate(
+            "%.2f" % ratio, (max(rate, *each.rates), place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
+            fontweight="bold" if each.way.is_ours else "normal",
+        )  # fmt: skip
+    if result.limits and measured:
+        limit = statistics.median(result.limits) * statistics.median(result.measured[0].rates)
+        axes.axvline(limit, color=LIMIT, linewidth=1.2, linestyle="--")
+        axes.annotate(
+            "limit: processes of their own", (limit, -0.6), xytext=(-4, 4), textcoords="offset points", ha="right", fontsize=7, color=LIMIT
+        )
+    axes.set_yticks(list(places), [each.way.name for each in measured], fontsize=8)
+    axes.set_ylim(len(measured) - 0.4, -1.1)
+    axes.margins(x=0.1)
+    axes.set_xlim(left=0)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_xlabel("%s; dots: rounds; numbers: to upstream on the same interpreter" % result.workload.unit, fontsize=8)
+    axes.set_title("%s: %s" % (result.workload.name, result.workload.summary), loc="left", fontsize=9, fontweight="bold")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save(results, path):
+    """Draws the results into the file `path`, a PNG."""
+    figure_of(results).savefig(path, format="png", dpi=140)
+
+
+def svg(result):
+    """One result as the text of an SVG element."""
+    text = io.StringIO()
+    figure_of([result]).savefig(text, format="svg")
+    return text.getvalue()[text.getvalue().index("<svg") :]

@@ -1,0 +1,78 @@
+"""A workload in a process of its own.
+
+python -m stm_bench.workload_server WORKLOAD KIND COUNT [--delayed-by PORT] --port PORT --stats FILE
+
+KIND and COUNT: those of a Way.  --delayed-by: where stm_bench.delay_server is.  SIGTERM ends it; it then writes what the engine has
+counted.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from stm_bench import workloads
+
+
+@dataclass(frozen=True)
+class How:
+    """What of a Way a server must know; and the port of the server that answers late."""
+
+    kind: str
+    count: int
+    delayed_by: int
+
+
+async def until_terminated(workload, port, how):
+    """What tornado.stm does by itself: SIGTERM cancels."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
+    if how.kind == "executor":
+        loop.set_default_executor(ThreadPoolExecutor(how.count))
+    for _ in range(how.count - 1 if how.kind == "loops" else 0):
+        threading.Thread(target=lambda: asyncio.run(workload.serve(port, how)), daemon=True).start()
+    await workload.serve(port, how)
+
+
+def serve(workload, port, how):
+    """Until SIGTERM comes."""
+    if hasattr(workload, "main"):
+        workload.main(port, how)
+    elif how.kind == "stm":
+        asyncio.run(workload.serve(port, how))
+    else:
+        asyncio.run(until_terminated(workload, port, how))
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("workload", choices=workloads.MODULES)
+    parser.add_argument("kind")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--delayed-by", type=int)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--stats", required=True)
+    options = parser.parse_args(arguments)
+    how, stats = How(options.kind, options.count, options.delayed_by), dict
+    if how.kind == "stm":
+        import tornado.stm
+        import tornado.stm.transaction
+
+        tornado.stm.install(how.count)
+        stats = tornado.stm.transaction.stats
+    try:
+        serve(workloads.load(options.workload), options.port, how)
+    except asyncio.CancelledError:
+        pass
+    except SystemExit as end:
+        if end.code:
+            raise
+    with open(options.stats, "w") as file:
+        json.dump(stats(), file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Clients that know what a server may answer: connections that stay open, each of which asks again as soon as it is answered."""
+
+import selectors
+import socket
+import time
+
+from stm_bench.errors import WrongAnswer
+
+HOST = "127.0.0.1"
+PATIENCE = 60  # seconds that an answer may take
+
+
+class Connection:
+    """What one client has sent, and what has come back so far."""
+
+    def __init__(self, server):
+        self.server = server
+        self.socket = socket.create_connection((HOST, server.port), PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.received = b""
+        self.asked = None  # by whoever uses it
+
+
+def ask_on(servers, clients, seconds, ask, take):
+    """Have so many clients ask servers, in turns, for so many seconds; they wait for the last answers.
+
+    Args:
+        ask: called with a Connection when it may ask: the bytes to send, or None when that client has nothing more to ask.
+        take: called with a Connection whenever more has come: how many answers that were, which it takes from `received`.
+
+    Returns:
+        How many answers came within that time, and how long that was in seconds.
+
+    Raises:
+        WrongAnswer: none comes, or a connection is closed; or by `take`.
+    """
+    answered, waiting = 0, 0
+    with selectors.DefaultSelector() as selector:
+        for number in range(clients):
+            connection = Connection(servers[number % len(servers)])
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+        start = now = time.monotonic()
+        end, ended = start + seconds, None
+
+        def go_on(connection):
+            question = ask(connection) if now < end else None
+            if question is not None:
+                connection.socket.sendall(question)
+            return question is not None
+
+        for key in list(selector.get_map().values()):
+            waiting += go_on(key.data)
+        while waiting:
+            ready = selector.select(PATIENCE)
+            if not ready:
+                raise WrongAnswer("a server has not answered for %d s" % PATIENCE)
+            now = time.monotonic()
+            for key, _ in ready:
+                connection = key.data
+                data = connection.socket.recv(1 << 16)
+                if not data:
+                    raise WrongAnswer("server %s has closed a connection" % connection.server.name)
+                connection.received += data
+                answers = take(connection)
+                if now < end:
+                    answered += answers
+                    ended = now
+                if answers:
+                    waiting += go_on(connection) - 1
+        for key in list(selector.get_map().values()):
+            key.fileobj.close()
+    if not answered:
+        raise WrongAnswer("nothing was answered in %d s" % seconds)
+    return answered, ended - start
+
+
+def get(path):
+    """The bytes of a request."""
+    return b"GET /%s HTTP/1.1\r\nHost: %s\r\n\r\n" % (path.encode(), HOST.encode())
+
+
+def take_page(connection):
+    """The text of a page that has come whole, taken from what the connection has received; None: not yet.
+
+    Raises:
+        WrongAnswer: it is an error's.
+    """
+    head, blank, rest = connection.received.partition(b"\r\n\r\n")
+    if not blank:
+        return None
+    if not head.startswith(b"HTTP/1.1 200 "):
+        raise WrongAnswer("server %s answered %s with %.60r" % (connection.server.name, connection.asked, head))
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+    if len(rest) < length:
+        return None
+    connection.received = rest[length:]
+    return rest[:length].decode()

@@ -1,0 +1,108 @@
+"""Pages that compute, and pages that take next to nothing."""
+
+import json
+import time
+
+from stm_bench import programs
+from stm_bench.calibrate import request_size
+from stm_bench.primes import primes
+from stm_bench.workloads.workload import Pages
+
+
+class Primes(Pages):
+    """The primes up to a number, each tested by every number below it (the page of 2014)."""
+
+    def answer(self, state, path):
+        return json.dumps({"primes": primes(int(path))})
+
+    def path(self):
+        return str(request_size(self.milliseconds / 1000))
+
+
+class CompiledPrimes(Primes):
+    """The same with its inner loop compiled by numba; where there is no numba (PyPy), as it is."""
+
+    def state(self):
+        try:
+            import numba
+        except ImportError:
+            return primes
+
+        @numba.njit(nogil=True)
+        def primes_into(found, limit):
+            count = 0
+            for n in range(2, limit + 1):
+                for i in range(2, n):
+                    if n % i == 0:
+                        break
+                else:
+                    found[count] = n
+                    count += 1
+            return count
+
+        import numpy
+
+        def compiled(limit):
+            found = numpy.empty(limit, dtype="int64")
+            return found[: primes_into(found, limit)].tolist()
+
+        compiled(10)  # compiles it
+        return compiled
+
+    def answer(self, state, path):
+        return json.dumps({"primes": state(int(path))})
+
+
+class Computing(Pages):
+    """The checksum of so many rounds of one of stm_bench.programs."""
+
+    def state(self):
+        return programs.load(self.program)
+
+    def answer(self, state, path):
+        return str(state.run(int(path)))
+
+    def path(self):
+        program = programs.load(self.program)
+        return str(max(1, round(self.milliseconds / 1000 / min(self._spent(program) for _ in range(5)))))
+
+    @staticmethod
+    def _spent(program):
+        """Seconds of processor time that a round takes here."""
+        start = time.thread_time()
+        program.run(1)
+        return time.thread_time() - start
+
+
+class Records(Pages):
+    """About 1 kB of JSON."""
+
+    RECORDS = [{"id": n, "name": "record %d" % n, "tags": ["a", "b"], "price": n / 4} for n in range(16)]
+
+    def answer(self, state, path):
+        return json.dumps({"records": self.RECORDS})
+
+
+class Hello(Pages):
+    def answer(self, state, path):
+        return "Hello, world"
+
+
+BUSY = "Nothing: the threads compute, and nothing is shared."
+TRIVIAL = "The request itself: parsing it, and answering it, is all there is to do, and the second thread waits for the first one's events."
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Primes("primes", "the primes up to N by trial division, about 50 ms", milliseconds=50, target=1.85, limits=BUSY),
+        Primes("primes-small", "the same, about 2 ms", milliseconds=2, limits="The request itself, which is a tenth of the time."),
+        CompiledPrimes("primes-numba", "primes, the inner loop compiled by numba", milliseconds=50, needs=("numba",)),
+        Computing("sieve", "primes by generator expressions, about 10 ms", program="genexprs", milliseconds=10, target=1.3, limits=BUSY),
+        Computing(
+            "catalogue", "2,000 shared objects filtered, grouped and sorted, about 10 ms", program="catalogue", milliseconds=10, target=1.3,
+            limits="Reading what is shared: each of the 2,000 objects is looked at anew by every request.",
+        ),
+        Computing("template", "a page of tornado.template, about 10 ms", program="template", milliseconds=10, target=1.3, limits=BUSY),
+        Records("json", "1 kB of JSON", target=1.3, limits=TRIVIAL),
+        Hello("hello", "a few words", target=1.3, limits=TRIVIAL),
+    )
+}  # fmt: skip

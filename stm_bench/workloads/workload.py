@@ -1,0 +1,188 @@
+"""What the workloads have in common."""
+
+import asyncio
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import tornado.httpserver
+import tornado.netutil
+import tornado.web
+
+from stm_bench import siege
+from stm_bench.errors import WrongAnswer
+from stm_bench.workloads import client
+from stm_bench.workloads.client import HOST
+
+
+class Workload:
+    """What a server does again and again, for clients that ask at once for more.
+
+    Attributes:
+        name, summary: what it is called, and what it does, in a line.
+        unit: what is counted a second.
+        shared: do requests change what others read?  Then several processes cannot serve them, and threads need a lock.
+        kinds: in which ways (`Way.kind`) it can be run; the others are shown as not possible.
+        needs: modules that this interpreter must have besides Tornado.
+        delayed: is there a stm_bench.delay_server beside it, at `how.delayed_by`?
+        clients: how many there are.
+        target: what tornado.stm on two threads should reach, to upstream.
+        limits: what limits it, in a sentence: from the conflict log and from profiles.
+    """
+
+    unit = "requests/s"
+    shared = False
+    kinds = ("plain", "processes", "executor", "loops", "stm")
+    needs = ()
+    delayed = False
+    clients = 8
+    target = None
+    limits = ""
+
+    def __init__(self, name, summary, **settings):
+        self.name, self.summary = name, summary
+        for setting, value in settings.items():
+            setattr(self, setting, value)
+
+    async def serve(self, port, how):
+        """On this port of the loopback interface, until cancelled.  Raises OSError where that cannot be opened."""
+        raise NotImplementedError
+
+    def load(self, servers, seconds):
+        """Put servers, which share the clients, under load; in the process that measures.
+
+        Returns:
+            What was done a second, by all of them together.
+
+        Raises:
+            WrongAnswer: something was answered wrongly, or nothing was.
+        """
+        raise NotImplementedError
+
+
+class Pages(Workload):
+    """Pages over HTTP, each made by a function, `answer`, of what all requests share, `state`."""
+
+    def __init__(self, name, summary, **settings):
+        super().__init__(name, summary, **settings)
+        self._state, self._making = None, threading.Lock()
+        self._asked = None
+
+    def state(self):
+        """What all requests share, made when a server starts."""
+
+    def answer(self, state, path):
+        """The text of the page there.  Plain Python, which knows nothing of the way that it is run."""
+        raise NotImplementedError
+
+    async def serve(self, port, how):
+        with self._making:  # loops of several threads have one
+            if self._state is None:
+                self._state = self.state() or self
+        handler = HANDLERS[how.kind, self.shared] if (how.kind, self.shared) in HANDLERS else Plain
+        application = tornado.web.Application([(r"/(.*)", handler, {"pages": self, "state": self._state})])
+        server = tornado.httpserver.HTTPServer(application)
+        server.add_sockets(tornado.netutil.bind_sockets(port, HOST, reuse_port=how.kind == "loops"))
+        await asyncio.Event().wait()
+
+
+    # -- The load ---------------------------------------------------------------------------------------------------------
+
+    def path(self):
+        """What siege asks for; unless there are `paths`."""
+        return ""
+
+    def paths(self):
+        """What the clients ask for in turns, of whose answers `is_right` is asked; None: siege asks for `path`."""
+
+    def is_right(self, path, text):
+        """May this have been answered?"""
+        raise NotImplementedError
+
+    def load(self, servers, seconds):
+        if self._asked is None:
+            paths = self.paths()
+            path = None if paths else self.path()
+            self._asked = (paths, path, None if paths else self.answer(self.state(), path))
+        paths, path, text = self._asked
+        if paths:
+            return self._ask(servers, seconds, itertools.cycle(paths))
+        each = max(1, self.clients // len(servers))
+        with ThreadPoolExecutor(len(servers)) as loads:
+            return sum(loads.map(lambda server: self._besiege(server, each, seconds, path, text), servers))
+
+    def _besiege(self, server, clients, seconds, path, text):
+        """Checks an answer before and after; siege sees to it that all are answers."""
+        for look in range(2):
+            if server.ask("/" + path) != text:
+                raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
+            if not look:
+                report = self._answered(server.url("/" + path), clients, seconds)
+        if not report.answered or report.failed:
+            raise WrongAnswer("server %s failed %d of %d requests" % (server.name, report.failed, report.failed + report.answered))
+        return report.rate
+
+    @staticmethod
+    def _answered(url, clients, seconds):
+        """What siege reports, of a load in which there were answers: on a busy machine there are none in a second."""
+        for longer in range(3):
+            report = siege.load(url, clients, seconds << longer, keep_alive=True)
+            if report.answered or report.failed:
+                break
+        return report
+
+    def _ask(self, servers, seconds, paths):
+        """Checks every answer."""
+
+        def ask(connection):
+            connection.asked = next(paths)
+            return client.get(connection.asked)
+
+        def take(connection):
+            text = client.take_page(connection)
+            if text is not None and not self.is_right(connection.asked, text):
+                raise WrongAnswer("server %s answered GET /%s wrongly: %.60r" % (connection.server.name, connection.asked, text))
+            return text is not None
+
+        answered, took = client.ask_on(servers, self.clients, seconds, ask, take)
+        return answered / took
+
+
+class Plain(tornado.web.RequestHandler):
+    """As people write them."""
+
+    lock = threading.Lock()  # around what threads share
+
+    def initialize(self, pages, state):
+        self.pages, self.state = pages, state
+
+    def get(self, path):
+        self.write(self.pages.answer(self.state, path))
+
+
+class Locked(Plain):
+    """On one of several loops, each on a thread of its own."""
+
+    def get(self, path):
+        self.write(self.locked(path))
+
+    def locked(self, path):
+        with self.lock:
+            return self.pages.answer(self.state, path)
+
+
+class InExecutor(Plain):
+    """On the threads of a pool."""
+
+    async def get(self, path):
+        self.write(await asyncio.get_running_loop().run_in_executor(None, self.pages.answer, self.state, path))
+
+
+class LockedInExecutor(Locked):
+    """On the threads of a pool, one at a time."""
+
+    async def get(self, path):
+        self.write(await asyncio.get_running_loop().run_in_executor(None, self.locked, path))
+
+
+HANDLERS = {("loops", True): Locked, ("executor", False): InExecutor, ("executor", True): LockedInExecutor}

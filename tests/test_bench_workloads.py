@@ -1,0 +1,182 @@
+"""The workloads: each runs in each way that it can, answers rightly, and its clients notice what is wrong.  No test looks at a time."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from interpreters import ROOT, has_gil
+from stm_bench import workloads
+from stm_bench.errors import WrongAnswer
+from stm_bench.servers import Server
+
+pytest.importorskip("rich")
+pytest.importorskip("matplotlib")
+
+from stm_bench import workload_load, workload_page, workload_plot  # noqa: E402
+from stm_bench.ways import Way  # noqa: E402
+from stm_bench.workloads import astar, chat  # noqa: E402
+
+needs_siege = pytest.mark.skipif(shutil.which("siege") is None, reason="siege is not installed")
+UPSTREAM, EXECUTOR, LOOPS = Way("upstream", "plain"), Way("an executor", "executor", 2), Way("loops", "loops", 2)
+OURS = Way("ours", "stm", 1 if has_gil(sys.executable) else 2)
+
+#: those that compute for long do so for less here
+SHORTER = {"primes": {"milliseconds": 2}, "sieve": {"milliseconds": 2}, "catalogue": {"milliseconds": 2}, "template": {"milliseconds": 2}}
+
+
+def can_run(workload, way):
+    return way.kind in workload.kinds and not workload.needs
+
+
+#: all on tornado.stm; those that have something of their own for another way, or a check of their own, also in that
+RUNS = [(name, OURS) for name in workloads.MODULES]
+RUNS += [("session", UPSTREAM), ("session", EXECUTOR), ("session", LOOPS), ("json", EXECUTOR), ("sums", EXECUTOR), ("sums", LOOPS)]
+RUNS += [(name, UPSTREAM) for name in ("astar", "chat", "sums-yielding", "pi")]
+RUNS = [(name, way) for name, way in RUNS if can_run(workloads.load(name), way)]
+
+
+def measured(workload, way):
+    """What one round finds."""
+    options = workload_load.machine.argparse.Namespace(repeats=1, time=1)
+
+    class Silent:
+        def starting(self, what):
+            pass
+
+        done = starting
+
+    return workload_load.measure(workload, [way], options, Silent())
+
+
+@needs_siege
+@pytest.mark.parametrize("name, way", RUNS, ids=["%s, %s" % (name, way.kind) for name, way in RUNS])
+def test_a_workload_runs_in_that_way_and_is_answered_rightly(name, way, monkeypatch):
+    workload = workloads.load(name)
+    for setting, value in SHORTER.get(name, {}).items():
+        monkeypatch.setattr(workload, setting, value)
+    result = measured(workload, way)
+    assert result.measured[0].failure is None
+    assert len(result.measured[0].rates) == 1 and result.measured[0].rates[0] > 0
+
+
+def test_what_cannot_be_is_said_and_not_run():
+    ways = [UPSTREAM, Way("two processes", "processes", 2), LOOPS]
+    said = {name: [workload_load.why_not(workloads.load(name), way) for way in ways] for name in ("session", "chat", "hello")}
+    assert said["session"] == [None, "not possible: requests share what changes", None]
+    assert said["chat"] == [None, "not possible: requests share what changes", "not possible"]
+    assert said["hello"] == [None, None, None]
+
+
+# What clients notice
+
+
+class Canned:
+    """In the place of a server's process."""
+
+    name = "canned"
+
+
+class Answers:
+    """In the place of a connection on which this has come."""
+
+    server = Canned()
+
+    def __init__(self, received=b"", asked=None):
+        self.received, self.asked = received, asked
+
+
+def test_a_path_through_a_wall_is_noticed():
+    game = astar.Walls(12, 12)
+    game.fields = [[astar.OPEN] * 12 for _ in range(12)]
+    asked = ("path", (0, 0), (2, 0), 100.0)
+    path = json.dumps([[0, 0], [1, 0], [2, 0]])
+    game.check(Answers(asked=asked), path)
+    game.fields[0][1], game.since[0][1] = astar.WALL, 101.0  # built after it was asked for
+    game.check(Answers(asked=asked), path)
+    game.since[0][1] = 99.0
+    with pytest.raises(WrongAnswer, match="through the wall at 1, 0"):
+        game.check(Answers(asked=asked), path)
+    with pytest.raises(WrongAnswer, match="no path from"):
+        game.check(Answers(asked=asked), json.dumps([[0, 0], [2, 0]]))
+
+
+def heard(*messages):
+    return b"".join(bytes((0x81, len(message))) + message.encode() for message in messages)
+
+
+def test_members_that_hear_another_order_are_noticed():
+    first, late, wrong = (Answers(heard(*said), asked="3") for said in (["1 x", "2 x", "3 x", "4 x"], ["2 x", "3 x"], ["2 x", "4 x"]))
+    late.received += heard("4 x")[:-1]  # which has not come whole
+    for member, own in (first, 1), (late, 1), (wrong, 0):
+        member.heard = []
+        assert chat.hear(member) == own
+    assert late.heard == ["2", "3"] and late.received
+    chat.compare(first, late)
+    chat.compare(late, first)
+    with pytest.raises(WrongAnswer, match="sent 3 to one and 4 to another in its place"):
+        chat.compare(first, wrong)
+
+
+@needs_siege
+def test_a_wrong_answer_fails_the_way_and_not_the_others(monkeypatch):
+    workload = workloads.load("hello")
+    monkeypatch.setattr(workload, "_asked", (None, "", "something else"))
+    result = measured(workload, UPSTREAM)
+    (upstream,) = result.measured
+    assert upstream.wrong and upstream.failure == "failed: server upstream answered GET / wrongly"
+    table = workload_load.section(result, {}, workload_load.machine.argparse.Namespace(repeats=1, time=1))
+    assert table.rows[0]["shown"] == "failed" and table.rows[0]["figure"] is None
+
+
+# Figures
+
+
+def canned():
+    ways = [UPSTREAM, Way("upstream, 2 processes", "processes", 2), Way("tornado.stm, 2 threads", "stm", 2), EXECUTOR]
+    rates = [[100.0, 50.0, 80.0], [200.0, 90.0, 150.0], [185.0, 120.0, 144.0], []]
+    result = workload_load.Result(workloads.load("primes"), [workload_load.Measured(way, each) for way, each in zip(ways, rates)])
+    result.measured[3].failure = "not possible"
+    result.limits = [2.0, 1.8, 1.875]
+    return result
+
+
+def canned_section(before=None):
+    return workload_load.section(canned(), before or {}, workload_load.machine.argparse.Namespace(repeats=3, time=3))
+
+
+def test_what_is_more_than_the_limit_is_left_out_and_that_is_said():
+    row = canned_section().rows[2]
+    assert (row["figure"], row["range"]) == (pytest.approx(1.825), "1.80-1.85")  # and not the 2.4 of the second round
+    assert "tornado.stm, 2 threads: 1 of 3 rounds are left out, which gave more than the limit" in canned_section().notes
+
+
+def test_an_earlier_run_stands_beside(tmp_path):
+    earlier = tmp_path / "earlier.json"
+    workload_load.engine_report.write([canned_section()], {}, str(earlier))
+    before = workload_load.read_figures(str(earlier))["primes"]
+    assert before["tornado.stm, 2 threads"] == pytest.approx(1.825)
+    assert canned_section(before).rows[2]["before"] == pytest.approx(1.825)
+
+
+def test_pictures_and_pages_are_written(tmp_path):
+    workload_plot.save([canned(), canned()], tmp_path / "figures.png")
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+    environment = {"python": "3.14.7", "processor": "<one>", "cpus": 2, "system": "Linux", "date": "2026"}
+    workload_page.save([canned()], [canned_section()], environment, ["a note & more"], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<svg" in page and "a note &amp; more" in page and "&lt;one&gt;" in page and "1.80-1.85" in page
+
+
+def test_a_server_of_a_workload_ends_on_sigterm():
+    for name, kind in ("pi", "plain"), ("session", "loops"):
+        with Server(name, [sys.executable, "-m", "stm_bench.workload_server", name, kind, "2"]) as server:
+            assert server.stop() == {}
+
+
+def test_one_workload_is_a_command_and_all_are():
+    for arguments in (["sums", "--help"], ["all", "--help"]):
+        done = subprocess.run([sys.executable, "-m", "stm_bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0 and "--compare" in done.stdout
