@@ -7,6 +7,7 @@
 
 #include "calls/calls.h"
 #include "objects/access.h"
+#include "objects/structure.h"
 
 #define MAX_STACK_ARGS 64
 
@@ -121,7 +122,13 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         return;
     const void *method = function ? (const void *)((PyCFunctionObject *)callable)->m_ml : ((PyMethodDescrObject *)callable)->d_method;
     KnownCall known = {method, Py_TYPE(receiver), CALL_PURE};
-    switch (plain_effect(callable, receiver)) {
+    bool uses_struct = uses_state(callable, receiver) && kind_of(tx, receiver) == &struct_kind;
+    switch (uses_struct ? EFFECT_USES : plain_effect(callable, receiver)) {
+    case EFFECT_USES:
+        known.needs = CALL_OF_OWNED;
+        if (!uses_struct)
+            return;
+        break;
     case EFFECT_PURE:
         break;
     case EFFECT_LIST_APPEND: case EFFECT_LIST_POP: case EFFECT_SET_CHANGE: case EFFECT_GETS_KEY:
@@ -162,6 +169,13 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
     *known_call_at(tx, method) = known;
 }
 
+/* Of a struct_kind: has open_state() nothing left to do? */
+static bool
+is_owned(Tx *tx, PyObject *o)
+{
+    return opened(tx, o, OPENED_READ) || o == stm_unordered;
+}
+
 /* What is in it is not looked at. */
 static bool
 is_open(Tx *tx, PyObject *o)
@@ -182,9 +196,12 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
     if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
         : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
         return false;
+    if (known->needs == CALL_OF_OWNED && !is_owned(tx, receiver))
+        return false;
+    bool constants = known->needs == CALL_OF_CONSTANTS || known->needs == CALL_OF_OWNED;
     for (int i = 0; i < n; i++) {
         PyObject *arg = PyStackRef_AsPyObjectBorrow(site[2 + i]);
-        if (!is_constant(arg) && (known->needs == CALL_OF_CONSTANTS || !is_open(tx, arg)))
+        if (!is_constant(arg) && (constants || !is_open(tx, arg)))
             return false;
     }
     return true;

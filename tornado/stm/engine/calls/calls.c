@@ -89,6 +89,14 @@ plain_effect(PyObject *callable, PyObject *receiver)
     return plain ? e->effect : EFFECT_NONE;
 }
 
+/* Does a method use the C state of its receiver, also of a derived type, and nothing else? */
+bool
+uses_state(PyObject *callable, PyObject *receiver)
+{
+    const EffectEntry *e = lookup(key_of(callable));
+    return e->effect == EFFECT_USES && e->twin == NULL && (e->owner == NULL || PyObject_TypeCheck(receiver, e->owner));
+}
+
 PyObject *
 plain_twin(PyObject *callable)
 {

@@ -27,6 +27,7 @@ extern _Atomic unsigned stm_effects_registered;     /* so many effects have been
 /* What is always called in the place of this function of a module, with its arguments; or NULL. */
 PyObject *plain_twin(PyObject *callable);
 int plain_effect(PyObject *callable, PyObject *receiver);
+bool uses_state(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
 int effect_of_construction(PyTypeObject *type);
 int call_with_own(Tx *tx, PyObject *f);
