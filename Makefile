@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize suites compat primes bench-engine bench-handlers bench-apps clean
+.PHONY: help setup build test sanitize suites compat primes bench bench-engine bench-handlers bench-apps clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,8 +23,11 @@ suites: setup         ## run CPython's own tests as transactions, without and wi
 compat: setup         ## run Tornado's own tests on our loop, without and with injected aborts, beside upstream's
 	@.venv/bin/python -m tests.compat --inject 0 --inject 0.005 --seed 1
 
-primes: setup         ## run the primes benchmark on every interpreter there is
+primes: setup         ## measure the page of primes beside all alternatives
 	@.venv/bin/python -m stm_bench primes
+
+bench: setup          ## measure all workloads beside all alternatives (half an hour), into bench.json, .rst, .png and .html
+	@.venv/bin/python -m stm_bench all --json bench.json --rst bench.rst --plot bench.png --html bench.html
 
 bench-engine: setup   ## measure what transactions cost and how they scale, without a server
 	@.venv/bin/python -m stm_bench engine

@@ -20,7 +20,7 @@ class Way:
         name: what tables call it.
         kind: "plain" (upstream, one loop), "processes" (of which each has a loop and its share of the clients), "executor" (the function that
             computes runs on threads, under a lock where requests share what changes), "loops" (one on each thread, listening on one port, under
-            the same lock), "stm" (tornado.stm).
+            the same lock), "stm" (tornado.stm), "pinned" (the same, each thread bound to a processor of its own).
         count: of processes or threads.
         python: the interpreter's executable.
     """
@@ -32,7 +32,7 @@ class Way:
 
     @property
     def is_ours(self):
-        return self.kind == "stm"
+        return self.kind in ("stm", "pinned")
 
 
 def all_ways(threads):
@@ -60,6 +60,8 @@ def all_ways(threads):
             Way("upstream, a loop on each of %d threads" % most, "loops", most),
         ]
     ways += [Way("tornado.stm, %d thread%s" % (count, "s" * (count > 1)), "stm", count) for count in threads]
+    if most > 1:
+        ways.append(Way("tornado.stm, %d threads, pinned" % most, "pinned", most))
     if gil.exists():
         ways.append(Way("tornado.stm, with a GIL", "stm", 1, str(gil)))
     if not here.free_threaded:

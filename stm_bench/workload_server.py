@@ -8,13 +8,20 @@ counted.
 
 import argparse
 import asyncio
+import itertools
 import json
+import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from stm_bench import workloads
+
+
+#: kinds of ways that are tornado.stm's
+OURS = ("stm", "pinned")
 
 
 @dataclass(frozen=True)
@@ -37,11 +44,22 @@ async def until_terminated(workload, port, how):
     await workload.serve(port, how)
 
 
+async def pinned(workload, port, how):
+    """Each thread that runs transactions is bound to one of the processors that this process may use."""
+    processors = itertools.cycle(sorted(os.sched_getaffinity(0)))
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) == os.getpid() or Path("/proc/self/task", thread, "comm").read_text().startswith("tornado-stm-"):
+            os.sched_setaffinity(int(thread), {next(processors)})
+    await workload.serve(port, how)
+
+
 def serve(workload, port, how):
     """Until SIGTERM comes."""
     if hasattr(workload, "main"):
         workload.main(port, how)
-    elif how.kind == "stm":
+    elif how.kind == "pinned":
+        asyncio.run(pinned(workload, port, how))
+    elif how.kind in OURS:
         asyncio.run(workload.serve(port, how))
     else:
         asyncio.run(until_terminated(workload, port, how))
@@ -57,7 +75,7 @@ def main(arguments=None):
     parser.add_argument("--stats", required=True)
     options = parser.parse_args(arguments)
     how, stats = How(options.kind, options.count, options.delayed_by), dict
-    if how.kind == "stm":
+    if how.kind in OURS:
         import tornado.stm
         import tornado.stm.transaction
 

@@ -110,7 +110,7 @@ WORKLOADS = {
             limits="Nothing: what is yielded is computed in transactions of its own.",
         ),
         Sums(
-            "affinity", "small messages on 32 connections, 0.1 ms of work each", n=500, clients=32,
+            "affinity", "small messages on 32 connections, 0.1 ms of work each", n=500, clients=32, kinds=(*Workload.kinds, "pinned"),
             limits="The message itself: reading and sending it is most of what there is to do.",
         ),
     )
