@@ -96,6 +96,9 @@ def benchmark(options):
             results.append(result)
             sections.append(section(result, before.get(workload.name, {}), options))
             engine_report.show(sections[-1], console)
+    if len(results) > 1:
+        sections.append(overview(results))
+        engine_report.show(sections[-1], console)
     for note in notes:
         console.print("note: " + note, style="dim", markup=False, soft_wrap=True)
     environment = machine.describe()
@@ -227,6 +230,26 @@ def section(result, before, options):
         columns.insert(3, Column("target", "target"))
     title = "%s: %s (%d clients, median of %d x %d s)" % (workload.name, workload.summary, workload.clients, options.repeats, options.time)
     return Section(workload.name, title, columns, rows, caption, notes)
+
+
+def overview(results):
+    """One table of all workloads: a row for each, a column for each way, in ratios to upstream."""
+    ways = [measured.way for measured in max(results, key=lambda result: len(result.measured)).measured[1:]]
+    rows = []
+    for result in results:
+        row = {"name": result.workload.name, "figure": None}
+        for measured in result.measured:
+            if measured.failure is None and measured.rates and result.measured[0].rates:
+                ratio = statistics.median(result.ratios(measured))
+                row[measured.way.name] = "%.2f" % ratio
+                if result.workload.target and measured.way.kind == "stm" and measured.way.count == 2:
+                    row |= {"figure": ratio, "target": Target(result.workload.target, at_least=True)}
+            elif measured.wrong:
+                row[measured.way.name] = engine_report.FAILED
+        rows.append(row)
+    columns = [Column("workload", "name"), *(Column(way.short, way.name) for way in ways), Column("target", "target")]
+    caption = ["Ratios to upstream Tornado on the same interpreter; the target is for tornado.stm on 2 threads."]
+    return Section("overview", "All workloads:", columns, rows, caption)
 
 
 def read_figures(name):

@@ -161,6 +161,13 @@ def test_an_earlier_run_stands_beside(tmp_path):
     assert canned_section(before).rows[2]["before"] == pytest.approx(1.825)
 
 
+def test_the_overview_has_a_row_for_each_workload_and_a_column_for_each_way():
+    table = workload_load.overview([canned(), canned()])
+    assert [column.heading for column in table.columns] == ["workload", "2 processes", "stm, 2", "executor, 2", "target"]
+    assert workload_load.engine_report.cells(table, table.rows[1]) == ["primes", "1.88", "1.83", "", "\N{GREATER-THAN OR EQUAL TO} 1.85"]
+    assert workload_load.engine_report.missed(table.rows[0])
+
+
 def test_pictures_and_pages_are_written(tmp_path):
     workload_plot.save([canned(), canned()], tmp_path / "figures.png")
     assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
