@@ -43,14 +43,12 @@ def draw(axes, result):
         ratio = statistics.median(result.ratios(each))
         axes.annotate(
             "%.2f" % ratio, (max(rate, *each.rates), place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
-            fontweight="bold" if each.way.is_ours else "normal",
+            fontweight="bold" if each.way.is_ours else "normal", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )  # fmt: skip
     if result.limits and measured:
         limit = statistics.median(result.limits) * statistics.median(result.measured[0].rates)
-        axes.axvline(limit, color=LIMIT, linewidth=1.2, linestyle="--")
-        axes.annotate(
-            "limit: processes of their own", (limit, -0.6), xytext=(-4, 4), textcoords="offset points", ha="right", fontsize=7, color=LIMIT
-        )
+        axes.axvline(limit, color=LIMIT, linewidth=1.2, linestyle="--", zorder=0)
+        axes.annotate("limit: processes of their own", (limit, -0.6), xytext=(4, 4), textcoords="offset points", fontsize=7, color=LIMIT)
     axes.set_yticks(list(places), [each.way.name for each in measured], fontsize=8)
     axes.set_ylim(len(measured) - 0.4, -1.1)
     axes.margins(x=0.1)
