@@ -90,7 +90,7 @@ def benchmark(options):
     if not console.is_terminal:
         console.width = engine_report.WIDTH_IN_A_FILE
     results, sections = [], []
-    with Runs(options.repeats * sum(len(ways_of(workload, ways)) for workload in chosen)) as runs:
+    with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:
         for workload in chosen:
             result = measure(workload, ways, options, runs)
             results.append(result)
@@ -113,8 +113,9 @@ def benchmark(options):
     return 1 if any(measured.wrong for result in results for measured in result.measured) else 0
 
 
-def ways_of(workload, ways):
-    return [way for way in ways if way.kind in workload.kinds and not (workload.shared and way.kind == "processes")]
+def loads_in_a_round(workload, ways):
+    """How many, that of the limit among them."""
+    return sum(why_not(workload, way) is None or way.kind == "processes" for way in ways)
 
 
 def why_not(workload, way):
@@ -140,15 +141,16 @@ def measure(workload, ways, options, runs):
         if workload.delayed:
             delay = stack.enter_context(Server("delay server", [sys.executable, "-m", "stm_bench.delay_server"]))
             delayed_by = ["--delayed-by", str(delay.port)]
-        loads = []  # (the Measured, or None for the limit, its servers)
+        loads = []  # (the Measured, its servers)
         for measured in result.measured:
             if measured.failure is None:
                 servers = start(stack, workload, measured, delayed_by)
                 if servers:
                     loads.append((measured, servers))
+        limit = next((measured for measured, _ in loads if measured.way.kind == "processes"), None)
         many = max((way.count for way in ways if way.is_ours), default=1)
-        if many > 1 and not any(measured.way.kind == "processes" for measured, _ in loads):
-            limit = Measured(Way("the limit", "plain", many))  # each with what is its own
+        if limit is None and many > 1:  # they cannot share what requests change: each has its own
+            limit = Measured(Way("the limit", "processes", many))
             loads.append((limit, start(stack, workload, limit, delayed_by)))
         for measured, servers in loads:
             attempt(workload, measured, servers, WARM_UP_SECONDS)
@@ -160,20 +162,19 @@ def measure(workload, ways, options, runs):
                 runs.done("%s, round %d: %s: %s" % (
                     workload.name, round_number, measured.way.name, measured.failure or "%.1f %s" % (rate, workload.unit)
                 ))  # fmt: skip
-        for measured, _ in loads:
-            if measured.way.name == "the limit" or measured.way.kind == "processes":
-                result.limits = [rate / upstream for rate, upstream in zip(measured.rates, result.measured[0].rates)]
+        if limit is not None:
+            result.limits = [rate / upstream for rate, upstream in zip(limit.rates, result.measured[0].rates)]
     return result
 
 
 def start(stack, workload, measured, delayed_by):
     """Its servers; none where they do not come up."""
     way = measured.way
-    apart = way.kind == "processes" or way.name == "the limit"
-    kind, count = ("plain", 1) if apart else (way.kind, way.count)
+    processes = way.count if way.kind == "processes" else 1
+    kind, count = ("plain", 1) if processes > 1 else (way.kind, way.count)
     command = [way.python, "-m", "stm_bench.workload_server", workload.name, kind, str(count), *delayed_by]
     try:
-        return [stack.enter_context(Server(way.name, command)) for _ in range(way.count if apart else 1)]
+        return [stack.enter_context(Server(way.name, command)) for _ in range(processes)]
     except BenchmarkError as error:
         measured.failure, measured.wrong = "failed: %s" % error, True
         return []

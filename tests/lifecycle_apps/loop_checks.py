@@ -38,6 +38,7 @@ import tornado.queues
 import tornado.tcpclient
 import tornado.tcpserver
 import tornado.web
+import tornado.websocket
 from tornado.concurrent import dummy_executor
 
 #: seconds after which a check is taken to be stuck, on a machine however busy
@@ -1454,6 +1455,47 @@ async def ioloop_handlers():
     await done.wait()
     assert seen == [(True, io_loop.READ, b"data")]
     a.close(), b.close()
+
+
+async def web_sockets_hear_in_one_order_and_writing_may_be_awaited():
+    members, ends = set(), []
+
+    class Member(tornado.websocket.WebSocketHandler):
+        def open(self):
+            members.add(self)
+
+        def on_close(self):
+            members.discard(self)
+            ends.append(self)
+
+        async def on_message(self, message):
+            if message == "await":
+                await self.write_message("awaited")
+                return
+            for member in members:
+                member.write_message(message)
+
+    server, url = serve((r"/", Member))
+    url = url.replace("http", "ws")
+    clients = [await tornado.websocket.websocket_connect(url) for _ in range(4)]
+    await until(lambda: len(members) == 4)
+    for number in range(10):
+        for client in clients:
+            client.write_message(f"{number} {id(client)}")
+    heard = [[await client.read_message() for _ in range(40)] for client in clients]
+    assert all(each == heard[0] for each in heard) and len(set(heard[0])) == 40, heard
+    await clients[0].write_message("await")
+    assert await clients[0].read_message() == "awaited"
+    for client in clients:
+        client.close()
+    await until(lambda: len(ends) == 4)
+    for write in (ends[0].write_message, clients[0].write_message):
+        try:
+            await write("too late")
+        except tornado.websocket.WebSocketClosedError:
+            continue
+        raise AssertionError("written to a web socket that is closed")
+    server.stop()
 
 
 async def tornado_coroutines():

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 import sys
+import types
 
 from .. import core
 from ..core import trusted
@@ -150,6 +151,26 @@ def messages_begun_anew(handle):
         return handle(self, opcode, data)
 
     return _handle_message
+
+
+def waits_at_once(write_message):
+    """``WebSocketProtocol13.write_message`` of Tornado: the task that waits until the message is written begins at once.
+
+    Mostly there is nothing to wait for, and it ends with that.  Else each member of a broadcast would cost it one more transaction.
+    """
+    asyncio_there = types.ModuleType("asyncio")
+    vars(asyncio_there).update(vars(asyncio), ensure_future=_begun_at_once)
+    globals_there = write_message.__globals__ | {"asyncio": asyncio_there}
+    return functools.wraps(write_message)(
+        types.FunctionType(write_message.__code__, globals_there, argdefs=write_message.__defaults__)
+    )
+
+
+def _begun_at_once(coroutine):
+    loop = asyncio._get_running_loop()
+    if loop is None or loop.get_task_factory() is not None:
+        return asyncio.ensure_future(coroutine)
+    return asyncio.Task(coroutine, loop=loop, eager_start=True)
 
 
 #: the codes of web socket messages (RFC 6455)
