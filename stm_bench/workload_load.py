@@ -52,7 +52,8 @@ class Result:
         pairs = list(zip(measured.rates, self.measured[0].rates, self.limits or [float("inf")] * len(measured.rates)))
         ratios = [(rate / upstream, limit) for rate, upstream, limit in pairs]
         possible = [ratio for ratio, limit in ratios if ratio <= limit * NOISE]
-        return possible if possible and measured.way.is_ours and self.is_limited else [ratio for ratio, _ in ratios]
+        limited = measured.way.is_ours and measured.way.count > 1 and self.is_limited
+        return possible if possible and limited else [ratio for ratio, _ in ratios]
 
     @property
     def is_limited(self):
