@@ -217,6 +217,7 @@ class Pi(Workload):
         queue.run(threads)
 
 
+CLIENT = "The HTTP client: each request is about ten transactions, which meet at its tables of what is under way."
 WORKLOADS = {
     workload.name: workload
     for workload in (
@@ -224,9 +225,9 @@ WORKLOADS = {
             "convoy", "hand-offs from coroutine to coroutine, beside two that compute 3 ms each", beside=2,
             limits="The order of callbacks: what is short comes first, and the threads take turns at it.",
         ),
-        Crawler("crawler", "fetches pages that take 100 ms each, 100 at a time", limits="The HTTP client: each fetch is some 20 transactions."),
+        Crawler("crawler", "fetches pages that take 100 ms each, 100 at a time", limits=CLIENT),
         PrimesDb(
-            "primesdb", "tests numbers, and stores each prime over HTTP, which takes 50 ms", target=1.5, limits="The HTTP client, as for crawler.",
+            "primesdb", "tests numbers, and stores each prime over HTTP, which takes 50 ms", target=1.5, limits=CLIENT,
         ),
         Pi("pi", "Monte Carlo in transactions of 20,000 points", limits="Nothing: the threads compute, and meet at one counter at the end."),
     )
