@@ -35,6 +35,7 @@ class Measured:
 
     way: Way
     rates: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)  # seconds for each answer of all rounds, where the client measures them
     failure: str | None = None
     wrong: bool = False  # has something been answered wrongly?
 
@@ -158,10 +159,12 @@ def measure(workload, ways, options, runs):
         for round_number in range(1, options.repeats + 1):
             for measured, servers in loads:
                 runs.starting("%s: %s" % (workload.name, measured.way.name))
-                rate = attempt(workload, measured, servers, options.time)
-                measured.rates += [rate] if rate is not None else []
+                found = attempt(workload, measured, servers, options.time)
+                if found is not None:
+                    measured.rates.append(found.rate)
+                    measured.waits += found.waits
                 runs.done("%s, round %d: %s: %s" % (
-                    workload.name, round_number, measured.way.name, measured.failure or "%.1f %s" % (rate, workload.unit)
+                    workload.name, round_number, measured.way.name, measured.failure or "%.1f %s" % (found.rate, workload.unit)
                 ))  # fmt: skip
         if limit is not None:
             result.limits = [rate / upstream for rate, upstream in zip(limit.rates, result.measured[0].rates)]
@@ -182,7 +185,7 @@ def start(stack, workload, measured, delayed_by):
 
 
 def attempt(workload, measured, servers, seconds):
-    """The rate; None where that has failed once."""
+    """The Load; None where that has failed once."""
     if measured.failure is not None:
         return None
     try:
@@ -208,6 +211,8 @@ def section(result, before, options):
         else:
             ratios = result.ratios(measured)
             row |= {"figure": statistics.median(ratios), "rates": measured.rates, "shown": "%.1f" % statistics.median(measured.rates)}
+            if measured.waits:
+                row |= {"p50": 1000 * percentile(measured.waits, 50), "p99": 1000 * percentile(measured.waits, 99)}
             row["range"] = "%.2f-%.2f" % (min(ratios), max(ratios))
             dropped = len(measured.rates) - len(ratios)
             if dropped:
@@ -226,12 +231,20 @@ def section(result, before, options):
     if workload.limits:
         caption.append("What limits it: " + workload.limits)
     columns = [Column("way", "name"), Column(workload.unit, "shown"), Column("ratio", "figure", "%.2f"), Column("range", "range")]
+    if any("p50" in row for row in rows):
+        columns += [Column("median", "p50", "%.1f ms"), Column("p99", "p99", "%.1f ms")]
+        caption.append("median, p99: of the times until an answer, with that many clients who ask again at once.")
     if before:
         columns.append(Column("before", "before", "%.2f"))
     if any("target" in row for row in rows):
         columns.insert(3, Column("target", "target"))
     title = "%s: %s (%d clients, median of %d x %d s)" % (workload.name, workload.summary, workload.clients, options.repeats, options.time)
     return Section(workload.name, title, columns, rows, caption, notes)
+
+
+def percentile(values, per_cent):
+    """The value that so many per cent of them do not exceed."""
+    return sorted(values)[min(len(values) - 1, len(values) * per_cent // 100)]
 
 
 def overview(results):

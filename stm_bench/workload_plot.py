@@ -1,4 +1,7 @@
-"""Workloads as pictures: for each a bar for each way, dots for its rounds, and a line for what as many processes can give."""
+"""Workloads as pictures: for each a bar for each way, dots for its rounds, and a line for what as many processes can give.
+
+A mark at the bars of several threads is one thread's rate times their number.
+"""
 
 import io
 import statistics
@@ -36,10 +39,14 @@ def shown(result):
 def draw(axes, result):
     measured = shown(result)
     places = range(len(measured))
+    one = next((statistics.median(each.rates) for each in measured if each.way.kind == "stm" and each.way.count == 1), None)
     for place, each in zip(places, measured):
         rate = statistics.median(each.rates)
         axes.barh(place, rate, color=OURS if each.way.is_ours else UPSTREAM, height=0.62)
         axes.plot(each.rates, [place] * len(each.rates), "o", color=DOTS, markersize=2.5, alpha=0.6)
+        if one is not None and each.way.kind == "stm" and each.way.count > 1:
+            linear = one * each.way.count
+            axes.plot([linear, linear], [place - 0.36, place + 0.36], color=DOTS, linewidth=1.5)
         ratio = statistics.median(result.ratios(each))
         axes.annotate(
             "%.2f" % ratio, (max(rate, *each.rates), place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
@@ -54,7 +61,7 @@ def draw(axes, result):
     axes.margins(x=0.1)
     axes.set_xlim(left=0)
     axes.tick_params(axis="x", labelsize=8)
-    axes.set_xlabel("%s; dots: rounds; numbers: to upstream on the same interpreter" % result.workload.unit, fontsize=8)
+    axes.set_xlabel("%s; dots: rounds; numbers: to upstream on the same interpreter; marks: one thread times the threads" % result.workload.unit, fontsize=8)
     axes.set_title("%s: %s" % (result.workload.name, result.workload.summary), loc="left", fontsize=9, fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)
 

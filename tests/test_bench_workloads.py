@@ -153,6 +153,15 @@ def test_what_is_more_than_the_limit_is_left_out_and_that_is_said():
     assert "tornado.stm, 2 threads: 1 of 3 rounds are left out, which gave more than the limit" in canned_section().notes
 
 
+def test_times_until_an_answer_are_shown_where_clients_measure_them():
+    result = canned()
+    result.measured[2].waits = [0.010] * 98 + [0.050, 0.090]
+    table = workload_load.section(result, {}, workload_load.machine.argparse.Namespace(repeats=3, time=3))
+    assert [column.heading for column in table.columns][-2:] == ["median", "p99"]
+    assert workload_load.engine_report.cells(table, table.rows[2])[-2:] == ["10.0 ms", "90.0 ms"]
+    assert "median" not in [column.heading for column in canned_section().columns]
+
+
 def test_an_earlier_run_stands_beside(tmp_path):
     earlier = tmp_path / "earlier.json"
     workload_load.engine_report.write([canned_section()], {}, str(earlier))

@@ -64,8 +64,7 @@ class Game(Pages):
                 games[connection.server].check(connection, text)
             return text is not None
 
-        answered, took = client.ask_on(servers, clients, seconds, ask, take)
-        return answered / took
+        return client.ask_on(servers, clients, seconds, ask, take)
 
 
 class Walls:

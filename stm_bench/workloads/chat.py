@@ -85,11 +85,11 @@ class Chat(Workload):
                 connection.received, connection.heard = rest, []
             return bool(blank)
 
-        answered, took = client.ask_on(servers, self.clients, seconds, ask, take)
+        found = client.ask_on(servers, self.clients, seconds, ask, take)
         for one, other in itertools.combinations(members, 2):
             if one.server is other.server:
                 compare(one, other)
-        return answered * self.clients / len(servers) / took
+        return found.times(self.clients / len(servers))
 
 
 def hear(connection):

@@ -3,11 +3,23 @@
 import selectors
 import socket
 import time
+from dataclasses import dataclass
 
 from stm_bench.errors import WrongAnswer
 
 HOST = "127.0.0.1"
 PATIENCE = 60  # seconds that an answer may take
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load has found: answers a second, and the seconds that those took whose clients have measured it."""
+
+    rate: float
+    waits: tuple = ()
+
+    def times(self, factor):
+        return Load(self.rate * factor, self.waits)
 
 
 class Connection:
@@ -29,12 +41,12 @@ def ask_on(servers, clients, seconds, ask, take):
         take: called with a Connection whenever more has come: how many answers that were, which it takes from `received`.
 
     Returns:
-        How many answers came within that time, and how long that was in seconds.
+        The Load: of what came within that time.
 
     Raises:
         WrongAnswer: none comes, or a connection is closed; or by `take`.
     """
-    answered, waiting = 0, 0
+    answered, waiting, waits = 0, 0, []
     with selectors.DefaultSelector() as selector:
         for number in range(clients):
             connection = Connection(servers[number % len(servers)])
@@ -46,6 +58,7 @@ def ask_on(servers, clients, seconds, ask, take):
             question = ask(connection) if now < end else None
             if question is not None:
                 connection.socket.sendall(question)
+                connection.since = time.monotonic()
             return question is not None
 
         for key in list(selector.get_map().values()):
@@ -62,8 +75,9 @@ def ask_on(servers, clients, seconds, ask, take):
                     raise WrongAnswer("server %s has closed a connection" % connection.server.name)
                 connection.received += data
                 answers = take(connection)
-                if now < end:
+                if now < end and answers:
                     answered += answers
+                    waits.append(now - connection.since)
                     ended = now
                 if answers:
                     waiting += go_on(connection) - 1
@@ -71,7 +85,7 @@ def ask_on(servers, clients, seconds, ask, take):
             key.fileobj.close()
     if not answered:
         raise WrongAnswer("nothing was answered in %d s" % seconds)
-    return answered, ended - start
+    return Load(answered / (ended - start), tuple(waits))
 
 
 def get(path):

@@ -18,7 +18,7 @@ import tornado.web
 
 from stm_bench.errors import WrongAnswer
 from stm_bench.primes import is_prime
-from stm_bench.workloads.client import HOST
+from stm_bench.workloads.client import HOST, Load
 from stm_bench.workloads.workload import Workload
 
 
@@ -51,7 +51,7 @@ class Program(Workload):
             answers = list(asking.map(lambda server: json.loads(server.ask("/run/%d" % seconds)), servers))
         if not all(answer["rate"] for answer in answers):
             raise WrongAnswer("nothing was done in %d s" % seconds)
-        return sum(answer["rate"] for answer in answers)
+        return Load(sum(answer["rate"] for answer in answers))
 
 
 class Convoy(Program):

@@ -52,7 +52,7 @@ class Workload:
         """Put servers, which share the clients, under load; in the process that measures.
 
         Returns:
-            What was done a second, by all of them together.
+            The client.Load: what was done a second, by all of them together.
 
         Raises:
             WrongAnswer: something was answered wrongly, or nothing was.
@@ -109,7 +109,7 @@ class Pages(Workload):
             return self._ask(servers, seconds, itertools.cycle(paths))
         each = max(1, self.clients // len(servers))
         with ThreadPoolExecutor(len(servers)) as loads:
-            return sum(loads.map(lambda server: self._besiege(server, each, seconds, path, text), servers))
+            return client.Load(sum(loads.map(lambda server: self._besiege(server, each, seconds, path, text), servers)))
 
     def _besiege(self, server, clients, seconds, path, text):
         """Checks an answer before and after; siege sees to it that all are answers."""
@@ -144,8 +144,7 @@ class Pages(Workload):
                 raise WrongAnswer("server %s answered GET /%s wrongly: %.60r" % (connection.server.name, connection.asked, text))
             return text is not None
 
-        answered, took = client.ask_on(servers, self.clients, seconds, ask, take)
-        return answered / took
+        return client.ask_on(servers, self.clients, seconds, ask, take)
 
 
 class Plain(tornado.web.RequestHandler):
