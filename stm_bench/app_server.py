@@ -19,6 +19,19 @@ async def until_terminated(serving):
     await serving
 
 
+def run(serve, stats_file, stats=dict):
+    """Call serve(), which SIGTERM ends; then write what stats() returns to the file."""
+    try:
+        serve()
+    except asyncio.CancelledError:
+        pass
+    except SystemExit as end:
+        if end.code:
+            raise
+    with open(stats_file, "w") as file:
+        json.dump(stats(), file)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("app")
@@ -36,15 +49,7 @@ def main(arguments=None):
         stats = tornado.stm.transaction.stats
     app = importlib.import_module("stm_bench.apps." + options.app)
     serving = app.serve(options.port, options.given)
-    try:
-        asyncio.run(serving if options.threads else until_terminated(serving))
-    except asyncio.CancelledError:
-        pass
-    except SystemExit as end:
-        if end.code:
-            raise
-    with open(options.stats, "w") as file:
-        json.dump(stats(), file)
+    run(lambda: asyncio.run(serving if options.threads else until_terminated(serving)), options.stats, stats)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ python -m stm_bench.delay_server --port PORT --stats FILE
 
 import argparse
 import asyncio
-import json
 
 import tornado.web
 
-from stm_bench.app_server import until_terminated
+from stm_bench import app_server
 
 PAGE = "<html>%s</html>" % "".join('<p>%s <a href="/page/%d">more</a>' % ("words " * 40, number) for number in range(50))
 
@@ -34,12 +33,7 @@ def main(arguments=None):
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--stats", required=True)
     options = parser.parse_args(arguments)
-    try:
-        asyncio.run(until_terminated(serve(options.port)))
-    except asyncio.CancelledError:
-        pass
-    with open(options.stats, "w") as file:
-        json.dump({}, file)
+    app_server.run(lambda: asyncio.run(app_server.until_terminated(serve(options.port))), options.stats)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ counted.
 import argparse
 import asyncio
 import itertools
-import json
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from stm_bench import workloads
+from stm_bench import app_server, workloads
 
 
 #: kinds of ways that are tornado.stm's
@@ -81,15 +80,7 @@ def main(arguments=None):
 
         tornado.stm.install(how.count)
         stats = tornado.stm.transaction.stats
-    try:
-        serve(workloads.load(options.workload), options.port, how)
-    except asyncio.CancelledError:
-        pass
-    except SystemExit as end:
-        if end.code:
-            raise
-    with open(options.stats, "w") as file:
-        json.dump(stats(), file)
+    app_server.run(lambda: serve(workloads.load(options.workload), options.port, how), options.stats, stats)
 
 
 if __name__ == "__main__":
