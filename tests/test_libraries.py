@@ -121,6 +121,13 @@ def test_a_file_that_is_not_there_is_refused_in_one_line(tmp_path):
     assert "No such file" in done.stderr
 
 
+def test_a_module_may_say_that_it_has_another_name(tmp_path):
+    (tmp_path / "says_another.py").write_text("__name__ = 'another'\n")
+    code = "from tornado.stm import activation; activation.activate(); import sys; sys.path.append(sys.argv[1]); import says_another"
+    done = run("-c", code, str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_nothing_cannot_be_declared():
     with pytest.raises(ValueError):
         effects.declare("a.b")

@@ -186,3 +186,12 @@ def test_an_executor_gets_what_has_committed():
             assert future.result(TIMEOUT) is None
     assert sorted(ran) == list(range(100))
     assert not any(alone for _, _, alone in futures[20:])
+
+
+def test_those_that_are_starting_may_be_looked_at():
+    """The standard library's own tests do."""
+    thread = threading.Thread(target=int)
+    assert thread not in threading._limbo and list(threading._limbo) == []
+    threading._limbo[thread] = thread
+    assert thread in threading._limbo and list(threading._limbo) == [thread]
+    del threading._limbo[thread]

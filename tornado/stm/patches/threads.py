@@ -280,6 +280,16 @@ class Starting:
         del self._threads[thread]
 
     @trusted
+    def __contains__(self, thread):
+        core.exclusive("a look at all threads")
+        return thread in self._threads
+
+    @trusted
+    def __iter__(self):
+        core.exclusive("a look at all threads")
+        return iter(list(self._threads))
+
+    @trusted
     def __len__(self):
         core.exclusive("a look at all threads")
         return len(self._threads)

@@ -114,14 +114,15 @@ def declaring(load):
     """In the place of what runs a module's code: then its functions are there to be declared."""
 
     def load_and_declare(loader, module):
-        _loading.append(module.__name__)
+        name = module.__name__  # its code may say that it is another, as that of _pydecimal does
+        _loading.append(name)
         try:
             result = load(loader, module)
         finally:
-            _loading.remove(module.__name__)
+            _loading.remove(name)
         if _after_load is not None:
-            _after_load(module.__name__)
-        within = f"{module.__name__}."
+            _after_load(name)
+        within = f"{name}."
         with _lock:
             if any(declaration.name.startswith(within) for declaration in _waiting):
                 _declare_known()
