@@ -20,7 +20,6 @@ from pathlib import Path
 
 import aiohttp
 import trustme
-from rich.console import Console
 
 from stm_bench import database_servers, engine_report, machine
 from stm_bench.calibrate import request_size
@@ -38,7 +37,6 @@ OFTEN = 0.5  # times a request: what runs alone so often is told
 REQUEST_SECONDS = 0.01  # CPU time of one request: as README and the targets have it
 WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be specialized
 ANSWER_TIMEOUT = 60  # seconds until a server is taken to hang
-WIDTH_IN_A_FILE = 120  # columns, where the table is not printed on a terminal
 
 
 # The load
@@ -259,9 +257,7 @@ def benchmark(options):
                 kinds.remove(kind)
     section = table(kinds, threads, runs, size, options)
     section.notes += missing
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH_IN_A_FILE
+    console = engine_report.console()
     engine_report.show(section, console)
     engine_report.write([section], machine.describe(), options.json, options.rst)
     return 0

@@ -23,6 +23,18 @@ def request_size(seconds):
     return max(2, size if size < 100 else round(size, -2))
 
 
+def rounds(program, seconds):
+    """How many rounds of one of stm_bench.programs take about `seconds` of processor time here."""
+    return max(1, round(seconds / min(_spent(program) for _ in range(5))))
+
+
+def _spent(program):
+    """Seconds of processor time that one round takes."""
+    start = time.thread_time()
+    program.run(1)
+    return time.thread_time() - start
+
+
 def time_primes(size):
     start = time.perf_counter()
     primes(size)

@@ -1,11 +1,8 @@
 """The engine benchmark: what transactions cost, and how they scale, without a web server."""
 
-from rich.console import Console
-
 from stm_bench import engine_report, machine
 from stm_bench.engine_sections import SECTIONS, Effort
 from stm_bench.errors import BenchmarkError
-from stm_bench.engine_report import WIDTH_IN_A_FILE
 from stm_bench.machine import default_threads, output_file, positive, thread_counts, usable_cpus
 
 SUMMARY = "The cost of transactions and how they scale, as ratios, beside the project's targets."
@@ -53,9 +50,7 @@ def benchmark(options):
     )
     environment = machine.describe()
     sections = []
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH_IN_A_FILE
+    console = engine_report.console()
     for name in options.only or SECTIONS:
         section = SECTIONS[name](effort)
         sections.append(section)

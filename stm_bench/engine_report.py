@@ -5,12 +5,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from stm_bench.errors import BenchmarkError
 
 
 WIDTH_IN_A_FILE = 120  # columns, where a table is not printed on a terminal
+
+
+def console():
+    """What tables are printed on."""
+    found = Console(highlight=False)
+    if not found.is_terminal:
+        found.width = WIDTH_IN_A_FILE
+    return found
 
 
 FAILED = "failed"  # in the place of a figure

@@ -12,8 +12,6 @@ import statistics
 import sys
 import time
 
-from rich.console import Console
-
 from stm_bench import engine_report, machine
 from stm_bench.apps import handlers_app
 from stm_bench.engine_report import Column, Section, Target
@@ -56,9 +54,7 @@ def benchmark(options):
                 found[name].append(figures)
                 shown.done("round %d: %s: first answer %.2f s" % (round_number, name, figures["begin"]))
     section = table(found, options)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = engine_report.WIDTH_IN_A_FILE
+    console = engine_report.console()
     engine_report.show(section, console)
     engine_report.write([section], machine.describe(), options.json)
     return 0

@@ -14,8 +14,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from rich.console import Console
-
 from stm_bench import engine_report, machine, pages, siege
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.primes import positive
@@ -85,9 +83,7 @@ def benchmark(options):
             for server in running["two"] + [running[count][0] for count in threads]:
                 server.stop()
     section = (kept if options.beside else table)(asked, threads, runs, options)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = engine_report.WIDTH_IN_A_FILE
+    console = engine_report.console()
     engine_report.show(section, console)
     engine_report.write([section], machine.describe(), options.json)
     return 0

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from stm_bench import engine_report, machine, primes_client, siege
@@ -80,9 +79,7 @@ def benchmark(options):
                 runs.starting(waits.name)
                 take_turn(waits, size, options.concurrency, options.time)
                 runs.done("round %d: %s: p99 %.0f ms" % (round_number, waits.name, 1000 * waits.percentile(99)))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = engine_report.WIDTH_IN_A_FILE
+    console = engine_report.console()
     console.print(table(servers, size, options))
     if options.json:
         Path(options.json).write_text(to_json(servers, size, options) + "\n")

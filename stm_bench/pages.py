@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stm_bench import siege
 from stm_bench.apps import handlers_app
-from stm_bench.calibrate import request_size
+from stm_bench.calibrate import request_size, rounds
 from stm_bench.errors import WrongAnswer
 from stm_bench.primes_client import sieve
 from stm_bench.servers import ANSWER_TIMEOUT, HOST
@@ -152,13 +152,6 @@ def computing(names, milliseconds):
                 found.append(Page(name, "/primes/%d" % size, str(sum(sieve(size))), length))
             elif name in handlers_app.PROGRAMS:
                 program = handlers_app.PROGRAMS[name]
-                rounds = max(1, round(length / 1000 / min(spent(program) for _ in range(5))))
-                found.append(Page(name, "/%s/%d" % (name, rounds), str(program.run(rounds)), length))
+                count = rounds(program, length / 1000)
+                found.append(Page(name, "/%s/%d" % (name, count), str(program.run(count)), length))
     return found
-
-
-def spent(program):
-    """Seconds of processor time that one round takes."""
-    start = time.thread_time()
-    program.run(1)
-    return time.thread_time() - start

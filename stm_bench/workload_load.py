@@ -12,8 +12,6 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from rich.console import Console
-
 from stm_bench import engine_report, machine, siege, workload_page, workload_plot, workloads
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import BenchmarkError, WrongAnswer
@@ -88,9 +86,7 @@ def benchmark(options):
     before = read_figures(options.compare) if options.compare else {}
     ways, notes = all_ways(options.threads or machine.default_threads(machine.usable_cpus()))
     chosen = [workloads.load(name) for name in options.names or options.only or workloads.MODULES]
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = engine_report.WIDTH_IN_A_FILE
+    console = engine_report.console()
     results, sections = [], []
     with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:
         for workload in chosen:

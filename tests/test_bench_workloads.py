@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,7 +41,7 @@ RUNS = [(name, way) for name, way in RUNS if can_run(workloads.load(name), way)]
 
 def measured(workload, way):
     """What one round finds."""
-    options = workload_load.machine.argparse.Namespace(repeats=1, time=1)
+    options = SimpleNamespace(repeats=1, time=1)
 
     class Silent:
         def starting(self, what):
@@ -127,7 +128,7 @@ def test_a_wrong_answer_fails_the_way_and_not_the_others(monkeypatch):
     result = measured(workload, UPSTREAM)
     (upstream,) = result.measured
     assert upstream.wrong and upstream.failure == "failed: server upstream answered GET / wrongly"
-    table = workload_load.section(result, {}, workload_load.machine.argparse.Namespace(repeats=1, time=1))
+    table = workload_load.section(result, {}, SimpleNamespace(repeats=1, time=1))
     assert table.rows[0]["shown"] == "failed" and table.rows[0]["figure"] is None
 
 
@@ -144,7 +145,7 @@ def canned():
 
 
 def canned_section(before=None):
-    return workload_load.section(canned(), before or {}, workload_load.machine.argparse.Namespace(repeats=3, time=3))
+    return workload_load.section(canned(), before or {}, SimpleNamespace(repeats=3, time=3))
 
 
 def test_what_is_more_than_the_limit_is_left_out_and_that_is_said():
@@ -156,7 +157,7 @@ def test_what_is_more_than_the_limit_is_left_out_and_that_is_said():
 def test_times_until_an_answer_are_shown_where_clients_measure_them():
     result = canned()
     result.measured[2].waits = [0.010] * 98 + [0.050, 0.090]
-    table = workload_load.section(result, {}, workload_load.machine.argparse.Namespace(repeats=3, time=3))
+    table = workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3))
     assert [column.heading for column in table.columns][-2:] == ["median", "p99"]
     assert workload_load.engine_report.cells(table, table.rows[2])[-2:] == ["10.0 ms", "90.0 ms"]
     assert "median" not in [column.heading for column in canned_section().columns]

@@ -11,7 +11,7 @@ import time
 from stm_bench.errors import WrongAnswer
 from stm_bench.programs.astar import OPEN, WALL, Search
 from stm_bench.workloads import client
-from stm_bench.workloads.workload import Pages
+from stm_bench.workloads.workload import Pages, by_name
 
 WALLS = 0.25  # of the fields, at the start
 
@@ -123,13 +123,10 @@ class Walls:
                 raise WrongAnswer("server %s answered with a path through the wall at %d, %d" % (connection.server.name, a, b))
 
 
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Game(
-            "astar", "a game on one map; 2 % of the requests change it, the others ask for shortest paths", writers=0.02, target=1.6,
-            limits="Searches that have read a field that is changed meanwhile: they are rolled back.",
-        ),
-        Game("astar-building", "the same, 20 % change the map", writers=0.2, target=1.2, limits="As astar, ten times as often."),
-    )
-}  # fmt: skip
+WORKLOADS = by_name(
+    Game(
+        "astar", "a game on one map; 2 % of the requests change it, the others ask for shortest paths", writers=0.02, target=1.6,
+        limits="Searches that have read a field that is changed meanwhile: they are rolled back.",
+    ),
+    Game("astar-building", "the same, 20 % change the map", writers=0.2, target=1.2, limits="As astar, ten times as often."),
+)  # fmt: skip

@@ -13,7 +13,7 @@ import tornado.websocket
 from stm_bench.errors import WrongAnswer
 from stm_bench.workloads import client
 from stm_bench.workloads.client import HOST
-from stm_bench.workloads.workload import Workload
+from stm_bench.workloads.workload import Workload, by_name
 
 KEPT = 100  # of what was said last
 WORDS = "some *words* of a member, with `code`, a <tag> and https://example.com/page?x=1 in them " * 12
@@ -143,9 +143,9 @@ def take_frame(connection):
     return received[2 : 2 + received[1]].decode()
 
 
-WORKLOADS = {
-    "chat": Chat(
+WORKLOADS = by_name(
+    Chat(
         "chat", "16 web sockets in a room, each message marked up (1 ms) and sent to all",
         limits="The room: who speaks changes what was said last, and sends to all; two at once are one after the other.",
     )
-}  # fmt: skip
+)  # fmt: skip

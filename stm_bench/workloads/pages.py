@@ -1,12 +1,11 @@
 """Pages that compute, and pages that take next to nothing."""
 
 import json
-import time
 
 from stm_bench import programs
-from stm_bench.calibrate import request_size
+from stm_bench.calibrate import request_size, rounds
 from stm_bench.primes import primes
-from stm_bench.workloads.workload import Pages
+from stm_bench.workloads.workload import Pages, by_name
 
 
 class Primes(Pages):
@@ -63,15 +62,7 @@ class Computing(Pages):
         return str(state.run(int(path)))
 
     def path(self):
-        program = programs.load(self.program)
-        return str(max(1, round(self.milliseconds / 1000 / min(self._spent(program) for _ in range(5)))))
-
-    @staticmethod
-    def _spent(program):
-        """Seconds of processor time that a round takes here."""
-        start = time.thread_time()
-        program.run(1)
-        return time.thread_time() - start
+        return str(rounds(programs.load(self.program), self.milliseconds / 1000))
 
 
 class Records(Pages):
@@ -90,19 +81,16 @@ class Hello(Pages):
 
 BUSY = "Nothing: the threads compute, and nothing is shared."
 TRIVIAL = "The request itself: to read and to answer it is all there is to do, and in transactions that costs more."
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Primes("primes", "the primes up to N by trial division, about 50 ms", milliseconds=50, target=1.85, limits=BUSY),
-        Primes("primes-small", "the same, about 2 ms", milliseconds=2, limits="The request itself, which is a tenth of the time."),
-        CompiledPrimes("primes-numba", "primes, the inner loop compiled by numba", milliseconds=50, needs=("numba",)),
-        Computing("sieve", "primes by generator expressions, about 10 ms", program="genexprs", milliseconds=10, target=1.3, limits=BUSY),
-        Computing(
-            "catalogue", "2,000 shared objects filtered, grouped and sorted, about 10 ms", program="catalogue", milliseconds=10, target=1.3,
-            limits="Reading what is shared: each of the 2,000 objects is looked at anew by every request.",
-        ),
-        Computing("template", "a page of tornado.template, about 10 ms", program="template", milliseconds=10, target=1.3, limits=BUSY),
-        Records("json", "1 kB of JSON", target=1.3, limits=TRIVIAL),
-        Hello("hello", "a few words", target=1.3, limits=TRIVIAL),
-    )
-}  # fmt: skip
+WORKLOADS = by_name(
+    Primes("primes", "the primes up to N by trial division, about 50 ms", milliseconds=50, target=1.85, limits=BUSY),
+    Primes("primes-small", "the same, about 2 ms", milliseconds=2, limits="The request itself, which is a tenth of the time."),
+    CompiledPrimes("primes-numba", "primes, the inner loop compiled by numba", milliseconds=50, needs=("numba",)),
+    Computing("sieve", "primes by generator expressions, about 10 ms", program="genexprs", milliseconds=10, target=1.3, limits=BUSY),
+    Computing(
+        "catalogue", "2,000 shared objects filtered, grouped and sorted, about 10 ms", program="catalogue", milliseconds=10, target=1.3,
+        limits="Reading what is shared: each of the 2,000 objects is looked at anew by every request.",
+    ),
+    Computing("template", "a page of tornado.template, about 10 ms", program="template", milliseconds=10, target=1.3, limits=BUSY),
+    Records("json", "1 kB of JSON", target=1.3, limits=TRIVIAL),
+    Hello("hello", "a few words", target=1.3, limits=TRIVIAL),
+)  # fmt: skip

@@ -19,7 +19,7 @@ import tornado.web
 from stm_bench.errors import WrongAnswer
 from stm_bench.primes import is_prime
 from stm_bench.workloads.client import HOST, Load
-from stm_bench.workloads.workload import Workload
+from stm_bench.workloads.workload import Workload, by_name
 
 
 class Run(tornado.web.RequestHandler):
@@ -218,17 +218,14 @@ class Pi(Workload):
 
 
 CLIENT = "The HTTP client: each request is about ten transactions, which meet at its tables of what is under way."
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Convoy(
-            "convoy", "hand-offs from coroutine to coroutine, beside two that compute 3 ms each", beside=2,
-            limits="The order of callbacks: what is short comes first, and the threads take turns at it.",
-        ),
-        Crawler("crawler", "fetches pages that take 100 ms each, 100 at a time", limits=CLIENT),
-        PrimesDb(
-            "primesdb", "tests numbers, and stores each prime over HTTP, which takes 50 ms", target=1.5, limits=CLIENT,
-        ),
-        Pi("pi", "Monte Carlo in transactions of 20,000 points", limits="Nothing: the threads compute, and meet at one counter at the end."),
-    )
-}  # fmt: skip
+WORKLOADS = by_name(
+    Convoy(
+        "convoy", "hand-offs from coroutine to coroutine, beside two that compute 3 ms each", beside=2,
+        limits="The order of callbacks: what is short comes first, and the threads take turns at it.",
+    ),
+    Crawler("crawler", "fetches pages that take 100 ms each, 100 at a time", limits=CLIENT),
+    PrimesDb(
+        "primesdb", "tests numbers, and stores each prime over HTTP, which takes 50 ms", target=1.5, limits=CLIENT,
+    ),
+    Pi("pi", "Monte Carlo in transactions of 20,000 points", limits="Nothing: the threads compute, and meet at one counter at the end."),
+)  # fmt: skip

@@ -3,7 +3,7 @@
 import html
 import random
 
-from stm_bench.workloads.workload import Pages
+from stm_bench.workloads.workload import Pages, by_name
 
 SESSIONS = 500
 
@@ -83,16 +83,13 @@ class Counter(Pages):
         return text.split()[0].isdigit() and text.split()[1] == str(total)
 
 
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Sessions(
-            "session", "a dict of sessions, one request in twenty changes one; 5 ms", target=1.3,
-            limits="Little: two requests seldom meet at one session.",
-        ),
-        Counter(
-            "counter", "every request increments one attribute first, then computes 5 ms", target=0.6,
-            limits="The counter: what has incremented it keeps all others waiting to its end. Count at the end, or where nobody waits.",
-        ),
-    )
-}  # fmt: skip
+WORKLOADS = by_name(
+    Sessions(
+        "session", "a dict of sessions, one request in twenty changes one; 5 ms", target=1.3,
+        limits="Little: two requests seldom meet at one session.",
+    ),
+    Counter(
+        "counter", "every request increments one attribute first, then computes 5 ms", target=0.6,
+        limits="The counter: what has incremented it keeps all others waiting to its end. Count at the end, or where nobody waits.",
+    ),
+)  # fmt: skip

@@ -16,7 +16,7 @@ import tornado.tcpserver
 from stm_bench.errors import WrongAnswer
 from stm_bench.workloads import client
 from stm_bench.workloads.client import HOST
-from stm_bench.workloads.workload import Workload
+from stm_bench.workloads.workload import Workload, by_name
 
 
 def add_up(n):
@@ -97,20 +97,17 @@ class Sums(Workload):
         return client.ask_on(servers, self.clients, seconds, ask, take)
 
 
-WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Sums(
-            "sums", "the sum of 1 to 25,000 over TCP, 8 clients", n=25_000, target=1.8,
-            limits="Nothing: the threads compute, and nothing is shared.",
-        ),
-        Sums(
-            "sums-yielding", "the same, the handler yields (function, n)", n=25_000, server=YieldingServer, kinds=("plain", "processes", "stm"),
-            limits="Nothing: what is yielded is computed in transactions of its own.",
-        ),
-        Sums(
-            "affinity", "small messages on 32 connections, 0.1 ms of work each", n=500, clients=32, kinds=(*Workload.kinds, "pinned"),
-            limits="The message itself: reading and sending it is most of what there is to do.",
-        ),
-    )
-}  # fmt: skip
+WORKLOADS = by_name(
+    Sums(
+        "sums", "the sum of 1 to 25,000 over TCP, 8 clients", n=25_000, target=1.8,
+        limits="Nothing: the threads compute, and nothing is shared.",
+    ),
+    Sums(
+        "sums-yielding", "the same, the handler yields (function, n)", n=25_000, server=YieldingServer, kinds=("plain", "processes", "stm"),
+        limits="Nothing: what is yielded is computed in transactions of its own.",
+    ),
+    Sums(
+        "affinity", "small messages on 32 connections, 0.1 ms of work each", n=500, clients=32, kinds=(*Workload.kinds, "pinned"),
+        limits="The message itself: reading and sending it is most of what there is to do.",
+    ),
+)  # fmt: skip

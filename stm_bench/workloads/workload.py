@@ -60,6 +60,11 @@ class Workload:
         raise NotImplementedError
 
 
+def by_name(*workloads):
+    """name -> Workload: what a module's WORKLOADS is."""
+    return {workload.name: workload for workload in workloads}
+
+
 class Pages(Workload):
     """Pages over HTTP, each made by a function, `answer`, of what all requests share, `state`."""
 
