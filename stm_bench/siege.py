@@ -8,6 +8,7 @@ that it creates in an empty home.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -33,8 +34,8 @@ limit = {clients}
 
 GRACE = 120  # seconds that siege may take beyond the time it was told
 
-# At the end of its time siege 4.0 cancels its clients wherever they are, and one in a thousand loads hangs for ever since one of them
-# was within malloc() then.  Such a load is made again, so often at most.
+# At the end of its time siege 4.0 cancels its clients wherever they are, within malloc(), too: one load in a thousand hangs for ever
+# then, or siege dies before it has printed its report.  Such a load is made again, so often at most.
 LOADS = 3
 
 
@@ -57,8 +58,8 @@ class Report:
     longest: float
 
 
-class SiegeHangs(BenchmarkError):
-    """It did not end in time."""
+class SiegeFails(BenchmarkError):
+    """It did not end in time, died, or printed no report, whatever the server did."""
 
 
 def version():
@@ -78,7 +79,7 @@ def load(url, clients, seconds, keep_alive=False):
     for left in reversed(range(LOADS)):
         try:
             return attack(url, clients, ["--benchmark", "--time=%dS" % seconds], seconds + GRACE, keep_alive)
-        except SiegeHangs:
+        except SiegeFails:
             if not left:
                 raise
 
@@ -114,12 +115,14 @@ def run_siege(arguments, timeout, home=None):
             timeout=timeout,
         )
     except subprocess.TimeoutExpired:
-        raise SiegeHangs("siege did not end within %d s" % timeout) from None
+        raise SiegeFails("siege did not end within %d s" % timeout) from None
+    if done.returncode < 0:
+        raise SiegeFails("siege was ended by %s" % signal.Signals(-done.returncode).name)
     return done.stdout
 
 
 def parse(output):
-    """The Report in what siege printed.  Raises BenchmarkError where there is none."""
+    """The Report in what siege printed.  Raises SiegeFails where there is none."""
     start, end = output.rfind("{"), output.rfind("}")
     try:
         figures = json.loads(output[start : end + 1])
@@ -137,4 +140,4 @@ def parse(output):
         )
     except (ValueError, KeyError, TypeError):
         last = next((line for line in reversed(output.splitlines()) if line.strip(" *")), "nothing")
-        raise BenchmarkError("siege printed no report, but: %s" % last.strip()) from None
+        raise SiegeFails("siege printed no report, but: %s" % last.strip()) from None

@@ -268,6 +268,35 @@ def test_output_without_a_report_is_one_line(output, said):
         siege.parse(output)
 
 
+def sieges(monkeypatch, folder, ends):
+    """In the place of siege, a program that counts its runs and ends as siege does now and then, but for the third time."""
+    runs = folder / "runs"
+    siege_ = folder / "siege"
+    siege_.write_text(
+        "#!%s\nimport os\nwith open(%r, 'a') as file:\n    file.write('.')\nif os.path.getsize(%r) < 3:\n    %s\nprint(%r)\n"
+        % (sys.executable, str(runs), str(runs), ends, GOOD)
+    )
+    siege_.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    return runs
+
+
+@pytest.mark.parametrize("ends", ["os.kill(os.getpid(), 9)", "raise SystemExit(0)", "import time; time.sleep(60)"])
+def test_a_load_is_made_again_if_siege_fails(monkeypatch, tmp_path, ends):
+    monkeypatch.setattr(siege, "GRACE", 1)
+    runs = sieges(monkeypatch, tmp_path, ends)
+    assert siege.load("http://127.0.0.1:1/", 1, 1) == siege.parse(GOOD)
+    assert len(runs.read_text()) == 3
+
+
+def test_a_siege_that_always_fails_says_how_it_ended(monkeypatch, tmp_path):
+    runs = sieges(monkeypatch, tmp_path, "os.kill(os.getpid(), 11)")
+    monkeypatch.setattr(siege, "LOADS", 2)
+    with pytest.raises(BenchmarkError, match="siege was ended by SIGSEGV"):
+        siege.load("http://127.0.0.1:1/", 1, 1)
+    assert len(runs.read_text()) == 2
+
+
 def test_a_wrong_answer_is_noticed(upstream, monkeypatch):
     primes_client.check_answers(upstream, 500)
     monkeypatch.setattr(primes_client, "sieve", lambda limit: [2])
