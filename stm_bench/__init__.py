@@ -21,7 +21,7 @@ One module holds each concern:
     engine_sections.py    what it measures, and how rounds are interleaved
     engine_report.py      its tables, and those of the others
     engine_worker.py, workers.py    the processes that it measures in, from inside and from outside
-    programs/       pure-Python programs, run plain and in a transaction
+    programs/, calls.py   pure-Python programs, and calls of C code, run plain and in a transaction
     engine_workloads.py   small transactions, run on one and more threads
     bank.py         transfers in transactions, with a lock, and with atomix-stm
     memory.py       what a process takes

@@ -9,7 +9,7 @@ import importlib.metadata
 import statistics
 from contextlib import ExitStack
 
-from stm_bench import bank, programs
+from stm_bench import bank, calls, programs
 from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.progress import Runs
@@ -21,6 +21,7 @@ QUICK = 50  # how many times less work a quick run does
 
 # How much one run of a round does: tenths of a second each.
 PROGRAM_RUNS = 10
+CALL_RUNS = 20
 EMPTY, EMPTY_AT_ONCE = 100_000, 1000
 TRANSACTIONS = {"independent": 3000, "counter": 100_000, "read-mostly": 30_000, "read-mostly, bare": 100_000}
 TRANSFERS = {"transactions": 50_000, "atomix": 5000, "lock": 500_000}
@@ -145,17 +146,57 @@ def measure_empty(effort):
 def measure_programs(effort):
     """What barriers cost: programs plain and in a transaction."""
     runs = effort.size(max(1, PROGRAM_RUNS // effort.length))
+
+    def task(name):
+        return "program", {"size": effort.size(programs.load(name).ROUNDS * effort.length)}
+
+    rows, notes = against_plain(effort, programs.PROGRAMS, task, runs)
+    mean = statistics.geometric_mean(row["figure"] for row in rows)
+    rows.append({"what": "geometric mean", "figure": mean, "target": Target(1.25)})
+    return Section(
+        "programs",
+        "Programs in one transaction, to the same program plain, 1 thread",
+        [Column("program", "what"), *AGAINST_PLAIN],
+        rows,
+        ["median of %d rounds of %d transactions, CPU time.  %s" % (effort.repeats, runs, EXCLUSIVE_CAPTION)],
+        notes,
+    )
+
+
+def measure_calls(effort):
+    """What barriers cost in front of C code, the dearest first."""
+    runs = effort.size(CALL_RUNS)
+    rows, notes = against_plain(effort, calls.CALLS, lambda name: ("call", {}), runs)
+    rows.sort(key=lambda row: -row["figure"])
+    return Section(
+        "calls",
+        "Calls of builtins and the standard library over shared objects, in a transaction, to the same plain, 1 thread",
+        [Column("call", "what"), *AGAINST_PLAIN],
+        rows,
+        ["median of %d rounds of %d transactions, CPU time.  %s" % (effort.repeats, runs, EXCLUSIVE_CAPTION)],
+        notes,
+    )
+
+
+AGAINST_PLAIN = [Column("plain ms", "plain", "%.2f"), Column("transaction ms", "transaction", "%.2f"), *RATIO, EXCLUSIVE]
+
+
+def against_plain(effort, names, task, runs):
+    """Rows and notes: each of those in so many transactions, to the same plain.
+
+    task(name) returns what a worker is asked to do, and with which arguments.
+    """
     with WorkerProcess("plain Python") as plain, WorkerProcess("transactions", threads=2) as transactional:
         workers = {"plain": plain, "transaction": transactional}
 
         def side(name, how):
-            size = effort.size(programs.load(name).ROUNDS * effort.length)
-            return lambda: workers[how].measure("program", name=name, how=how, size=size, runs=runs)
+            what, arguments = task(name)
+            return lambda: workers[how].measure(what, name=name, how=how, runs=runs, **arguments)
 
-        sides = {"%s, %s" % (name, how): side(name, how) for name in programs.PROGRAMS for how in workers}
+        sides = {"%s, %s" % (name, how): side(name, how) for name in names for how in workers}
         found = interleaved(effort, sides, warm=sides)
     rows = []
-    for name in programs.PROGRAMS:
+    for name in names:
         ours = {how: found["%s, %s" % (name, how)] for how in workers}
         check_results({"%s, %s" % (name, how): taken for how, taken in ours.items()})
         rows.append(
@@ -168,22 +209,7 @@ def measure_programs(effort):
                 "exclusives": total(ours["transaction"], "exclusives"),
             }
         )
-    mean = statistics.geometric_mean(row["figure"] for row in rows)
-    rows.append({"what": "geometric mean", "figure": mean, "target": Target(1.25)})
-    return Section(
-        "programs",
-        "Programs in one transaction, to the same program plain, 1 thread",
-        [
-            Column("program", "what"),
-            Column("plain ms", "plain", "%.1f"),
-            Column("transaction ms", "transaction", "%.1f"),
-            *RATIO,
-            EXCLUSIVE,
-        ],
-        rows,
-        ["median of %d rounds of %d transactions, CPU time.  %s" % (effort.repeats, runs, EXCLUSIVE_CAPTION)],
-        warn_of_exclusives(found),
-    )
+    return rows, warn_of_exclusives(found)
 
 
 def measure_independent(effort):
@@ -375,6 +401,7 @@ def measure_memory(effort):
 SECTIONS = {
     "empty": measure_empty,
     "programs": measure_programs,
+    "calls": measure_calls,
     "independent": measure_independent,
     "counter": measure_counter,
     "read-mostly": measure_read_mostly,

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from stm_bench import bank, engine_workloads, memory, programs
+from stm_bench import bank, calls, engine_workloads, memory, programs
 
 
 class Worker:
@@ -58,17 +58,25 @@ class Worker:
 
 def program(worker, name, how, size, runs):
     """A program some times, plain or each time in a transaction; seconds of CPU: what else runs does not matter."""
-    run = programs.load(name).run
+    return repeated(worker, how, runs, programs.load(name).run, size)
+
+
+def library_call(worker, name, how, runs):
+    """One of `calls.CALLS`, likewise."""
+    return repeated(worker, how, runs, calls.checksum, name)
+
+
+def repeated(worker, how, runs, function, argument):
     results = []
     if how == "plain":
         start = time.process_time()
         for _ in range(runs):
-            keep(results, run, size)
+            keep(results, function, argument)
         return {"result": sum(results), "seconds": time.process_time() - start}
     transaction = worker.transaction
     start = time.process_time()
     for _ in range(runs):
-        transaction.add(keep, results, run, size)
+        transaction.add(keep, results, function, argument)
         transaction.run()
     return {"result": sum(results), "seconds": time.process_time() - start}
 
@@ -158,7 +166,7 @@ def call(function, argument):
     function(argument)
 
 
-TASKS = {"program": program, "empty": empty, "workload": workload, "transfers": transfers, "resident": resident}
+TASKS = {"program": program, "call": library_call, "empty": empty, "workload": workload, "transfers": transfers, "resident": resident}
 
 
 def serve(worker):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stm_bench import bank, engine_workloads, programs
+from stm_bench import bank, calls, engine_workloads, programs
 from stm_bench.engine_worker import PlainCalls, Worker
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.programs import astar, catalogue, deltablue, genexprs, nbody, nqueens, richards, router, template
@@ -348,6 +348,7 @@ def test_a_quick_run_measures_every_section(tmp_path):
     assert targets == {
         "empty": ["\N{LESS-THAN OR EQUAL TO} 2.00"],
         "programs": ["\N{LESS-THAN OR EQUAL TO} 1.40"] * 10 + ["\N{LESS-THAN OR EQUAL TO} 1.25"],
+        "calls": ["\N{LESS-THAN OR EQUAL TO} 1.40"] * len(calls.CALLS),
         "independent": ["\N{GREATER-THAN OR EQUAL TO} 1.85"],
         "counter": ["\N{GREATER-THAN OR EQUAL TO} 0.70"],
         "read-mostly": ["\N{GREATER-THAN OR EQUAL TO} 1.60"],

@@ -506,7 +506,7 @@ TWINS = {
     OrderedDict.update: ordered_dict_update,
     dict.__init__: dict_update,
     OrderedDict.__init__: ordered_dict_update,
-    dict: _engine.short_way(dict, _dict_twin(dict, 0, dict_update)),
+    dict: _engine.short_way(dict, _dict_twin(dict, 0, dict_update), _row),
     OrderedDict: _dict_twin(OrderedDict, 0, ordered_dict_update),
     defaultdict: _dict_twin(defaultdict, 1, dict_update),
     functools.cmp_to_key: cmp_to_key,

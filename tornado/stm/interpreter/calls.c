@@ -47,8 +47,10 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         }
         return check_doomed(tx);
     }
-    if (receiver == NULL)
-        return 1;
+    if (receiver == NULL) {
+        bool of_attribute = effect == EFFECT_GETS_ATTR && n > 1 && PyUnicode_Check(PyStackRef_AsPyObjectBorrow(args[1]));
+        return of_attribute ? open_attr_read(tx, PyStackRef_AsPyObjectBorrow(args[0]), PyStackRef_AsPyObjectBorrow(args[1])) : 1;
+    }
     PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
     switch (effect) {
     case EFFECT_LIST_EXTEND:
@@ -68,6 +70,13 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
     }
 }
 
+/* int("1") */
+static bool
+is_plain_construction(PyObject *type, _PyStackRef *at, int n)
+{
+    return n == 1 && PyStackRef_IsNull(at[1]) && reads_constant(type, PyStackRef_AsPyObjectBorrow(at[2]));
+}
+
 /* callable, self or NULL, and n arguments lie from `at` upwards. */
 static int
 before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
@@ -79,6 +88,8 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
         thread_of(tx)->loop.constructing = (PyTypeObject *)callable;
         return check_doomed(tx);
     }
+    if (tx->open && kwnames == NULL && PyType_Check(callable) && is_plain_construction(callable, at, n))
+        return check_doomed(tx);
     if (tx->open && kwnames == NULL) {
         int result = before_simple_call(tx, callable, at, n);
         if (result <= 0)
@@ -131,7 +142,10 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         break;
     case EFFECT_PURE:
         break;
-    case EFFECT_LIST_APPEND: case EFFECT_LIST_POP: case EFFECT_SET_CHANGE: case EFFECT_GETS_KEY:
+    case EFFECT_GETS_KEY:
+        known.needs = PyDict_CheckExact(receiver) ? CALL_OF_KEYS : CALL_OF_CAPTURED;
+        break;
+    case EFFECT_LIST_APPEND: case EFFECT_LIST_POP: case EFFECT_SET_CHANGE:
     case EFFECT_DEQUE_APPEND: case EFFECT_DEQUE_APPENDLEFT: case EFFECT_DEQUE_POP: case EFFECT_DEQUE_POPLEFT:
         known.needs = CALL_OF_CAPTURED;
         if (PyModule_Check(receiver))
@@ -193,6 +207,8 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
         return false;
     if (known->needs == CALL_OF_CAPTURED)
         return captured(tx, receiver);
+    if (known->needs == CALL_OF_KEYS)
+        return is_open(tx, receiver);
     if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
         : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
         return false;

@@ -277,8 +277,9 @@ STM_CONTAINS_LEFT(PyObject *item, PyObject *container)
     if (tx == NULL)
         return false;
     /* A constant looks into nothing, but bytes do into a bytearray; what is found by its hash compares itself. */
-    bool settled = is_constant(item) && !PyBytes_CheckExact(item) ? is_constant(container) || is_settled_container(tx, container)
-        : (PyDict_CheckExact(container) || PySet_CheckExact(container)) && (captured(tx, container) || read_by_bias(tx, container));
+    bool settled = is_constant(item) && !PyBytes_CheckExact(item) && (is_constant(container) || is_settled_container(tx, container));
+    if (!settled && (PyDict_CheckExact(container) || PySet_CheckExact(container)))
+        settled = captured(tx, container) || read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS);
     return !((LIKELY(settled) || opened_item(tx, container, item, OF_READ_ITEM)) && STM_QUIET(tx));
 }
 

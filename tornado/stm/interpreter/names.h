@@ -23,6 +23,7 @@ typedef struct {
     enum {
         CALL_PURE,              /* nothing has to */
         CALL_OF_CAPTURED,       /* a receiver made in this transaction */
+        CALL_OF_KEYS,           /* a dict in which keys may be looked up */
         CALL_OF_CONSTANTS,      /* constants as arguments */
         CALL_OF_OPEN,           /* a receiver and arguments that are constants or open for reading */
         CALL_INTO_CAPTURED,     /* a receiver made in this transaction, and such arguments */

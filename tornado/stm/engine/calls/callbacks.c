@@ -49,6 +49,8 @@ stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwna
             all[i + 1] = args[i];
         return call_python(tx, (PyFunctionObject *)PyMethod_GET_FUNCTION(callable), all, n + 1, NULL);
     }
+    if (n == 1 && kwnames == NULL && PyType_Check(callable) && reads_constant(callable, args[0]))
+        return check_doomed(tx) < 0 ? NULL : PyObject_CallOneArg(callable, args[0]);
     _PyStackRef c = PyStackRef_FromPyObjectNew(callable);
     Py_ssize_t nkw = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     PyObject *result = NULL;
@@ -99,7 +101,7 @@ guarded_next(PyObject *self)
 {
     Guarded *o = (Guarded *)self;
     Tx *tx = stm_self;
-    if (tx != NULL && tx->open && open_iter(tx, o->inner) < 0)
+    if (tx != NULL && tx->open && (opened(tx, o->inner, OPENED_READ) ? check_doomed(tx) : open_iter(tx, o->inner)) < 0)
         return NULL;
     iternextfunc next = Py_TYPE(o->inner)->tp_iternext;
     if (next == NULL)

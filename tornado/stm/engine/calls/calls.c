@@ -288,6 +288,14 @@ effect_of_construction(PyTypeObject *type)
     return lookup(type)->effect;
 }
 
+/* Does calling the class with that do nothing but read it, and can nobody change it? */
+bool
+reads_constant(PyObject *type, PyObject *arg)
+{
+    const EffectEntry *e = lookup(type);
+    return is_constant(arg) && (e->effect == EFFECT_DEEP || e->effect == EFFECT_PRINTS) && e->twin == NULL;
+}
+
 /* C code will call it with objects that nobody else has: only what is not known at all,
  * or reaches outside, matters. */
 int
@@ -614,6 +622,15 @@ calls_init(void)
     return init_name == NULL || new_name == NULL || call_name == NULL ? -1 : 0;
 }
 
+/* Does the __new__ of that class do nothing but make an object? */
+static bool
+only_makes(PyTypeObject *type)
+{
+    Kind kind = classify(type);
+    return type->tp_new == PyBaseObject_Type.tp_new || (kind == &dict_kind && type->tp_new == PyDict_Type.tp_new)
+        || (kind == &list_kind && type->tp_new == PyList_Type.tp_new) || (kind == &set_kind && type->tp_new == PySet_Type.tp_new);
+}
+
 static int
 before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 {
@@ -648,7 +665,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             return -1;
     }
     if (python_init) {
-        if (Py_TYPE(cls)->tp_call == PyType_Type.tp_call && type->tp_new == PyBaseObject_Type.tp_new && !watch) {
+        if (Py_TYPE(cls)->tp_call == PyType_Type.tp_call && only_makes(type) && !watch) {
             type_entry(tx, type)->simple_call = true;
             thread_of(tx)->loop.constructing = type;
         }

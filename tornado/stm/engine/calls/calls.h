@@ -30,6 +30,7 @@ int plain_effect(PyObject *callable, PyObject *receiver);
 bool uses_state(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
 int effect_of_construction(PyTypeObject *type);
+bool reads_constant(PyObject *type, PyObject *arg);
 int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);

@@ -357,6 +357,19 @@ typedef struct {
     const char *keyword;    /* an argument beside `key` that is LOOKED_AT */
 } Guarding;
 
+typedef bool (*Simple)(PyObject *o);
+
+/* Of a list or tuple that is open. */
+static bool
+are_simple(PyObject *items, Simple is_simple)
+{
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
+        if (!is_simple(PySequence_Fast_GET_ITEM(items, i)))
+            return false;
+    }
+    return true;
+}
+
 /* The argument, opened, or what guards it: a new reference. */
 static PyObject *
 guard_argument(Tx *tx, PyObject *arg, Part part, bool keyed)
@@ -379,7 +392,8 @@ guard_argument(Tx *tx, PyObject *arg, Part part, bool keyed)
     case FUNCTION:
         return PyCallable_Check(arg) ? guarded_new(arg, USE_NOTHING) : Py_NewRef(arg);
     case SORTED:
-        if (PyList_Check(arg) && (open_whole_write(tx, arg) < 0 || (!keyed && open_deep_read(tx, arg) < 0)))
+        if (PyList_Check(arg) && (open_whole_write(tx, arg) < 0
+                                  || (!keyed && !are_simple(arg, compares_plainly) && open_deep_read(tx, arg) < 0)))
             return NULL;
         break;
     default:
@@ -435,20 +449,15 @@ GUARDED(sort, {SORTED})
 
 /* The same for what is often given constants, which need no guards. */
 
-typedef bool (*Simple)(PyObject *o);
-
 /* False also on error. */
 static bool
 all_simple(Tx *tx, PyObject *const *args, Py_ssize_t n, Simple is_simple)
 {
-    bool in_container = n == 1 && (PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]));
-    if (n == 1 && !in_container)
-        return false;
-    if (in_container) {
-        if (open_iter(tx, args[0]) < 0)
-            return false;
-        n = PySequence_Fast_GET_SIZE(args[0]);
-        args = PySequence_Fast_ITEMS(args[0]);
+    if (n == 1 && Py_IS_TYPE(args[0], &PyRange_Type))
+        return true;
+    if (n == 1) {
+        bool in_container = PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]);
+        return in_container && open_iter(tx, args[0]) == 0 && are_simple(args[0], is_simple);
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         if (!is_simple(args[i]))
@@ -627,32 +636,63 @@ ways(PyObject *pair, int which)
     return PyTuple_GET_ITEM(pair, which);
 }
 
-static bool
-are_tuples(PyObject *rows)
+static int
+put_row(Tx *tx, PyObject *dict, PyObject *row, Py_ssize_t number, PyObject *as_pair)
 {
-    if (!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows))
-        return false;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(rows); i++) {
-        if (!PyTuple_CheckExact(PySequence_Fast_GET_ITEM(rows, i)))
-            return false;
+    bool usual = PyTuple_CheckExact(row) || PyList_CheckExact(row);
+    if (usual && tx->open && open_whole_read(tx, row) < 0)
+        return -1;
+    if (usual && PySequence_Fast_GET_SIZE(row) == 2) {
+        PyObject *key = Py_NewRef(PySequence_Fast_GET_ITEM(row, 0)), *value = Py_NewRef(PySequence_Fast_GET_ITEM(row, 1));
+        int r = PyDict_SetItem(dict, key, value);
+        Py_DECREF(key);
+        Py_DECREF(value);
+        return r;
     }
-    return true;
+    PyObject *args[] = {PyLong_FromSsize_t(number), row};
+    PyObject *made = args[0] != NULL ? stm_call(as_pair, args, 2, NULL) : NULL;
+    int r = made != NULL ? PyDict_SetItem(dict, PyTuple_GET_ITEM(made, 0), PyTuple_GET_ITEM(made, 1)) : -1;
+    Py_XDECREF(args[0]);
+    Py_XDECREF(made);
+    return r;
 }
 
-/* dict(...) from nothing, from a dict, from a list of tuples */
+/* Of what yields pairs; as_pair(i, row) makes such a tuple of a row that is neither a list nor a tuple, or complains. */
+static PyObject *
+dict_of_rows(Tx *tx, PyObject *rows, PyObject *as_pair)
+{
+    PyObject *it = open_iter(tx, rows) < 0 ? NULL : PyObject_GetIter(rows), *dict = NULL, *row;
+    if (it != NULL && (!tx->open || open_iter(tx, it) == 0) && (dict = PyDict_New()) != NULL) {
+        for (Py_ssize_t i = 0; (row = PyIter_Next(it)) != NULL; i++) {
+            int r = put_row(tx, dict, row, i, as_pair);
+            Py_DECREF(row);
+            if (r < 0)
+                break;
+        }
+        if (PyErr_Occurred())
+            Py_CLEAR(dict);
+    }
+    Py_XDECREF(it);
+    return dict;
+}
+
+/* dict(...) from nothing, from a dict, from pairs */
 static PyObject *
 make_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     Tx *tx = stm_self;
-    bool simple = tx == NULL || !tx->open || n == 0;
-    if (!simple && n == 1 && (PyDict_CheckExact(args[0]) || PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]))) {
-        if (open_whole_read(tx, args[0]) < 0)
+    PyObject *result;
+    bool alone = n == 1 && kwnames == NULL && tx != NULL && tx->open;
+    if (alone && (PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]) || kind_of(tx, args[0]) == &iterator_kind
+                  || kind_of(tx, args[0]) == &generator_kind))
+        result = dict_of_rows(tx, args[0], PyTuple_GET_ITEM(pair, 2));
+    else if (tx == NULL || !tx->open || n == 0 || PyDict_CheckExact(args[0])) {
+        if (n > 0 && tx != NULL && tx->open && open_whole_read(tx, args[0]) < 0)
             return NULL;
-        simple = PyDict_CheckExact(args[0]) || are_tuples(args[0]);
+        result = PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
     }
-    if (!simple)
+    else
         return stm_call(ways(pair, 1), args, n, kwnames);
-    PyObject *result = PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
     if (result != NULL && tx != NULL && tx->live)
         note_captured(tx, result);
     return result;
