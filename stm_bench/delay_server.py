@@ -1,30 +1,50 @@
 """A server that takes its time: ``GET /SECONDS/N`` answers a page with 50 links that late, ``POST`` a word.
 
 python -m stm_bench.delay_server --port PORT --stats FILE
+
+It reads and writes what it needs of HTTP itself: the fewer cores it takes, the more are left to those that are measured.
 """
 
 import argparse
 import asyncio
-
-import tornado.web
+import re
 
 from stm_bench import app_server
 
 PAGE = "<html>%s</html>" % "".join('<p>%s <a href="/page/%d">more</a>' % ("words " * 40, number) for number in range(50))
+REQUEST = re.compile(rb"(GET|POST) /([0-9.]+)/[0-9]+ HTTP/1")
 
 
-class Late(tornado.web.RequestHandler):
-    async def get(self, seconds):
-        await asyncio.sleep(float(seconds))
-        self.write(PAGE)
+def answer(status, text):
+    return ("HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text)).encode()
 
-    async def post(self, seconds):
-        await asyncio.sleep(float(seconds))
-        self.write("stored")
+
+ANSWERS = {b"GET": answer("200 OK", PAGE), b"POST": answer("200 OK", "stored")}
+NOT_FOUND = answer("404 Not Found", "")
+
+
+class Late(asyncio.Protocol):
+    """One connection, whose client asks again when it has been answered; bodies are empty."""
+
+    def __init__(self):
+        self.received = b""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.received += data
+        while b"\r\n\r\n" in self.received:
+            head, _, self.received = self.received.partition(b"\r\n\r\n")
+            request = REQUEST.match(head)
+            if request is None:
+                self.transport.write(NOT_FOUND)
+            else:
+                asyncio.get_running_loop().call_later(float(request[2]), self.transport.write, ANSWERS[request[1]])
 
 
 async def serve(port):
-    tornado.web.Application([(r"/([0-9.]+)/[0-9]+", Late)]).listen(port)
+    await asyncio.get_running_loop().create_server(Late, port=port, backlog=1000)
     await asyncio.Event().wait()
 
 
