@@ -214,13 +214,24 @@ def test_what_is_gathered_comes_after_its_predecessor():
     assert c.why_alone is None
 
 
-def test_only_what_is_known_to_be_short_is_taken_as_that():
-    ready = queue_that_gathers()
+def test_only_what_is_known_to_be_prompt_is_taken_as_that():
+    ready, prompt, unknown = queue_that_gathers(), Site("prompt", 1), Site("unknown", 1)
     for _ in range(20):
-        ready.estimates.learn(Site("short", 1), 0.0001)
-    a, b, c = wait(ready, Site("short", 1)), wait(ready, PROMPT_SITE), wait(ready, Site("short", 1))
-    assert [ready.take_short(a.transaction.age), ready.take_short(), ready.take_short()] == [None, a, None]
+        ready.estimates.learn(prompt, 0.004)
+    a, b, c = wait(ready, prompt), wait(ready, unknown), wait(ready, prompt)
+    assert [ready.take_prompt(a.transaction.age), ready.take_prompt(), ready.take_prompt()] == [None, a, None]
     assert take_all(ready) == [b, c]
+
+
+def test_what_is_known_to_be_prompt_may_not_be_short():
+    estimates = Estimates()
+    assert not estimates.is_prompt(PROMPT_SITE)
+    for _ in range(20):
+        estimates.learn(PROMPT_SITE, 0.004)
+    assert estimates.is_prompt(PROMPT_SITE) and not estimates.is_short(PROMPT_SITE)
+    estimates.learn(PROMPT_SITE, 0.006)
+    assert not estimates.is_prompt(PROMPT_SITE)
+    assert not estimates.is_prompt(None)
 
 
 @given(
@@ -229,7 +240,7 @@ def test_only_what_is_known_to_be_short_is_taken_as_that():
             st.sampled_from([PROMPT_SITE, LONG_SITE, ALONE_SITE]),
             st.integers(0, 5),
             st.integers(0, 20),
-            st.sampled_from(["", "take", "take_gathered", "take_short", "run"]),
+            st.sampled_from(["", "take", "take_gathered", "take_prompt", "run"]),
         ),
         max_size=60,
     )
@@ -278,15 +289,15 @@ def test_one_run_alone_does_not_make_a_site_long():
     assert estimates.expected(PROMPT_SITE) == 1.0
 
 
-def test_a_site_has_always_been_short_when_none_of_its_many_last_runs_was_long():
+def test_a_site_has_always_been_prompt_when_none_of_its_many_last_runs_was_long():
     estimates = Estimates()
 
     def runs(used, passed, times=1):
         for _ in range(times):
             estimates.learn(PROMPT_SITE, used, passed)
-        return estimates.is_always_short(PROMPT_SITE)
+        return estimates.is_always_prompt(PROMPT_SITE)
 
-    assert not estimates.is_always_short(PROMPT_SITE)
+    assert not estimates.is_always_prompt(PROMPT_SITE)
     assert not runs(0.02, 0.02)  # the first
     assert not runs(0.0001, 0.0001, 100)  # many more may still be others: a file that is there, and is waited for later
     assert runs(0.0001, 0.0001, 400)
@@ -295,10 +306,10 @@ def test_a_site_has_always_been_short_when_none_of_its_many_last_runs_was_long()
     assert not runs(0.02, 0.02)
     assert not runs(0.0001, 0.0001, 100)
     assert runs(0.0001, 0.0001, 500)
-    assert estimates.is_always_short(Site("prompt", "new")) and not estimates.is_always_short(LONG_SITE)
+    assert estimates.is_always_prompt(Site("prompt", "new")) and not estimates.is_always_prompt(LONG_SITE)
     estimates.learn(Site("prompt", "another"), 0.02)
-    assert not estimates.is_always_short(Site("prompt", "new")) and estimates.is_always_short(PROMPT_SITE)
-    assert not estimates.is_always_short(None)
+    assert not estimates.is_always_prompt(Site("prompt", "new")) and estimates.is_always_prompt(PROMPT_SITE)
+    assert not estimates.is_always_prompt(None)
 
 
 def test_what_had_to_run_alone_is_expected_to():

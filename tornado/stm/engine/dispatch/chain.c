@@ -113,7 +113,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     bool known = is_known_short(d->ready->estimates, site);
     /* Others wait at the gate for a sequential one, if there are any. */
     if (tx->company == SEQUENTIAL)
-        known = known && (d->n_threads == 1 || is_always_short(d->ready->estimates, site));
+        known = known && (d->n_threads == 1 || is_always_prompt(d->ready->estimates, site));
     bool follows = known && (tx->company != AMONG_OTHERS || !is_gathered(d->ready->estimates, site));
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);

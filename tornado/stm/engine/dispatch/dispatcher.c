@@ -20,7 +20,7 @@
 /* Timers that only wait to be forgotten are, once there are so many and they are the most. */
 #define CANCELLED 100
 
-/* So many short transactions may wait for the thread that runs one, though another one is idle. */
+/* So many prompt transactions may wait for the thread that runs one, though another one is idle. */
 #define FEW 2
 
 /* Seconds: how long what is to be gathered waits at least while others have something longer to run, and how long they wait for it
@@ -753,7 +753,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     double took = clock_read(clock) - began;
     dispatcher_lock(d);
     d->running--;
-    d->running_short -= s->is_short;
+    d->running_prompt -= s->is_prompt;
     PyObject *over = NULL;
     if (how == RUN_PUT_OFF)
         ready_put_off(d->ready, entry);
@@ -812,11 +812,11 @@ typedef struct {
     double seconds;         /* to wait; -1: for ever */
 } Step;
 
-/* Under the lock: can what waits wait for a thread that is at something short? */
+/* Under the lock: can what waits wait for a thread that is at something prompt? */
 static bool
 can_wait(Dispatcher *d)
 {
-    if (!ready_is_known_short(d->ready))
+    if (!ready_is_known_prompt(d->ready))
         return false;
     return ready_length(d->ready) <= FEW || !restraint_look(&d->restraint, seconds_of(CLOCK_MONOTONIC), d->ready->callbacks);
 }
@@ -831,7 +831,7 @@ others_do_it(Dispatcher *d, From from)
     int others = from == AT_WORK ? d->running : d->workers - d->poller.resting - d->poller.polls - 1;
     if (others == 0 || !can_wait(d))
         return false;
-    return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_short == d->running;
+    return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_prompt == d->running;
 }
 
 /* Under the lock, of a thread that is about to run something. */
@@ -869,14 +869,14 @@ idle(Dispatcher *d)
     return step;
 }
 
-/* Under the lock: will nobody else have anything to do until this one is over, as far as can be told?  What has been short so far may
- * take long once, and nobody else can go on meanwhile, as on upstream's loop; so it must have been short for long. */
+/* Under the lock: will nobody else have anything to do until this one is over, as far as can be told?  What has been prompt so far may
+ * take long once, and nobody else can go on meanwhile, as on upstream's loop; so it must have been prompt for long. */
 static bool
 is_sequential(Dispatcher *d, Entry *entry)
 {
     if (!runs_on_few(d->n_threads))
         return false;
-    return d->n_threads == 1 || (d->running == 0 && !d->restraint.all && is_always_short(d->ready->estimates, entry->site));
+    return d->n_threads == 1 || (d->running == 0 && !d->restraint.all && is_always_prompt(d->ready->estimates, entry->site));
 }
 
 static Company
@@ -891,9 +891,9 @@ begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
 {
     s->company = company;
     s->run = ++d->runs;
-    s->is_short = is_known_short(d->ready->estimates, entry->site);
+    s->is_prompt = is_known_prompt(d->ready->estimates, entry->site);
     d->running++;
-    d->running_short += s->is_short;
+    d->running_prompt += s->is_prompt;
     d->round--;
     return (Step){.what = RUN, .entry = entry};
 }
@@ -915,7 +915,7 @@ is_to_gather(Dispatcher *d, double time)
 {
     if (!ready_has_gathered(d->ready, d->stop_at))
         return false;
-    if (ready_is_known_short(d->ready) || d->stop_at != UINT64_MAX)
+    if (ready_is_known_prompt(d->ready) || d->stop_at != UINT64_MAX)
         return true;
     return has_waited_to_gather(d, time) >= PATIENCE && time >= d->gathering.not_before;
 }
@@ -959,10 +959,10 @@ gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
         g->waits = g->idle = 0;
         poller_wake_who_polls(&d->poller);
     }
-    if (time - g->began < LONGEST_GATHERING || ready_is_known_short(d->ready)) {
+    if (time - g->began < LONGEST_GATHERING || ready_is_known_prompt(d->ready)) {
         Entry *entry = ready_take_gathered(d->ready, d->stop_at);
         if (entry == NULL)
-            entry = ready_take_short(d->ready, d->stop_at);
+            entry = ready_take_prompt(d->ready, d->stop_at);
         if (entry != NULL) {
             *step = begin_run(d, s, entry, company_of(d, entry));
             if (g->idle != 0)
@@ -1054,7 +1054,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
     entry = ready_take(d->ready, d->stop_at);
     if (entry != NULL) {
         step = begin_run(d, s, entry, company_of(d, entry));
-        bool needed = !s->is_short || !can_wait(d);
+        bool needed = !s->is_prompt || !can_wait(d);
         call_others(d, needed);
         return step;
     }

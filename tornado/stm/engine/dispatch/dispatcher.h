@@ -28,7 +28,7 @@ typedef struct {
     PyObject_HEAD
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
-    bool is_short;          /* that is known to be short */
+    bool is_prompt;         /* that is known to be prompt */
     Company company;        /* that it is in */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
@@ -36,7 +36,7 @@ typedef struct {
 
 /* Transactions that are expected to run alone are *gathered*: while there are some, the loop's own thread runs them one after the other, on
  * which most of their C code belongs (../calls/anchor.h), and the other threads rest; else the world would have to wait for each
- * of them.  Meanwhile it also runs what is known to be short.
+ * of them.  Meanwhile it also runs what is known to be prompt.
  *
  * Times are of the monotonic clock, in seconds.  Invariant: while `by` is set, that thread is about to go on. */
 typedef struct {
@@ -81,7 +81,7 @@ struct Dispatcher {
     Descriptors held;           /* to be armed when what the handling of their events has scheduled has run */
     Py_ssize_t round;           /* transactions to run before the next look at what has become ready */
     Restraint restraint;
-    int running, running_short; /* threads that run a transaction; of those, one that is known to be short */
+    int running, running_prompt;    /* threads that run a transaction; of those, one that is known to be prompt */
     int n_threads, workers;    /* threads that are to work; those that do */
     uint64_t runs;              /* so many have begun */
     Gathering gathering;

@@ -33,7 +33,7 @@ typedef struct {
 } Descriptor;
 
 /* Threads with nothing to run.  One of them *polls*: it waits for the kernel's events, and for the first timer; the others *rest*.
- * Whoever is to run for long, or leaves much in the queue, calls others.  For what is known to be short nobody is
+ * Whoever is to run for long, or leaves much in the queue, calls others.  For what is known to be prompt nobody is
  * called: a thread that would begin where this one ends costs both of them more than it brings.  What is known may be wrong, so
  * the *watchdog* looks after a moment whether a thread that could run is still idle.
  *

@@ -16,7 +16,7 @@ line_append(Line *line, Entry *entry)
         line->first = entry;
     line->last = entry;
     line->n++;
-    line->n_short += entry->is_short;
+    line->n_prompt += entry->is_prompt;
 }
 
 static void
@@ -28,7 +28,7 @@ line_prepend(Line *line, Entry *entry)
     if (line->last == NULL)
         line->last = entry;
     line->n++;
-    line->n_short += entry->is_short;
+    line->n_prompt += entry->is_prompt;
 }
 
 /* The first, which the caller owns from here on; not of an empty line. */
@@ -40,7 +40,7 @@ line_pop(Line *line)
     if (line->first == NULL)
         line->last = NULL;
     line->n--;
-    line->n_short -= entry->is_short;
+    line->n_prompt -= entry->is_prompt;
     entry->next = NULL;
     entry->line = NULL;
     return entry;
@@ -55,7 +55,7 @@ line_remove_after(Line *line, Entry *ahead)
     if (line->last == entry)
         line->last = ahead;
     line->n--;
-    line->n_short -= entry->is_short;
+    line->n_prompt -= entry->is_prompt;
     entry->next = NULL;
     entry->line = NULL;
     return entry;
@@ -164,7 +164,7 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     Entry *entry = entry_new(function, args, site, before, expected_of(q->estimates, site));
     if (entry == NULL)
         return NULL;
-    entry->is_short = is_known_short(q->estimates, site);
+    entry->is_prompt = is_known_prompt(q->estimates, site);
     Line *line = entry->expected >= LONG ? &q->long_ones : &q->prompt;
     PyObject *why = q->gathers ? why_alone(q->estimates, site) : NULL;
     if (is_waiting_in(before, &q->long_ones))
@@ -319,10 +319,10 @@ ready_take_gathered(ReadyQueue *q, uint64_t until)
 }
 
 Entry *
-ready_take_short(ReadyQueue *q, uint64_t until)
+ready_take_prompt(ReadyQueue *q, uint64_t until)
 {
     let_wait_aside(q, &q->prompt);
-    return q->prompt.n > 0 && q->prompt.first->is_short && can_be_taken(q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
+    return q->prompt.n > 0 && q->prompt.first->is_prompt && can_be_taken(q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
 }
 
 static PyObject *
@@ -348,9 +348,9 @@ queue_take_gathered(PyObject *self, PyObject *const *args, Py_ssize_t n)
 }
 
 static PyObject *
-queue_take_short(PyObject *self, PyObject *const *args, Py_ssize_t n)
+queue_take_prompt(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
-    return taken(self, args, n, ready_take_short);
+    return taken(self, args, n, ready_take_prompt);
 }
 
 void
@@ -425,9 +425,9 @@ queue_traverse(PyObject *self, visitproc visit, void *arg)
 }
 
 bool
-ready_is_known_short(ReadyQueue *q)
+ready_is_known_prompt(ReadyQueue *q)
 {
-    return q->long_ones.n == 0 && q->prompt.n_short == q->prompt.n;
+    return q->long_ones.n == 0 && q->prompt.n_prompt == q->prompt.n;
 }
 
 void
@@ -476,8 +476,8 @@ static PyMethodDef queue_methods[] = {
                " of those with an age below `until`.")},
     {"take_gathered", _PyCFunction_CAST(queue_take_gathered), METH_FASTCALL,
      PyDoc_STR("take_gathered($self, until=None, /)\n--\n\nThe same of those that are expected to run alone, which `take` leaves.")},
-    {"take_short", _PyCFunction_CAST(queue_take_short), METH_FASTCALL,
-     PyDoc_STR("take_short($self, until=None, /)\n--\n\nThe same of what is known to be short, and comes before all others that are expected to"
+    {"take_prompt", _PyCFunction_CAST(queue_take_prompt), METH_FASTCALL,
+     PyDoc_STR("take_prompt($self, until=None, /)\n--\n\nThe same of what is known to be prompt, and comes before all others that are expected to"
                " be.")},
     {"ran", queue_ran, METH_VARARGS,
      PyDoc_STR("ran($self, entry, seconds, /)\n--\n\nThis thread has run the transaction, which has taken so many seconds of processor"

@@ -25,7 +25,7 @@ typedef struct Entry Entry;
 
 typedef struct {
     Entry *first, *last;
-    Py_ssize_t n, n_short;
+    Py_ssize_t n, n_prompt;
 } Line;
 
 /* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
@@ -39,7 +39,7 @@ struct Entry {
     Line *line;
     double expected;            /* seconds */
     Py_ssize_t holds_up;
-    bool is_short;              /* known to be, when it came */
+    bool is_prompt;              /* known to be, when it came */
     PyObject *why_alone;        /* it is gathered: for that reason such ones have had to run alone; else NULL */
 };
 
@@ -69,7 +69,7 @@ Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *si
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until);   /* the next with an age below that, which the caller owns; or NULL */
 Entry *ready_take_gathered(ReadyQueue *q, uint64_t until);      /* the same of those alone */
-Entry *ready_take_short(ReadyQueue *q, uint64_t until);         /* the next prompt one, if that is known to be short */
+Entry *ready_take_prompt(ReadyQueue *q, uint64_t until);         /* the next prompt one, if that is known to be */
 bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one that can be taken? */
 /* This thread has run it, with so many seconds of processor time, while so many passed: learn from that, and from its followers. */
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
@@ -83,8 +83,8 @@ ready_length(ReadyQueue *q)
     return q->prompt.n + q->long_ones.n + q->gathered.n;
 }
 
-/* All that waits was known to be short when it came. */
-bool ready_is_known_short(ReadyQueue *q);
+/* All that waits was known to be prompt when it came. */
+bool ready_is_known_prompt(ReadyQueue *q);
 
 static inline bool
 ready_only_long(ReadyQueue *q)

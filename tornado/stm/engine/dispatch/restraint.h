@@ -1,8 +1,8 @@
-/* Is what is short worth a second thread?
+/* Is what is prompt worth a second thread?
  *
- * Where one thread alone is at work nobody takes its cache lines, and nothing that it uses, and what has always been short is sequential
+ * Where one thread alone is at work nobody takes its cache lines, and nothing that it uses, and what has always been prompt is sequential
  * (dispatcher.c).  What several threads gain over that depends on the program, on their number, and on what else the machine is doing.
- * So it is found out: while more short callbacks wait than one thread is done with at once, it is tried now and then how many a second
+ * So it is found out: while more prompt callbacks wait than one thread is done with at once, it is tried now and then how many a second
  * one thread runs and how many all do, and what is more is kept.  Callbacks are counted and not transactions, since what is sequential
  * runs more of them in each.  Compare Didona, Felber, Harmanci, Romano & Schenker, "Identifying the optimal level of parallelism in
  * transactional memory applications", 2013, which climb that hill step by step; here only its two ends are compared.
@@ -14,7 +14,7 @@
 
 /* Times are in seconds, of a clock that never goes back; rates are callbacks a second.  Zeroed: one thread, nothing known. */
 typedef struct {
-    bool all;               /* now all threads are called for what is short; else one does it */
+    bool all;               /* now all threads are called for what is prompt; else one does it */
     bool settled;           /* what was found to be more last: as `all` */
     enum { KEEPS, BEFORE_TRIAL, SWITCHED, TRIAL, SWITCHED_BACK, AFTER_TRIAL } at;   /* `all` is as settled, but for SWITCHED and TRIAL */
     double begun;           /* of the present window */
@@ -23,7 +23,7 @@ typedef struct {
     double keep, until;     /* what was found is kept so long; until then */
 } Restraint;
 
-/* Much that is short waits: are others called for it?  `callbacks`: so many have run. */
+/* Much that is prompt waits: are others called for it?  `callbacks`: so many have run. */
 bool restraint_look(Restraint *r, double now, uint64_t callbacks);
 
 #endif

@@ -13,10 +13,10 @@
 
 #include <math.h>
 
-/* A kind is expected to be long if at least this share of its runs, the latest counting most, was; it is known to be short if at
- * most that share was not.  And how much of these shares the latest run makes up. */
+/* A kind is expected to be long if at least this share of its runs, the latest counting most, was; it is known to be short, or prompt,
+ * if at most that share was not.  And how much of these shares the latest run makes up. */
 #define LONG_KIND 0.8f
-#define NOT_SHORT_KIND 0.1f
+#define FEW_OF_KIND 0.1f
 #define WEIGHT 0.1f
 
 /* What a run leaves of the longest one before.  By processor time one in hundreds counts, for it may be long again; by the clock only the
@@ -296,20 +296,39 @@ expected_of(Estimates *estimates, PyObject *site)
     return recall(&estimates->kinds, key_of(((Site *)site)->kind), &known) && known.a >= LONG_KIND ? LONG : 0.0;
 }
 
-bool
-is_known_short(Estimates *estimates, PyObject *site)
+static float
+prompt_below(void)
+{
+    return (float)(LONG / SHORT * atomic_load(&short_below));
+}
+
+/* Both told by the same: but for few, the runs of the kind were below the limit, and so was the last one of the site. */
+static bool
+is_known_below(Estimates *estimates, PyObject *site, float limit, bool prompt)
 {
     Pair kind, known;
-    if (site == Py_None || !recall(&estimates->kinds, key_of(((Site *)site)->kind), &kind) || kind.b > NOT_SHORT_KIND)
+    if (site == Py_None || !recall(&estimates->kinds, key_of(((Site *)site)->kind), &kind) || (prompt ? kind.a : kind.b) > FEW_OF_KIND)
         return false;
-    return !recall(&estimates->sites, key_of(((Site *)site)->which), &known) || known.b < (float)atomic_load(&short_below);
+    return !recall(&estimates->sites, key_of(((Site *)site)->which), &known) || known.b < limit;
 }
 
 bool
-is_always_short(Estimates *estimates, PyObject *site)
+is_known_short(Estimates *estimates, PyObject *site)
+{
+    return is_known_below(estimates, site, (float)atomic_load(&short_below), false);
+}
+
+bool
+is_known_prompt(Estimates *estimates, PyObject *site)
+{
+    return is_known_below(estimates, site, prompt_below(), true);
+}
+
+bool
+is_always_prompt(Estimates *estimates, PyObject *site)
 {
     Pair longest;
-    float limit = (float)atomic_load(&short_below);
+    float limit = prompt_below();
     if (site == Py_None || !(recall(&estimates->longest, key_of(((Site *)site)->which), &longest)
                              || recall(&estimates->longest, key_of(((Site *)site)->kind), &longest)))
         return false;
@@ -324,7 +343,7 @@ learn_longest(Estimates *estimates, uint64_t key, uint64_t kind, double used, do
     if (recall(&estimates->longest, key, &longest) || recall(&estimates->longest, kind, &longest))
         longest = (Pair){fmaxf((float)used, LEFT_OF_USED * longest.a), fmaxf((float)passed, LEFT_OF_PASSED * longest.b)};
     else
-        longest = (Pair){8 * SHORT, 8 * SHORT};     /* so there must be hundreds of short runs before anybody relies on that */
+        longest = (Pair){8 * LONG, 8 * LONG};       /* so there must be hundreds of runs before anybody relies on that */
     note(&estimates->longest, key, longest);
 }
 
@@ -451,9 +470,15 @@ estimates_is_short(PyObject *self, PyObject *site)
 }
 
 static PyObject *
-estimates_is_always_short(PyObject *self, PyObject *site)
+estimates_is_known_prompt(PyObject *self, PyObject *site)
 {
-    return is_site(site) ? PyBool_FromLong(is_always_short((Estimates *)self, site)) : NULL;
+    return is_site(site) ? PyBool_FromLong(is_known_prompt((Estimates *)self, site)) : NULL;
+}
+
+static PyObject *
+estimates_is_always_prompt(PyObject *self, PyObject *site)
+{
+    return is_site(site) ? PyBool_FromLong(is_always_prompt((Estimates *)self, site)) : NULL;
 }
 
 static PyObject *
@@ -493,8 +518,10 @@ static PyMethodDef estimates_methods[] = {
      PyDoc_STR("expected($self, site, /)\n--\n\nSeconds that a transaction of this site is expected to take.")},
     {"is_short", estimates_is_short, METH_O,
      PyDoc_STR("is_short($self, site, /)\n--\n\nIs it known that a transaction of this site takes less than `SHORT`?")},
-    {"is_always_short", estimates_is_always_short, METH_O,
-     PyDoc_STR("is_always_short($self, site, /)\n--\n\nHas no transaction of this site taken longer lately, nor one of the last few"
+    {"is_prompt", estimates_is_known_prompt, METH_O,
+     PyDoc_STR("is_prompt($self, site, /)\n--\n\nIs it known that a transaction of this site takes less than `LONG`?")},
+    {"is_always_prompt", estimates_is_always_prompt, METH_O,
+     PyDoc_STR("is_always_prompt($self, site, /)\n--\n\nHas no transaction of this site taken longer lately, nor one of the last few"
                " waited?")},
     {"why_alone", estimates_why_alone, METH_O,
      PyDoc_STR("why_alone($self, site, /)\n--\n\nWhy a transaction of this kind had to run alone, if it is expected to again, else None.")},

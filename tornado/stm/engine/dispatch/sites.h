@@ -31,7 +31,7 @@ PyObject *site_of(PyObject *module, PyObject *handle);
 /* Does an asyncio handle tell somebody of a future, and nothing else? */
 bool tells_of_future(PyObject *handle);
 
-/* set_short(seconds): a test hook, in the place of SHORT. */
+/* set_short(seconds): a test hook, in the place of SHORT; what is known not to be long takes as many times that as else. */
 PyObject *set_short(PyObject *module, PyObject *seconds);
 
 /* A hash of where a suspended coroutine waits: of its place in its code, and in that of what it awaits, and so on. */
@@ -45,8 +45,9 @@ typedef struct Estimates Estimates;
 Estimates *estimates_new(void);
 double expected_of(Estimates *estimates, PyObject *site);       /* seconds */
 bool is_known_short(Estimates *estimates, PyObject *site);
-/* None of its last runs, which were many, has taken long, nor has one of the last few waited for long. */
-bool is_always_short(Estimates *estimates, PyObject *site);
+bool is_known_prompt(Estimates *estimates, PyObject *site);     /* the same, of what is not long */
+/* None of its last runs, which were many, has been long, nor has one of the last few waited for so long. */
+bool is_always_prompt(Estimates *estimates, PyObject *site);
 void learn(Estimates *estimates, PyObject *site, double used, double passed);   /* of processor time; by the clock */
 
 /* Is a transaction of that kind expected to have to run alone, and to compute little before?  Why it had to last, as stats() tells it, borrowed;
