@@ -17,7 +17,7 @@ if not core.COMPILED:
 import pydantic  # noqa: E402
 import pydantic_core  # noqa: E402
 from apps import models  # noqa: E402
-from meeting import is_alone  # noqa: E402
+from meeting import APART, CONFLICT, is_alone, meet  # noqa: E402
 
 import random_programs  # noqa: E402
 
@@ -98,3 +98,56 @@ def test_a_model_that_calls_unknown_c_code_runs_alone():
 def test_a_generator_is_not_looked_into_beside_others():
     values = (n for n in range(3))
     assert alone_after(models.ANY.dump_python, values)
+
+
+class Hashed(pydantic.BaseModel):
+    """It can be an element of a set, and changes."""
+
+    size: int = 0
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@needs_threads
+@pytest.mark.parametrize("container", [list, tuple, set, frozenset])
+def test_what_is_in_a_container_is_read_as_its_attributes_are(container):
+    def make():
+        inside = Hashed()
+        return inside, models.Anything(what=container([inside]))
+
+    def dump(inside, around):
+        around.model_dump_json()
+
+    def change(inside, around):
+        inside.size += 1
+
+    assert meet(make, dump, change) == CONFLICT
+
+
+@needs_threads
+def test_partial_functions_are_called_beside_others():
+    def fallback(more, value, *, last):
+        return [more, last]
+
+    shared = functools.partial(fallback, 1, last=2)
+    pydantic_core.to_json([sqlite3], fallback=shared)  # what is asked of a class for the first time is asked alone
+    assert not alone_after(lambda: pydantic_core.to_json([sqlite3], fallback=shared))
+    assert alone_after(lambda: pydantic_core.to_json(["a"], fallback=functools.partial(sqlite3.complete_statement)))
+
+    def dump(shared):
+        pydantic_core.to_json([sqlite3], fallback=shared)
+
+    def change(shared):
+        shared.keywords["last"] = 3
+
+    assert meet(lambda: (functools.partial(fallback, 1, last=2),), dump, change) == CONFLICT
+    assert meet(lambda: (shared,), dump, dump) == APART
+
+
+@needs_threads
+def test_a_class_as_a_callback_runs_alone():
+    class Named:
+        def __init__(self, value):
+            pass
+
+    assert alone_after(lambda: pydantic_core.to_json(["a"], fallback=Named))

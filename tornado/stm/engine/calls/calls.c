@@ -296,6 +296,12 @@ reads_constant(PyObject *type, PyObject *arg)
     return is_constant(arg) && (e->effect == EFFECT_DEEP || e->effect == EFFECT_PRINTS) && e->twin == NULL;
 }
 
+int
+effect_of_instances(PyTypeObject *type)
+{
+    return lookup_instances(type)->effect;
+}
+
 /* C code will call it with objects that nobody else has: only what is not known at all,
  * or reaches outside, matters. */
 int

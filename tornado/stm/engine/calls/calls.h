@@ -31,6 +31,7 @@ bool uses_state(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
 int effect_of_construction(PyTypeObject *type);
 bool reads_constant(PyObject *type, PyObject *arg);
+int effect_of_instances(PyTypeObject *type);
 int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
 bool is_fresh(Tx *tx, PyObject *obj);

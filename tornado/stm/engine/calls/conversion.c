@@ -7,7 +7,7 @@
  *           that it calls return to it, with what these may have put into the former meanwhile (conversion_received);
  *      and  it calls no C function of which nobody knows what it does: the *converter*, the object that has been
  *           made for the purpose, refers to what it calls, and so do those that the classes of the data name.
- *           A converter never changes, so it is looked through once.
+ *           A converter never changes, so it is looked through once, with its parts: objects of its own type, and records.
  *
  * Python functions that it calls have barriers of their own.  What it is given under a name may be an instance that it
  * gives the first attributes (`self_instance`): nobody else knows that one, or an exclusive transaction makes the call.
@@ -18,6 +18,7 @@
 #include "../objects/deep.h"
 #include "../objects/known.h"
 #include "../thread.h"
+#include "callbacks.h"
 #include "calls.h"
 
 #define MOST_REACHED 20000      /* objects that one conversion opens one by one: whoever reads more runs alone */
@@ -147,7 +148,7 @@ is_known_step(PyTypeObject *type, PyObject *name)
     PyObject *found = _PyType_LookupRef(type, name);
     if (found != NULL && Py_IS_TYPE(found, &PyStaticMethod_Type))
         Py_SETREF(found, PyObject_GetAttr((PyObject *)type, name));
-    bool known = found != NULL && PyFunction_Check(found);
+    bool known = found != NULL && (PyFunction_Check(found) || found == (PyObject *)&PyDict_Type);   /* that is how TypedDicts are made */
     if (found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type))
         known = classify(PyDescr_TYPE(found)) != &unknown_kind;
     else if (found != NULL && PyCFunction_Check(found) && PyCFunction_GET_SELF(found) != NULL && PyType_Check(PyCFunction_GET_SELF(found)))
@@ -162,17 +163,27 @@ makes_what_is_known(PyTypeObject *type)
 {
     if (!is_python_class(type)) {
         int effect = effect_of_construction(type);
-        return effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP || effect == EFFECT_PRINTS || effect == EFFECT_ITERATES;
+        return type == &PyDict_Type || effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP || effect == EFFECT_PRINTS
+            || effect == EFFECT_ITERATES;
     }
     PyTypeObject *meta = Py_TYPE(type);
     return classify(type) != &unknown_kind && is_known_step(type, init_name) && is_known_step(type, new_name)
         && (meta->tp_call == PyType_Type.tp_call || is_known_step(meta, call_name));
 }
 
+/* The same object, if it is a functools.partial and of no class derived from that; else NULL. */
+static Partial *
+as_partial(PyObject *obj)
+{
+    return !is_python_class(Py_TYPE(obj)) && effect_of_instances(Py_TYPE(obj)) == EFFECT_PARTIAL ? (Partial *)obj : NULL;
+}
+
 /* May C code call this, with what has been opened or is its own? -1 to abort. */
 static int
 is_known_to_read(Tx *tx, PyObject *callable)
 {
+    for (Partial *p; (p = as_partial(callable)) != NULL;)
+        callable = p->function;
     if (PyMethod_Check(callable))
         callable = PyMethod_GET_FUNCTION(callable);
     if (PyFunction_Check(callable))
@@ -248,12 +259,17 @@ look_through(Tx *tx, PyObject *converter, PyObject *own)
             known = 0;
         else if (next == (PyObject *)Py_TYPE(converter))
             continue;
-        else if (PyCallable_Check(next))
+        else if (PyCallable_Check(next) && type != &Py_GenericAliasType) {
             known = is_known_to_read(tx, next);
-        else if (type == Py_TYPE(converter))
+            if (known > 0 && as_partial(next) != NULL && PyList_Append(own, next) < 0)
+                known = -1;
+        }
+        else if (type == Py_TYPE(converter) || type == &Py_GenericAliasType || kind_of(tx, next) == &record_kind)
             known = type->tp_traverse == NULL ? 0 : type->tp_traverse(next, reach_referent, &reached) == 0 ? 1 : -1;
         else if (PyDict_CheckExact(next) || PyList_CheckExact(next) || PyTuple_CheckExact(next) || PyAnySet_CheckExact(next))
             known = reach_items(next, &reached, own);
+        else if (kind_of(tx, next) == &unknown_kind)
+            known = 0;      /* a part of its own, perhaps, that refers to what it calls */
     }
     reached_end(&reached);
     return known;
@@ -317,6 +333,18 @@ reach_attributes(PyObject *obj, Reached *r)
     return 0;
 }
 
+/* The elements of a set that has been opened: nothing else opens those, for in C they are only compared, by methods of their own. */
+static int
+reach_elements(PyObject *set, Reached *r)
+{
+    PyObject *elements = c_items(set);
+    int ok = elements == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; ok == 0 && i < PyList_GET_SIZE(elements); i++)
+        ok = reach(r, PyList_GET_ITEM(elements, i));
+    Py_XDECREF(elements);
+    return ok;
+}
+
 /* What its class has under names of data, and the slots of the instance. */
 static int
 reach_by_class(Tx *tx, PyObject *obj, PyTypeObject *base, bool is_new, Reached *r)
@@ -370,11 +398,23 @@ reach_class_of(Tx *tx, PyObject *obj, Reached *r)
     return 0;
 }
 
+/* What C code reads when it calls a partial: the names that this adds, and in a function of C, what it adds. */
+static int
+reach_partial(Tx *tx, Partial *p, Reached *r)
+{
+    PyObject *f = PyMethod_Check(p->function) ? PyMethod_GET_FUNCTION(p->function) : p->function;
+    if (PyFunction_Check(f))
+        return open_whole_read(tx, p->keywords);
+    return reach(r, p->function) < 0 || reach(r, p->args) < 0 ? -1 : reach(r, p->keywords);
+}
+
 static int
 open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
 {
     PyTypeObject *type = Py_TYPE(obj);
     Kind kind = kind_of(tx, obj);
+    if (as_partial(obj) != NULL)
+        return reach_partial(tx, as_partial(obj), reached);
     if (type == &PyFunction_Type || type == &PyCFunction_Type || type == &PyMethod_Type || type == &PyModule_Type || type == &PyType_Type
         || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type)
         return 0;       /* it makes nothing of them */
@@ -402,6 +442,8 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     }
     else if (!(has_items && kind != &iterator_kind && kind != &generator_kind) && !is_view)
         return exclusive_for(tx, "a look into", obj);
+    if (PyAnySet_Check(obj))
+        return open_whole_read(tx, obj) < 0 ? -1 : reach_elements(obj, reached);
     return kind->visit != NULL ? kind->visit(tx, obj, visit_reached, reached) : open_whole_read(tx, obj);
 }
 
@@ -444,7 +486,8 @@ open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n
         if (is_python_class(Py_TYPE(arg)) && !captured(tx, arg))
             return exclusive_for(tx, "a conversion that may change", arg);
         if (PyCallable_Check(arg)) {
-            int known = is_known_to_read(tx, arg);
+            /* Of a class of Python's it may make instances past the constructor, and call what that says of its attributes. */
+            int known = PyType_Check(arg) && is_python_class((PyTypeObject *)arg) ? 0 : is_known_to_read(tx, arg);
             if (known <= 0)
                 return known < 0 ? -1 : exclusive_for(tx, "call back of", arg);
         }
