@@ -3,6 +3,7 @@
 import array
 import builtins
 import collections
+import decimal
 import enum
 import functools
 import gc
@@ -951,3 +952,11 @@ def test_globals_that_say_they_are_functions_are_not_asked_for_their_code():
     exec("def function():\n    global counter\n    counter = 1\n    return counter", namespace)
     assert core.Transaction(namespace["function"], ()).run() == 1
     assert asked == []
+
+
+def test_a_bound_method_that_makes_an_object_is_called_with_what_it_is_bound_to():
+    def step():
+        copy = decimal.Context(prec=7).copy
+        return copy().prec
+
+    assert run(step) == step() == 7

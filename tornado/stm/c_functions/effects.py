@@ -49,7 +49,8 @@ Effects of calls (the receiver of a method counts as the first argument)
     PARTIAL GETS_ITEMS GETS_ATTRS CALLS_METHOD     what functools.partial and the getters and callers of operator do
     CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
-    CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it
+    CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it; takes items from the
+                 arguments, asks instances for attributes and reads the memory of these
     OPAQUE       uses a C object in a way that cannot be put back: free for one's own, else exclusive
     USES         reads or changes the C state of the first argument, takes items from the others
     FILLS        the same, and changes the second argument

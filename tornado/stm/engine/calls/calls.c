@@ -357,12 +357,12 @@ open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
     return 0;
 }
 
-/* C code that is about to make an object takes items from this, or asks an instance for attributes. */
+/* C code that is about to make an object takes items from this, or asks an instance for attributes, and reads their memory. */
 static int
 open_to_create(Tx *tx, PyObject *obj)
 {
     bool asked = is_python_class(Py_TYPE(obj)) && kind_of(tx, obj) == &instance_kind;
-    return asked ? open_attributes(tx, obj) : open_iter(tx, obj);
+    return !asked ? open_iter(tx, obj) : open_attributes(tx, obj) < 0 ? -1 : open_memory_of_attributes(tx, obj);
 }
 
 static bool
@@ -1011,7 +1011,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         twin = PyMethod_New(e->twin, c);
     else if (PyFunction_Check(e->twin))
         twin = twin_for(c, e->twin, self != NULL && !PyModule_Check(self) ? self : NULL, n, nkw > 0);
-    else if (e->effect != EFFECT_CREATES && self != NULL && !PyModule_Check(self))
+    else if ((e->effect != EFFECT_CREATES || e->owner != NULL) && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
     else
         twin = Py_NewRef(e->twin);

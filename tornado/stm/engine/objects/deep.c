@@ -144,3 +144,45 @@ open_attributes(Tx *tx, PyObject *obj)
     }
     return kind_of(tx, obj) == &instance_kind ? check_doomed(tx) : open_whole_read(tx, obj);
 }
+
+/* Memory of unknown kinds is only changed by who runs alone. */
+static int
+open_memory(Tx *tx, PyObject *value)
+{
+    Kind kind = kind_of(tx, value);
+    return kind == &bytearray_kind || kind == &memoryview_kind || kind == &array_kind ? open_whole_read(tx, value) : 0;
+}
+
+/* Of an instance whose attributes are open: those of them that are memory which may change. */
+int
+open_memory_of_attributes(Tx *tx, PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    int r = 0;
+    if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+        PyObject *dict = PyObject_GenericGetDict(obj, NULL), *name, *value;
+        Py_ssize_t pos = 0;
+        r = dict == NULL ? -1 : 0;
+        while (r == 0 && PyDict_Next(dict, &pos, &name, &value))
+            r = open_memory(tx, value);
+        Py_XDECREF(dict);
+    }
+    PyObject *mro = type->tp_mro;
+    for (Py_ssize_t i = 0; r == 0 && i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *members = is_python_class(base) ? PyType_GetDict(base) : NULL, *name, *member;
+        Py_ssize_t pos = 0;
+        while (members != NULL && r == 0 && PyDict_Next(members, &pos, &name, &member)) {
+            if (!Py_IS_TYPE(member, &PyMemberDescr_Type))
+                continue;
+            PyObject *value = PyMemberDescr_Type.tp_descr_get(member, obj, (PyObject *)type);
+            if (value == NULL)
+                PyErr_Clear();      /* an empty slot */
+            else
+                r = open_memory(tx, value);
+            Py_XDECREF(value);
+        }
+        Py_XDECREF(members);
+    }
+    return r;
+}

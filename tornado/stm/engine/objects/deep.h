@@ -15,5 +15,6 @@ int open_deep_read(Tx *tx, PyObject *obj);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);
 int open_attributes(Tx *tx, PyObject *obj);
+int open_memory_of_attributes(Tx *tx, PyObject *obj);
 
 #endif
