@@ -12,7 +12,7 @@ if core.COMPILED:
     from . import _engine, rebound
     from .c_functions import effects, libraries, twins
     from .input_output import databases, files, output, sockets
-    from .patches import asyncpg, finalizers, table, threads  # noqa: F401, the table names the first
+    from .patches import asyncpg, cryptography, finalizers, table, threads  # noqa: F401, the table names the first
     from .patches import libraries as library_patches  # noqa: F401, likewise
 
     try:
@@ -46,6 +46,8 @@ def change_library(module):
         table.apply(library)
     if library == "_sqlite3":
         databases.begin()
+    if library == "cryptography" and libraries.covers(library):
+        cryptography.look_up(module)
 
 
 def libraries_at():

@@ -20,9 +20,9 @@ extensions  program/parallelism.py is imported, on a free-threaded interpreter
 install     `tornado.stm.install` is called (program/runner.py)
 failure     an exception ends a program that ``python -m tornado.stm`` runs (program/tracebacks.py)
 
-What changes no name is not here: parts of libraries that are taken in Python (program/python_parts.py), a hook of `tornado.autoreload`
-(program/restart.py), what else a `gen.coroutine` may yield (loop/yielded.py), and what C functions are replaced by where transactions
-call them (`activation.TWINS`).
+What changes no name is not here: parts of libraries that are taken in Python (program/python_parts.py), what is looked up early
+(patches/cryptography.py), a hook of `tornado.autoreload` (program/restart.py), what else a `gen.coroutine` may yield (loop/yielded.py),
+and what C functions are replaced by where transactions call them (`activation.TWINS`).
 """
 
 import sys
