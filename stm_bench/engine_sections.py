@@ -150,58 +150,43 @@ def measure_programs(effort):
     def task(name):
         return "program", {"size": effort.size(programs.load(name).ROUNDS * effort.length)}
 
-    rows, notes = against_plain(effort, programs.PROGRAMS, task, runs)
-    mean = statistics.geometric_mean(row["figure"] for row in rows)
-    rows.append({"what": "geometric mean", "figure": mean, "target": Target(1.25)})
-    return Section(
-        "programs",
-        "Programs in one transaction, to the same program plain, 1 thread",
-        [Column("program", "what"), *AGAINST_PLAIN],
-        rows,
-        ["median of %d rounds of %d transactions, CPU time.  %s" % (effort.repeats, runs, EXCLUSIVE_CAPTION)],
-        notes,
+    section = against_plain(
+        effort, "programs", "Programs in one transaction, to the same program plain, 1 thread", "program", programs.PROGRAMS, task, runs
     )
+    mean = statistics.geometric_mean(row["figure"] for row in section.rows)
+    section.rows.append({"what": "geometric mean", "figure": mean, "target": Target(1.25)})
+    return section
 
 
 def measure_calls(effort):
     """What barriers cost in front of C code, the dearest first."""
-    runs = effort.size(CALL_RUNS)
-    rows, notes = against_plain(effort, calls.CALLS, lambda name: ("call", {}), runs)
-    rows.sort(key=lambda row: -row["figure"])
-    return Section(
-        "calls",
-        "Calls of builtins and the standard library over shared objects, in a transaction, to the same plain, 1 thread",
-        [Column("call", "what"), *AGAINST_PLAIN],
-        rows,
-        ["median of %d rounds of %d transactions, CPU time.  %s" % (effort.repeats, runs, EXCLUSIVE_CAPTION)],
-        notes,
-    )
+    title = "Calls of builtins and the standard library over shared objects, in a transaction, to the same plain, 1 thread"
+    section = against_plain(effort, "calls", title, "call", calls.CALLS, lambda name: ("call", {}), effort.size(CALL_RUNS))
+    section.rows.sort(key=lambda row: -row["figure"])
+    return section
 
 
-AGAINST_PLAIN = [Column("plain ms", "plain", "%.2f"), Column("transaction ms", "transaction", "%.2f"), *RATIO, EXCLUSIVE]
+def against_plain(effort, name, title, what, names, task, runs):
+    """The Section of that name: a row for each of the names, in so many transactions, to the same plain.
 
-
-def against_plain(effort, names, task, runs):
-    """Rows and notes: each of those in so many transactions, to the same plain.
-
-    task(name) returns what a worker is asked to do, and with which arguments.
+    what: one of them is called that; task(name) returns what a worker is asked to do, and with which arguments.
     """
     with WorkerProcess("plain Python") as plain, WorkerProcess("transactions", threads=2) as transactional:
         workers = {"plain": plain, "transaction": transactional}
 
-        def side(name, how):
-            what, arguments = task(name)
-            return lambda: workers[how].measure(what, name=name, how=how, runs=runs, **arguments)
+        def side(each, how):
+            asked, arguments = task(each)
+            return lambda: workers[how].measure(asked, name=each, how=how, runs=runs, **arguments)
 
-        sides = {"%s, %s" % (name, how): side(name, how) for name in names for how in workers}
+        sides = {"%s, %s" % (each, how): side(each, how) for each in names for how in workers}
         found = interleaved(effort, sides, warm=sides)
     rows = []
-    for name in names:
-        ours = {how: found["%s, %s" % (name, how)] for how in workers}
-        check_results({"%s, %s" % (name, how): taken for how, taken in ours.items()})
+    for each in names:
+        ours = {how: found["%s, %s" % (each, how)] for how in workers}
+        check_results({"%s, %s" % (each, how): taken for how, taken in ours.items()})
         rows.append(
             {
-                "what": name,
+                "what": each,
                 "plain": median(ours["plain"], 1e3 / runs),
                 "transaction": median(ours["transaction"], 1e3 / runs),
                 **compared(ours["plain"], ours["transaction"]),
@@ -209,7 +194,20 @@ def against_plain(effort, names, task, runs):
                 "exclusives": total(ours["transaction"], "exclusives"),
             }
         )
-    return rows, warn_of_exclusives(found)
+    return Section(
+        name,
+        title,
+        [
+            Column(what, "what"),
+            Column("plain ms", "plain", "%.2f"),
+            Column("transaction ms", "transaction", "%.2f"),
+            *RATIO,
+            EXCLUSIVE,
+        ],
+        rows,
+        ["median of %d rounds of %d transactions, CPU time.  %s" % (effort.repeats, runs, EXCLUSIVE_CAPTION)],
+        warn_of_exclusives(found),
+    )
 
 
 def measure_independent(effort):

@@ -17,6 +17,8 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
 {
     PyObject *receiver = NULL;      /* the first argument, unless that is args[0] */
     bool bound = !PyStackRef_IsNull(at[1]);
+    if (PyType_Check(callable))     /* int("1") */
+        return n == 1 && !bound && reads_constant(callable, PyStackRef_AsPyObjectBorrow(at[2])) ? check_doomed(tx) : 1;
     if (PyCFunction_CheckExact(callable)) {
         receiver = PyCFunction_GET_SELF(callable);
         if (bound || receiver == NULL || PyType_Check(receiver))
@@ -70,13 +72,6 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
     }
 }
 
-/* int("1") */
-static bool
-is_plain_construction(PyObject *type, _PyStackRef *at, int n)
-{
-    return n == 1 && PyStackRef_IsNull(at[1]) && reads_constant(type, PyStackRef_AsPyObjectBorrow(at[2]));
-}
-
 /* callable, self or NULL, and n arguments lie from `at` upwards. */
 static int
 before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
@@ -88,8 +83,6 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
         thread_of(tx)->loop.constructing = (PyTypeObject *)callable;
         return check_doomed(tx);
     }
-    if (tx->open && kwnames == NULL && PyType_Check(callable) && is_plain_construction(callable, at, n))
-        return check_doomed(tx);
     if (tx->open && kwnames == NULL) {
         int result = before_simple_call(tx, callable, at, n);
         if (result <= 0)

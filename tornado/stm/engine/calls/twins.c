@@ -359,15 +359,21 @@ typedef struct {
 
 typedef bool (*Simple)(PyObject *o);
 
-/* Of a list or tuple that is open. */
 static bool
-are_simple(PyObject *items, Simple is_simple)
+are_simple(PyObject *const *items, Py_ssize_t n, Simple is_simple)
 {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
-        if (!is_simple(PySequence_Fast_GET_ITEM(items, i)))
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!is_simple(items[i]))
             return false;
     }
     return true;
+}
+
+/* Of a list or tuple that is open. */
+static bool
+holds_simple(PyObject *container, Simple is_simple)
+{
+    return are_simple(PySequence_Fast_ITEMS(container), PySequence_Fast_GET_SIZE(container), is_simple);
 }
 
 /* The argument, opened, or what guards it: a new reference. */
@@ -393,7 +399,7 @@ guard_argument(Tx *tx, PyObject *arg, Part part, bool keyed)
         return PyCallable_Check(arg) ? guarded_new(arg, USE_NOTHING) : Py_NewRef(arg);
     case SORTED:
         if (PyList_Check(arg) && (open_whole_write(tx, arg) < 0
-                                  || (!keyed && !are_simple(arg, compares_plainly) && open_deep_read(tx, arg) < 0)))
+                                  || (!keyed && !holds_simple(arg, compares_plainly) && open_deep_read(tx, arg) < 0)))
             return NULL;
         break;
     default:
@@ -457,13 +463,9 @@ all_simple(Tx *tx, PyObject *const *args, Py_ssize_t n, Simple is_simple)
         return true;
     if (n == 1) {
         bool in_container = PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]);
-        return in_container && open_iter(tx, args[0]) == 0 && are_simple(args[0], is_simple);
+        return in_container && open_iter(tx, args[0]) == 0 && holds_simple(args[0], is_simple);
     }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        if (!is_simple(args[i]))
-            return false;
-    }
-    return true;
+    return are_simple(args, n, is_simple);
 }
 
 /* `receivers`: so many arguments come before what is gone over. */
