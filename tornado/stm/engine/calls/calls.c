@@ -940,6 +940,13 @@ entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObj
     return NULL;
 }
 
+/* Does what stands in for something that makes an object call a method, which has to be given its receiver? */
+static bool
+makes_by_method(PyObject *twin)
+{
+    return Py_IS_TYPE(PyCFunction_GET_SELF(twin), &PyMethodDescr_Type);
+}
+
 /* Before a call of *callable with these arguments (borrowed; the receiver of a
  * method is the first). May put a twin in the place of the callable. */
 int
@@ -988,7 +995,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         twin = PyMethod_New(e->twin, c);
     else if (PyFunction_Check(e->twin))
         twin = twin_for(c, e->twin, self != NULL && !PyModule_Check(self) ? self : NULL, n, nkw > 0);
-    else if (e->effect != EFFECT_CREATES && self != NULL && !PyModule_Check(self))
+    else if (self != NULL && !PyModule_Check(self) && (e->effect != EFFECT_CREATES || makes_by_method(e->twin)))
         twin = PyMethod_New(e->twin, self);
     else
         twin = Py_NewRef(e->twin);
