@@ -14,6 +14,7 @@ loop        a loop is made (loop/eventloop.py), where transactions run in parall
 libraries   a module that is named there has been imported, or had been when the engine is made ready
 asyncpg     an extension module of this library has been loaded, or had been when the engine is made ready, and there is a file
             for its release (c_functions/libraries)
+zmq         a module of this library has been loaded, likewise
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -116,6 +117,9 @@ PATCHES = {
         asyncpg.protocol.protocol:Protocol.query     patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.close_portal     patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.close_statement  patches.asyncpg:operation()  likewise
+    """,
+    "zmq": """
+        zmq.sugar.socket:Socket.closed  patches.zmq:at_its_turn()  another socket may be the same one to libzmq
     """,
     "guard": """
         threading:_shutdown            loop.graceful:limited_wait()           the program's threads may not end
