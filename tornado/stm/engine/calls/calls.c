@@ -343,12 +343,14 @@ open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
     return 0;
 }
 
-/* C code that is about to make an object takes items from this, or asks an instance for attributes. */
+/* C code that is about to make an object takes items from this, and from these, or asks an instance for attributes. */
 static int
 open_to_create(Tx *tx, PyObject *obj)
 {
-    bool asked = is_python_class(Py_TYPE(obj)) && kind_of(tx, obj) == &instance_kind;
-    return asked ? open_attributes(tx, obj) : open_iter(tx, obj);
+    Kind kind = kind_of(tx, obj);
+    if (is_python_class(Py_TYPE(obj)) && kind == &instance_kind)
+        return open_attributes(tx, obj);
+    return kind == &generator_kind || kind == &iterator_kind ? open_iter(tx, obj) : open_deep_read(tx, obj);
 }
 
 static bool
