@@ -17,7 +17,7 @@ Kinds of types
     FRAME      changes with the generator whose it is, if that is suspended
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
-    ENDPOINT   one end of a connection, in C, which calls nothing but Python code: as IRREVERSIBLE
+    ENDPOINT   one end of a connection, or an image, in C, which calls nothing but Python code: as IRREVERSIBLE
     MEMO       a descriptor that keeps what its function returns: ``wrapped`` in the instance's dict ``_cache``, ``func`` in the instance
     DATABASE   what of ``sqlite3`` twins use (`input_output.databases`)
     OPAQUE     C state that cannot be put back
@@ -50,6 +50,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
     CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it
+    DERIVES      the same of the first argument; may change the others
     OPAQUE       uses a C object in a way that cannot be put back: free for one's own, else exclusive
     USES         reads or changes the C state of the first argument, takes items from the others
     FILLS        the same, and changes the second argument
@@ -65,6 +66,7 @@ import _string
 import array
 import builtins
 import codecs
+import contextlib
 import contextvars
 import datetime
 import decimal
@@ -994,7 +996,8 @@ def loaded(name):
     """The C callables or the type of that dotted name, of modules that have been imported; none if there are no such."""
     parts = name.removesuffix(".*").split(".")
     for i in range(len(parts), 0, -1):
-        if (found := sys.modules.get(".".join(parts[:i]))) is not None:
+        path = ".".join(parts[:i])
+        if (found := sys.modules.get(path, _hidden.get(path) if i < len(parts) or name.endswith(".*") else None)) is not None:
             break
     else:
         return []
@@ -1009,11 +1012,39 @@ def loaded(name):
     return [found] if callable(found) and not isinstance(found, types.FunctionType) else []
 
 
+#: name -> the type that no module has under it
+_hidden = {}
+
+
+def _find_hidden(name):
+    """The type that no module has under its name, if it is there by now: of that module, or of none but part of its file."""
+    module, _, own = name.rpartition(".")
+    for found in object.__subclasses__():
+        if found.__name__ == own and (
+            found.__module__ == module or (found.__module__ == "builtins" and _lies_in(found, sys.modules[module]))
+        ):
+            return found
+    return None
+
+
+def _lies_in(structure, module):
+    """Is it part of the file that the module has been loaded from?"""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(address, 16) for address in line.split(None, 1)[0].split("-"))
+            if begin <= id(structure) < end:
+                return line.rstrip("\n").endswith(f" {module.__file__}")
+    return False
+
+
 def register_one(declaration, objects):
     """Fill in what one line says of a library's objects."""
     what, name, value, _ = declaration
     if what == "hidden":
         _engine.register_hidden_type(name, _engine.KINDS[value])
+        if (found := _find_hidden(name)) is not None:
+            _hidden[name] = found
+            _engine.register_type(found, _engine.KINDS[value])
     for found in objects:
         if what == "prepare":
             found(None)

@@ -15,6 +15,7 @@ libraries   a module that is named there has been imported, or had been when the
 asyncpg     an extension module of this library has been loaded, or had been when the engine is made ready, and there is a file
             for its release (c_functions/libraries)
 zmq         a module of this library has been loaded, likewise
+PIL         likewise (Pillow)
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -117,6 +118,10 @@ PATCHES = {
         asyncpg.protocol.protocol:Protocol.query     patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.close_portal     patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.close_statement  patches.asyncpg:operation()  likewise
+    """,
+    "PIL": """
+        PIL._imaging:map_buffer  patches.pillow:of_buffer()  the memory of an image may be somebody else's
+        PIL.ImageFont:FreeTypeFont.getmask2  patches.pillow:in_its_colours()  a font remembers the colour of the text
     """,
     "zmq": """
         zmq.sugar.socket:Socket.closed  patches.zmq:at_its_turn()  another socket may be the same one to libzmq

@@ -140,6 +140,12 @@ call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     return result;
 }
 
+static bool
+makes_own(int effect)
+{
+    return effect == EFFECT_CREATES || effect == EFFECT_DERIVES;
+}
+
 /* Stands in for the type of a container or iterator: what it makes is captured. */
 static PyObject *
 call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -182,7 +188,7 @@ int
 effects_register(PyObject *callable, int effect, PyObject *twin)
 {
     const void *key = key_of(callable);
-    if (effect == EFFECT_CREATES) {
+    if (makes_own(effect)) {
         twin = shared_function(&call_fresh_def, callable);
         if (twin == NULL)
             return -1;
@@ -436,6 +442,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return check_doomed(tx);
     case EFFECT_CREATES:
         return open_args(tx, a, 0, open_to_create);
+    case EFFECT_DERIVES:
+        return receiver != NULL && open_to_create(tx, receiver) < 0 ? -1 : open_args(tx, a, 1, open_whole_write);
     case EFFECT_READS:
     case EFFECT_CALLS_BACK:
         return open_args(tx, a, 0, open_whole_read);
@@ -997,7 +1005,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         twin = PyMethod_New(e->twin, c);
     else if (PyFunction_Check(e->twin))
         twin = twin_for(c, e->twin, self != NULL && !PyModule_Check(self) ? self : NULL, n, nkw > 0);
-    else if (self != NULL && !PyModule_Check(self) && (e->effect != EFFECT_CREATES || makes_by_method(e->twin)))
+    else if (self != NULL && !PyModule_Check(self) && (!makes_own(e->effect) || makes_by_method(e->twin)))
         twin = PyMethod_New(e->twin, self);
     else
         twin = Py_NewRef(e->twin);
