@@ -80,6 +80,29 @@ def test_what_is_not_declared_runs_alone_and_what_is_does_not(tmp_path):
     assert run("-c", later).stdout.splitlines()[-1] == "beside others"
 
 
+SEEN_BEFORE = """
+import bz2
+from tornado.stm import activation, core, effects
+from tornado.stm.core import trusted
+@trusted
+def is_alone():
+    return core.is_exclusive()
+def look(decompressor):
+    return decompressor.eof, is_alone()
+activation.activate()
+objects = bz2.BZ2Decompressor(),
+print(core.Transaction(look, objects).run())
+effects.declare("_bz2.BZ2Decompressor", kind="INERT")
+print(core.Transaction(look, objects).run())
+"""
+
+
+@needs_threads
+def test_what_is_declared_of_a_type_counts_for_those_who_have_seen_it_before():
+    done = run("-c", SEEN_BEFORE)
+    assert (done.stdout, done.stderr) == ("(False, True)\n(False, False)\n", "")
+
+
 @needs_threads
 def test_a_file_on_the_command_line(tmp_path):
     app, file = tmp_path / "app.py", tmp_path / "more.effects"

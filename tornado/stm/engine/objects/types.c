@@ -54,12 +54,11 @@ types_register(PyTypeObject *type, int number)
         kind = &unknown_kind;       /* nobody can tell what it refers to */
     for (size_t i = type_place(type), n = 0; n < TYPE_TABLE; n++, i = (i + 1) % TYPE_TABLE) {
         if (table[i].type == NULL || table[i].type == type) {
-            bool differs = table[i].type != NULL && table[i].kind != kind;
             table[i].kind = kind;
             if (table[i].type == NULL)      /* last, for those who look meanwhile */
                 atomic_store_explicit(&table[i].type, (PyTypeObject *)Py_NewRef(type), memory_order_release);
-            if (differs)
-                PyType_Modified(type);      /* what threads know of it counts no more */
+            if (!(type->tp_flags & _Py_TPFLAGS_STATIC_BUILTIN))
+                PyType_Modified(type);      /* what threads know of it counts no more; the interpreter's own are there first */
             return 0;
         }
     }
