@@ -103,6 +103,32 @@ def test_what_is_declared_of_a_type_counts_for_those_who_have_seen_it_before():
     assert (done.stdout, done.stderr) == ("(False, True)\n(False, False)\n", "")
 
 
+IMPORTED_MEANWHILE = """
+import sys
+from tornado.stm import activation, effects
+sys.path.append(sys.argv[1])
+activation.activate()
+for name in "second.one", "second.two", "second.three", "first.Class.method", "third.complete_statement":
+    effects.declare(name, "PURE")
+import first
+""" + ASK.replace("_sqlite3", "third")
+
+
+@needs_threads
+def test_to_look_for_what_is_declared_may_import_something_that_is_declared_too(tmp_path):
+    (tmp_path / "first.py").write_text("""
+class Importing(type):
+    def __getattr__(cls, name):
+        import second
+        raise AttributeError(name)
+class Class(metaclass=Importing): pass
+""")
+    (tmp_path / "second.py").write_text("from _sqlite3 import adapt as one, register_adapter as two, register_converter as three")
+    (tmp_path / "third.py").write_text("from _sqlite3 import complete_statement")
+    done = run("-c", IMPORTED_MEANWHILE, str(tmp_path))
+    assert (done.stdout, done.stderr) == ("beside others\n", "")
+
+
 @needs_threads
 def test_a_file_on_the_command_line(tmp_path):
     app, file = tmp_path / "app.py", tmp_path / "more.effects"

@@ -1002,6 +1002,9 @@ def loaded(name):
     else:
         return []
     for part in parts[i:]:
+        if isinstance(found, types.ModuleType):
+            found = vars(found).get(part)  # not its __getattr__, which may import something
+            continue
         inherited = getattr(found, part, None)
         found = vars(found).get(part, inherited) if isinstance(found, type) else inherited
     if found is None or isinstance(found, types.ModuleType) or (isinstance(found, type) and not name.endswith(".*")):
