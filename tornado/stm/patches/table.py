@@ -58,6 +58,7 @@ PATCHES = {
         importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
         importlib.machinery:SourceFileLoader.exec_module     c_functions.libraries:declaring()  likewise, and it may be changed below
         sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer
+        warnings:_showwarnmsg          patches.warned:shown_without_waiting()  C code holds a lock meanwhile
         warnings:_warn_unawaited_coroutine  patches.finalizers:quiet_unawaited()  an aborted attempt has made no coroutine
     """,
     "futures": """
