@@ -17,6 +17,8 @@ Kinds of types
     FRAME      changes with the generator whose it is, if that is suspended
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
+    NDARRAY    numpy's arrays: read freely; who has not made one changes it exclusively
+    NUMBER     numpy's scalars: inert, but their operators read all of the other operand
     ENDPOINT   one end of a connection, or an image, in C, which calls nothing but Python code: as IRREVERSIBLE
     MEMO       a descriptor that keeps what its function returns: ``wrapped`` in the instance's dict ``_cache``, ``func`` in the instance
     DATABASE   what of ``sqlite3`` twins use (`input_output.databases`)
@@ -51,6 +53,10 @@ Effects of calls (the receiver of a method counts as the first argument)
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
     CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it
     DERIVES      the same of the first argument; may change the others
+    COMPUTES     the same as DEEP, and changes the array that is named ``out``; an array that it makes is this transaction's own; changes
+                 the first argument if that is an ENDPOINT
+    COMPUTES_INTO  the same, and changes arrays that are given without a name behind the other arguments
+    DISPATCHES   calls Python functions, and what the attribute ``_implementation`` of the called instance is
     OPAQUE       uses a C object in a way that cannot be put back: free for one's own, else exclusive
     USES         reads or changes the C state of the first argument, takes items from the others
     FILLS        the same, and changes the second argument
@@ -447,7 +453,7 @@ CALLS = """
     builtins.dir ATTRIBUTES
     builtins.vars GETS_DICT
     builtins.locals GETS_LOCALS
-    builtins.divmod PURE
+    builtins.divmod DEEP
     builtins.format PRINTS
     builtins.getattr GETS_ATTR
     builtins.globals PURE    # the dict; who looks into it opens it
@@ -464,7 +470,7 @@ CALLS = """
     builtins.next ADVANCES
     builtins.oct PURE
     builtins.ord READS
-    builtins.pow PURE
+    builtins.pow DEEP
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
@@ -700,26 +706,39 @@ CALLS = """
     math.sumprod ITERATES
     cmath.* PURE
     operator.* READS
+    operator.add DEEP
+    operator.and_ DEEP
+    operator.concat DEEP
+    operator.floordiv DEEP
+    operator.lshift DEEP
+    operator.matmul DEEP
+    operator.mul DEEP
+    operator.or_ DEEP
+    operator.pow DEEP
+    operator.rshift DEEP
+    operator.sub DEEP
+    operator.truediv DEEP
+    operator.xor DEEP
     operator.eq DEEP
     operator.ne DEEP
     operator.lt DEEP
     operator.le DEEP
     operator.gt DEEP
     operator.ge DEEP
-    operator.iadd MUTATES
-    operator.iand MUTATES
-    operator.iconcat MUTATES
-    operator.ifloordiv MUTATES
-    operator.ilshift MUTATES
-    operator.imatmul MUTATES
-    operator.imod PRINTS
-    operator.imul MUTATES
-    operator.ior MUTATES
-    operator.ipow MUTATES
-    operator.irshift MUTATES
-    operator.isub MUTATES
-    operator.itruediv MUTATES
-    operator.ixor MUTATES
+    operator.iadd MUTATES_DEEP
+    operator.iand MUTATES_DEEP
+    operator.iconcat MUTATES_DEEP
+    operator.ifloordiv MUTATES_DEEP
+    operator.ilshift MUTATES_DEEP
+    operator.imatmul MUTATES_DEEP
+    operator.imod MUTATES_DEEP
+    operator.imul MUTATES_DEEP
+    operator.ior MUTATES_DEEP
+    operator.ipow MUTATES_DEEP
+    operator.irshift MUTATES_DEEP
+    operator.isub MUTATES_DEEP
+    operator.itruediv MUTATES_DEEP
+    operator.ixor MUTATES_DEEP
     operator.mod PRINTS
     operator.countOf DEEP
     operator.indexOf DEEP

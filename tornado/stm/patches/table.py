@@ -16,6 +16,7 @@ asyncpg     an extension module of this library has been loaded, or had been whe
             for its release (c_functions/libraries)
 zmq         a module of this library has been loaded, likewise
 PIL         likewise (Pillow)
+numpy       likewise
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -123,6 +124,10 @@ PATCHES = {
     "PIL": """
         PIL._imaging:map_buffer  patches.pillow:of_buffer()  the memory of an image may be somebody else's
         PIL.ImageFont:FreeTypeFont.getmask2  patches.pillow:in_its_colours()  a font remembers the colour of the text
+    """,
+    "numpy": """
+        numpy._core._ufunc_config:_make_extobj  patches.numpy:calls_python()  C code may call C code, without barriers
+        numpy.random._generator,*:default_rng  patches.numpy:made_anew()  it makes a generator, or takes one that others have
     """,
     "zmq": """
         zmq.sugar.socket:Socket.closed  patches.zmq:at_its_turn()  another socket may be the same one to libzmq
