@@ -148,6 +148,7 @@ KNOWN = {
 import base64  # noqa: E402
 import collections  # noqa: E402
 import datetime  # noqa: E402
+import decimal  # noqa: E402
 import hashlib  # noqa: E402
 import io  # noqa: E402
 import itertools  # noqa: E402
@@ -174,3 +175,11 @@ def test_what_web_code_uses_does_not_run_alone(name):
     run(KNOWN[name])
     after = core.stats()["exclusive_reasons"]
     assert [reason for reason in after if after[reason] != before.get(reason)] == []
+
+
+def test_a_bound_method_that_makes_an_object_gets_its_receiver():
+    def find():
+        found, copied = pattern.finditer, decimal.Context(prec=5).copy
+        return [match.start() for match in found("abcb")], copied().prec
+
+    assert run(find) == ([1, 2, 3], 5)

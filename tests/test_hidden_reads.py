@@ -5,6 +5,7 @@ import copy
 import datetime
 import decimal
 import functools
+import io
 import socket
 import sys
 import types
@@ -34,6 +35,10 @@ class OwnSet(set):
 
 
 class OwnDeque(deque):
+    pass
+
+
+class OwnStream(io.BytesIO):
     pass
 
 
@@ -115,6 +120,7 @@ HIDDEN = {
         lambda: (memoryview(b"abc"),), lambda view: view.release(), lambda view: contextlib.suppress(view.nbytes)),
     "the imported modules": (module_dict, replace_module, import_it),
     "the imported modules, by a call": (module_dict, replace_module, lambda modules: __import__("made_for_hidden_reads")),
+    "whether a stream has been closed": (lambda: (OwnStream(),), lambda stream: stream.close(), lambda stream: stream.closed),
     "the timeout of a socket": (a_socket, lambda s: s.settimeout(5), lambda s: s.gettimeout()),
     "whether a socket blocks": (a_socket, lambda s: s.setblocking(False), lambda s: s.getblocking()),
     "the line of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_lineno),

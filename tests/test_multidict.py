@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from meeting import APART, meet
+from meeting import APART, CONFLICT, meet
 from tornado.stm import activation, core, testing
 from tornado.stm.c_functions import libraries as libraries_of_c
 from tornado.stm.patches import libraries
@@ -103,3 +103,12 @@ def test_own_dicts_and_looks_keep_nobody_out(use):
     before = core.stats()["exclusives"]
     core.Transaction(use, (shared,)).run()
     assert core.stats()["exclusives"] == before
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+@needs_multidict
+def test_pairs_that_a_dict_is_made_of_may_be_lists():
+    if not libraries_of_c.covers("multidict") or multidict.MultiDict.__module__ != "multidict._multidict":
+        pytest.skip("another release of multidict, or its Python parts")
+    activation.activate()
+    assert meet(lambda: ([["a", "1"]],), lambda pairs: pairs[0].reverse(), multidict.MultiDict) == CONFLICT

@@ -19,7 +19,7 @@ try:
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue, ReadyQueue,
         Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, call_soon, change, current, defer, end_chain,
-        exchange_locals, exclusive, find_outbox, forward_signal, fresh, future_add_to_awaited_by, future_discard_from_awaited_by,
+        exchange_locals, exclusive, exclusive_anew, find_outbox, forward_signal, fresh, future_add_to_awaited_by, future_discard_from_awaited_by,
         futures_begin, guarded, handle_event, handles_begin, hide_frames, holds, in_transaction, inject_aborts, inject_delays,
         irrevocable, is_biased, is_exclusive, is_fresh, is_hidden, is_only_thread, is_unwinding, keeps_others_waiting,
         leave_mutexes, log_close, log_open, main_takes, new_handle, on_abort, open_all, open_items, own, put_off, puts_off,
@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     from .serial import (
         MOST_THREADS, Abort, PerThread, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, change,
-        current, defer, exclusive, forward_signal, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
+        current, defer, exclusive, exclusive_anew, forward_signal, fresh, guarded, in_transaction, inject_aborts, inject_delays, irrevocable,
         is_exclusive, is_fresh, is_hidden, is_only_thread, is_unwinding, keeps_others_waiting, log_close, log_open, on_abort, open_all,
         open_items, own, puts_off, receive, record_history, recorded_history, rehearse, running, serve, set_allowance, set_sequential, settle,
         share, stand_down, stats, switch_barriers, thread_ident, to_guard,

@@ -168,7 +168,7 @@ def exclusive(why):
     """Every transaction runs alone here."""
 
 
-irrevocable = exclusive
+irrevocable = exclusive_anew = exclusive
 
 
 def own(obj):

@@ -17,7 +17,9 @@ Kinds of types
     FRAME      changes with the generator whose it is, if that is suspended
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
-    ENDPOINT   one end of a connection, in C, which calls nothing but Python code: as IRREVERSIBLE
+    NDARRAY    numpy's arrays: read freely; who has not made one changes it exclusively
+    NUMBER     numpy's scalars: inert, but their operators read all of the other operand
+    ENDPOINT   one end of a connection, or an image, in C, which calls nothing but Python code: as IRREVERSIBLE
     MEMO       a descriptor that keeps what its function returns: ``wrapped`` in the instance's dict ``_cache``, ``func`` in the instance
     DATABASE   what of ``sqlite3`` twins use (`input_output.databases`)
     OPAQUE     C state that cannot be put back
@@ -49,8 +51,13 @@ Effects of calls (the receiver of a method counts as the first argument)
     PARTIAL GETS_ITEMS GETS_ATTRS CALLS_METHOD     what functools.partial and the getters and callers of operator do
     CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
-    CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it; takes items from the
+    CREATES      makes an object of an OPAQUE type, which is this transaction's own until the end of it; reads all that is in the
                  arguments, asks instances for attributes and reads the memory of these
+    DERIVES      the same of the first argument; may change the others
+    COMPUTES     the same as DEEP, and changes the array that is named ``out``; an array that it makes is this transaction's own; changes
+                 the first argument if that is an ENDPOINT
+    COMPUTES_INTO  the same, and changes arrays that are given without a name behind the other arguments
+    DISPATCHES   calls Python functions, and what the attribute ``_implementation`` of the called instance is
     OPAQUE       uses a C object in a way that cannot be put back: free for one's own, else exclusive
     USES         reads or changes the C state of the first argument, takes items from the others
     FILLS        the same, and changes the second argument
@@ -66,6 +73,7 @@ import _string
 import array
 import builtins
 import codecs
+import contextlib
 import contextvars
 import datetime
 import decimal
@@ -446,7 +454,7 @@ CALLS = """
     builtins.dir ATTRIBUTES
     builtins.vars GETS_DICT
     builtins.locals GETS_LOCALS
-    builtins.divmod PURE
+    builtins.divmod DEEP
     builtins.format PRINTS
     builtins.getattr GETS_ATTR
     builtins.globals PURE    # the dict; who looks into it opens it
@@ -463,7 +471,7 @@ CALLS = """
     builtins.next ADVANCES
     builtins.oct PURE
     builtins.ord READS
-    builtins.pow PURE
+    builtins.pow DEEP
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
@@ -699,26 +707,39 @@ CALLS = """
     math.sumprod ITERATES
     cmath.* PURE
     operator.* READS
+    operator.add DEEP
+    operator.and_ DEEP
+    operator.concat DEEP
+    operator.floordiv DEEP
+    operator.lshift DEEP
+    operator.matmul DEEP
+    operator.mul DEEP
+    operator.or_ DEEP
+    operator.pow DEEP
+    operator.rshift DEEP
+    operator.sub DEEP
+    operator.truediv DEEP
+    operator.xor DEEP
     operator.eq DEEP
     operator.ne DEEP
     operator.lt DEEP
     operator.le DEEP
     operator.gt DEEP
     operator.ge DEEP
-    operator.iadd MUTATES
-    operator.iand MUTATES
-    operator.iconcat MUTATES
-    operator.ifloordiv MUTATES
-    operator.ilshift MUTATES
-    operator.imatmul MUTATES
-    operator.imod PRINTS
-    operator.imul MUTATES
-    operator.ior MUTATES
-    operator.ipow MUTATES
-    operator.irshift MUTATES
-    operator.isub MUTATES
-    operator.itruediv MUTATES
-    operator.ixor MUTATES
+    operator.iadd MUTATES_DEEP
+    operator.iand MUTATES_DEEP
+    operator.iconcat MUTATES_DEEP
+    operator.ifloordiv MUTATES_DEEP
+    operator.ilshift MUTATES_DEEP
+    operator.imatmul MUTATES_DEEP
+    operator.imod MUTATES_DEEP
+    operator.imul MUTATES_DEEP
+    operator.ior MUTATES_DEEP
+    operator.ipow MUTATES_DEEP
+    operator.irshift MUTATES_DEEP
+    operator.isub MUTATES_DEEP
+    operator.itruediv MUTATES_DEEP
+    operator.ixor MUTATES_DEEP
     operator.mod PRINTS
     operator.countOf DEEP
     operator.indexOf DEEP
@@ -995,11 +1016,15 @@ def loaded(name):
     """The C callables or the type of that dotted name, of modules that have been imported; none if there are no such."""
     parts = name.removesuffix(".*").split(".")
     for i in range(len(parts), 0, -1):
-        if (found := sys.modules.get(".".join(parts[:i]))) is not None:
+        path = ".".join(parts[:i])
+        if (found := sys.modules.get(path, _hidden.get(path) if i < len(parts) or name.endswith(".*") else None)) is not None:
             break
     else:
         return []
     for part in parts[i:]:
+        if isinstance(found, types.ModuleType):
+            found = vars(found).get(part)  # not its __getattr__, which may import something
+            continue
         inherited = getattr(found, part, None)
         found = vars(found).get(part, inherited) if isinstance(found, type) else inherited
     if found is None or isinstance(found, types.ModuleType) or (isinstance(found, type) and not name.endswith(".*")):
@@ -1010,11 +1035,39 @@ def loaded(name):
     return [found] if callable(found) and not isinstance(found, types.FunctionType) else []
 
 
+#: name -> the type that no module has under it
+_hidden = {}
+
+
+def _find_hidden(name):
+    """The type that no module has under its name, if it is there by now: of that module, or of none but part of its file."""
+    module, _, own = name.rpartition(".")
+    for found in object.__subclasses__():
+        if found.__name__ == own and (
+            found.__module__ == module or (found.__module__ == "builtins" and _lies_in(found, sys.modules[module]))
+        ):
+            return found
+    return None
+
+
+def _lies_in(structure, module):
+    """Is it part of the file that the module has been loaded from?"""
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for line in maps:
+            begin, end = (int(address, 16) for address in line.split(None, 1)[0].split("-"))
+            if begin <= id(structure) < end:
+                return line.rstrip("\n").endswith(f" {module.__file__}")
+    return False
+
+
 def register_one(declaration, objects):
     """Fill in what one line says of a library's objects."""
     what, name, value, _ = declaration
     if what == "hidden":
         _engine.register_hidden_type(name, _engine.KINDS[value])
+        if (found := _find_hidden(name)) is not None:
+            _hidden[name] = found
+            _engine.register_type(found, _engine.KINDS[value])
     for found in objects:
         if what == "prepare":
             found(None)

@@ -331,6 +331,18 @@ exclusive(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+exclusive_anew(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    const char *why;
+    if (!PyArg_ParseTuple(args, "s", &why))
+        return NULL;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade == GRADE_NONE && begin_again_exclusive(tx, why) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 irrevocable(PyObject *self, PyObject *why)
 {
     (void)self;
@@ -862,6 +874,8 @@ static PyMethodDef methods[] = {
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
+    {"exclusive_anew", exclusive_anew, METH_VARARGS,
+     DOC("exclusive_anew(why): end the attempt, and let the next one run alone; without effect where that cannot be")},
     {"irrevocable", irrevocable, METH_O, DOC("irrevocable(why): from here on never abort")},
     {"ask_main", engine_ask_main, METH_O,
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},

@@ -9,6 +9,7 @@
 #include "objects/memoryview.h"
 #include "objects/names.h"
 #include "objects/namespaces.h"
+#include "objects/ndarray.h"
 #include "tracebacks.h"
 
 #include "internal/pycore_ceval.h"
@@ -267,6 +268,10 @@ stm_write_item(PyObject *container, PyObject *key, PyObject *value)
     BARRIER_OF(tx);
     if (PySlice_Check(key) && open_iter(tx, value) < 0)
         return -1;
+    if (UNLIKELY(is_ndarray(tx, container))) {
+        ndarray_known_here_only(tx, container);
+        return open_array_item(tx, container, key, value);
+    }
     if (open_key_write(tx, container, key, false) < 0)
         return -1;
     note_item(tx, container, key, OF_WRITTEN_ITEM);
@@ -301,6 +306,10 @@ int
 stm_write_slice(PyObject *container, PyObject *value)
 {
     BARRIER_OF(tx);
+    if (UNLIKELY(is_ndarray(tx, container))) {
+        ndarray_known_here_only(tx, container);
+        return open_array_item(tx, container, Py_None, value);
+    }
     return open_iter(tx, value) < 0 || open_whole_write(tx, container) < 0 ? -1 : open_resize(tx, container);
 }
 
@@ -367,6 +376,14 @@ stm_binary(PyObject *left, PyObject *right, int op)
     Kind ka = kind_of(tx, left), kb = kind_of(tx, right);
     if (ka == &inert_kind && kb == &inert_kind)
         return check_doomed(tx);
+    if (UNLIKELY(ka->reads_operands || kb->reads_operands)) {
+        if (op >= NB_INPLACE_ADD && is_ndarray(tx, left))
+            ndarray_known_here_only(tx, left);
+        if (open_array_operands(tx, left, right, op >= NB_INPLACE_ADD) < 0)
+            return -1;
+        if (op < NB_INPLACE_ADD || ka->contents == NULL)
+            return 0;
+    }
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
         return open_interpolated(tx, left, right) < 0 ? -1 : open_operand(tx, left, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR && ka->contents != NULL) {

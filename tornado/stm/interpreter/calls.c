@@ -7,6 +7,7 @@
 
 #include "calls/calls.h"
 #include "objects/access.h"
+#include "objects/ndarray.h"
 #include "objects/structure.h"
 
 #define MAX_STACK_ARGS 64
@@ -87,6 +88,11 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
         int result = before_simple_call(tx, callable, at, n);
         if (result <= 0)
             return result;
+    }
+    for (int i = PyStackRef_IsNull(at[1]); tx->open && i <= n; i++) {
+        PyObject *arg = PyStackRef_AsPyObjectBorrow(at[1 + i]);
+        if (UNLIKELY(is_ndarray(tx, arg)))
+            ndarray_known_here_only(tx, arg);
     }
     if (n >= MAX_STACK_ARGS)
         return exclusive_for(tx, "call with many arguments of", callable);

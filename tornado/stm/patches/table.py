@@ -14,6 +14,9 @@ loop        a loop is made (loop/eventloop.py), where transactions run in parall
 libraries   a module that is named there has been imported, or had been when the engine is made ready
 asyncpg     an extension module of this library has been loaded, or had been when the engine is made ready, and there is a file
             for its release (c_functions/libraries)
+zmq         a module of this library has been loaded, likewise
+PIL         likewise (Pillow)
+numpy       likewise
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -56,6 +59,7 @@ PATCHES = {
         importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
         importlib.machinery:SourceFileLoader.exec_module     c_functions.libraries:declaring()  likewise, and it may be changed below
         sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer
+        warnings:_showwarnmsg          patches.warned:shown_without_waiting()  C code holds a lock meanwhile
         warnings:_warn_unawaited_coroutine  patches.finalizers:quiet_unawaited()  an aborted attempt has made no coroutine
     """,
     "futures": """
@@ -116,6 +120,17 @@ PATCHES = {
         asyncpg.protocol.protocol:Protocol.query     patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.close_portal     patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.close_statement  patches.asyncpg:operation()  likewise
+    """,
+    "PIL": """
+        PIL._imaging:map_buffer  patches.pillow:of_buffer()  the memory of an image may be somebody else's
+        PIL.ImageFont:FreeTypeFont.getmask2  patches.pillow:in_its_colours()  a font remembers the colour of the text
+    """,
+    "numpy": """
+        numpy._core._ufunc_config:_make_extobj  patches.numpy:calls_python()  C code may call C code, without barriers
+        numpy.random._generator,*:default_rng  patches.numpy:made_anew()  it makes a generator, or takes one that others have
+    """,
+    "zmq": """
+        zmq.sugar.socket:Socket.closed  patches.zmq:at_its_turn()  another socket may be the same one to libzmq
     """,
     "guard": """
         threading:_shutdown            loop.graceful:limited_wait()           the program's threads may not end

@@ -14,13 +14,14 @@ from pathlib import Path
 from ... import core
 from ...core import trusted
 
-#: what: "call", "type", "hidden" (a type that its module does not have), "instances", "converters", "leaf" or "prepare" (call it once
-#: with None); name: dotted; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name, first, the one
+#: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters", "leaf"
+#: or "prepare" (call it once with None); name: dotted; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name, first, the one
 #: that is too late), or None
 Declaration = namedtuple("Declaration", "what name value releases", defaults=(None, None))
 
 _lock = threading.RLock()
-_waiting = []
+_waiting = []  #: grows at its end, but for `_declare_known`
+_declaring = _once_more = False
 _ready = False
 _after_load = None
 _loading = []  #: the modules whose code runs, and may still replace what they have so far
@@ -135,10 +136,24 @@ def declaring(load):
 
 def _declare_known():
     """Declare what waits and is there now."""
+    global _declaring, _once_more
+    _once_more = True
+    if _declaring:
+        return  # what is declared has imported something, and the caller that declares it goes on
+    _declaring = True
+    try:
+        while _once_more:
+            _once_more = False
+            _declare_once()
+    finally:
+        _declaring = False
+
+
+def _declare_once():
     from .. import effects
 
-    left = []
-    for declaration in _waiting:
+    left, n = [], len(_waiting)
+    for declaration in _waiting[:n]:
         top = declaration.name.partition(".")[0]
         if any(declaration.name.startswith(f"{module}.") for module in _loading):
             left.append(declaration)
@@ -149,7 +164,7 @@ def _declare_known():
             left.append(declaration)
         elif declaration.releases is None or _is_installed(*declaration.releases):
             effects.register_one(declaration, objects)
-    _waiting[:] = left
+    _waiting[:n] = left
 
 
 @functools.cache

@@ -15,6 +15,7 @@
 #include "../objects/deep.h"
 #include "../objects/known.h"
 #include "../objects/lru_cache.h"
+#include "../objects/ndarray.h"
 #include "anchor.h"
 #include "calls.h"
 #include "conversion.h"
@@ -334,6 +335,45 @@ call_with_callbacks(PyObject *function, PyObject *const *args, Py_ssize_t n, PyO
     return call_guarding(function, args, n, kwnames, USE_ALL, 0, PY_SSIZE_T_MAX);
 }
 
+/* C code that computes with arrays.  Its results are put into what is given as such: under that name, or behind the other arguments.  What it
+ * returns, if nobody else knows that, it has made. */
+static PyObject *
+compute(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, Py_ssize_t inputs)
+{
+    Tx *tx = stm_self;
+    bool open = tx != NULL && tx->open;
+    for (Py_ssize_t i = inputs; open && i < n; i++) {
+        if (open_result(tx, args[i]) < 0)
+            return NULL;
+    }
+    for (Py_ssize_t i = 0; open && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        if (PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, i), "out") && open_result(tx, args[n + i]) < 0)
+            return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
+    if (result != NULL && tx != NULL && tx->open && kind_of(tx, result) == &ndarray_kind)
+        ndarray_known_here_only(tx, result);
+    return result;
+}
+
+static PyObject *
+call_computation(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return compute(function, args, n, kwnames, n);
+}
+
+/* Two arguments come before a result, if there can be one without a name: a receiver and another one, or two of a function. */
+static PyObject *
+call_computation_into(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    if (PyCFunction_Check(function)) {
+        PyObject *self = PyCFunction_GET_SELF(function);
+        return compute(function, args, n, kwnames, self == NULL || PyModule_Check(self) ? 2 : 1);
+    }
+    bool is_ufunc = Py_TYPE(function)->tp_basicsize == (Py_ssize_t)ufunc_size && strcmp(Py_TYPE(function)->tp_name, "numpy.ufunc") == 0;
+    return compute(function, args, n, kwnames, is_ufunc ? ufunc_inputs(function) : 2);
+}
+
 /* contextvars.Context.run, bound to the context or not. */
 static PyObject *
 call_in_context(PyObject *run, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
@@ -431,6 +471,8 @@ static PyMethodDef trampolines[] = {
     [VIA_LRU] = TRAMPOLINE(lru_call),
     [VIA_ANCHOR] = TRAMPOLINE(call_on_anchor),
     [VIA_NEW] = TRAMPOLINE(call_new),
+    [VIA_COMPUTATION] = TRAMPOLINE(call_computation),
+    [VIA_COMPUTATION_INTO] = TRAMPOLINE(call_computation_into),
 };
 
 /* What stands in for this callable in a call. */

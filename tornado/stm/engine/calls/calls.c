@@ -18,6 +18,7 @@
 #include "../objects/lru_cache.h"
 #include "../objects/memoryview.h"
 #include "../objects/namespaces.h"
+#include "../objects/ndarray.h"
 #include "../objects/structure.h"
 #include "callbacks.h"
 #include "conversion.h"
@@ -140,6 +141,12 @@ call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     return result;
 }
 
+static bool
+makes_own(int effect)
+{
+    return effect == EFFECT_CREATES || effect == EFFECT_DERIVES;
+}
+
 /* Stands in for the type of a container or iterator: what it makes is captured. */
 static PyObject *
 call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -182,7 +189,7 @@ int
 effects_register(PyObject *callable, int effect, PyObject *twin)
 {
     const void *key = key_of(callable);
-    if (effect == EFFECT_CREATES) {
+    if (makes_own(effect)) {
         twin = shared_function(&call_fresh_def, callable);
         if (twin == NULL)
             return -1;
@@ -213,7 +220,7 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
 {
     size_t size = effect == EFFECT_PARTIAL ? sizeof(Partial) : effect == EFFECT_GETS_ITEMS ? sizeof(ItemGetter)
         : effect == EFFECT_GETS_ATTRS ? sizeof(AttrGetter) : effect == EFFECT_CALLS_METHOD ? sizeof(MethodCaller)
-        : effect == EFFECT_CACHED ? lru_size : 0;
+        : effect == EFFECT_CACHED ? lru_size : effect == EFFECT_COMPUTES_INTO ? ufunc_size : 0;
     if (size != 0 && size != (size_t)type->tp_basicsize)
         effect = EFFECT_EXCLUSIVE;
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
@@ -357,12 +364,14 @@ open_args(Tx *tx, Args a, Py_ssize_t from, Opener open)
     return 0;
 }
 
-/* C code that is about to make an object takes items from this, or asks an instance for attributes, and reads their memory. */
+/* C code that is about to make an object takes items from this, and from these, or asks an instance for attributes, and reads their memory. */
 static int
 open_to_create(Tx *tx, PyObject *obj)
 {
-    bool asked = is_python_class(Py_TYPE(obj)) && kind_of(tx, obj) == &instance_kind;
-    return !asked ? open_iter(tx, obj) : open_attributes(tx, obj) < 0 ? -1 : open_memory_of_attributes(tx, obj);
+    Kind kind = kind_of(tx, obj);
+    if (is_python_class(Py_TYPE(obj)) && kind == &instance_kind)
+        return open_attributes(tx, obj) < 0 ? -1 : open_memory_of_attributes(tx, obj);
+    return kind == &generator_kind || kind == &iterator_kind ? open_iter(tx, obj) : open_deep_read(tx, obj);
 }
 
 static bool
@@ -436,6 +445,16 @@ deletes_itself(PyObject *callable, PyObject *receiver, Args a)
     return mapping != NULL && mapping->mp_ass_subscript == PyDict_Type.tp_as_mapping->mp_ass_subscript;
 }
 
+/* C code that computes with arrays, or draws random numbers: who has drawn some is another one then. */
+static int
+open_computation(Tx *tx, Args a)
+{
+    bool draws = a.n > 0 && kind_of(tx, a.args[0]) == &endpoint_kind;
+    if (draws && open_whole_write(tx, a.args[0]) < 0)
+        return -1;
+    return open_args(tx, a, draws, open_deep);
+}
+
 static int
 apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
@@ -448,6 +467,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return check_doomed(tx);
     case EFFECT_CREATES:
         return open_args(tx, a, 0, open_to_create);
+    case EFFECT_DERIVES:
+        return receiver != NULL && open_to_create(tx, receiver) < 0 ? -1 : open_args(tx, a, 1, open_whole_write);
+    case EFFECT_COMPUTES:
+    case EFFECT_COMPUTES_INTO:
+        return open_computation(tx, a);
     case EFFECT_READS:
     case EFFECT_CALLS_BACK:
         return open_args(tx, a, 0, open_whole_read);
@@ -512,8 +536,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     }
     if (receiver == NULL && (e->effect == EFFECT_GETS_DICT || e->effect == EFFECT_ATTRIBUTES))
         return open_locals(tx);
-    if (receiver == NULL)
-        return 0;       /* the call itself will complain */
+    if (receiver == NULL)       /* the call itself will complain, unless all have names */
+        return a.nkw == 0 ? 0 : exclusive_for(tx, "call by names of", callable);
     PyObject *second = a.n > 1 ? a.args[1] : NULL;
     switch (e->effect) {
     case EFFECT_GETS_KEY:
@@ -521,6 +545,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_GETS_ITEM:
         return second == NULL ? 0 : open_item_read(tx, receiver, second);
     case EFFECT_PUTS_KEY:
+        if (second != NULL && a.n > 2 && kind_of(tx, receiver) == &ndarray_kind)
+            return open_array_item(tx, receiver, second, a.args[2]);
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
         return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
@@ -613,6 +639,8 @@ static const EffectEntry via[] = {
     [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
     [VIA_ANCHOR] = {.effect = EFFECT_VIA, .via = VIA_ANCHOR},
     [VIA_NEW] = {.effect = EFFECT_VIA, .via = VIA_NEW},
+    [VIA_COMPUTATION] = {.effect = EFFECT_VIA, .via = VIA_COMPUTATION},
+    [VIA_COMPUTATION_INTO] = {.effect = EFFECT_VIA, .via = VIA_COMPUTATION_INTO},
 };
 
 /* ---- Classes ------------------------------------------------------------------------------ */
@@ -719,6 +747,10 @@ before_c_function(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry)
         *entry = &via[VIA_CALLBACKS];
     if (e->effect == EFFECT_RUNS_CONTEXT && a.n > 1 && !PyFunction_Check(a.args[1]))
         *entry = &via[VIA_CONTEXT];
+    if (e->effect == EFFECT_COMPUTES)
+        *entry = &via[VIA_COMPUTATION];
+    if (e->effect == EFFECT_COMPUTES_INTO)
+        *entry = &via[VIA_COMPUTATION_INTO];
     return 0;
 }
 
@@ -791,6 +823,17 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
     case EFFECT_CACHED:
         *entry = &via[VIA_LRU];
         return check_doomed(tx);
+    case EFFECT_COMPUTES_INTO:
+        *entry = &via[VIA_COMPUTATION_INTO];
+        return ufunc_calls_back(callable) ? exclusive_for(tx, "call of", callable) : open_computation(tx, a);
+    case EFFECT_DISPATCHES: {
+        PyObject *function = PyObject_GetAttrString(callable, "_implementation");
+        int r = function == NULL ? -1 : before(tx, function, a, entry, 1);
+        Py_XDECREF(function);       /* the callable keeps it */
+        if (r == 0 && *entry != NULL && (*entry)->effect != EFFECT_VIA)
+            *entry = NULL;
+        return r;
+    }
     case EFFECT_CALLS_METHOD:
         *entry = &via[VIA_METHODCALLER];
         return check_doomed(tx);
@@ -894,10 +937,7 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
     const EffectEntry *e = lookup_instances(Py_TYPE(callable));
     if (e->effect != EFFECT_NONE)
         return before_instance(tx, e, callable, a, entry);
-    e = lookup(callable);       /* a function of another C type than CPython's: Cython's */
-    if (e->effect != EFFECT_NONE)
-        return apply(tx, e, callable, a);
-    return exclusive_for(tx, "call of", callable);
+    return before_c_function(tx, callable, a, entry);       /* of another C type than CPython's: Cython's */
 }
 
 /* What the effect of a call is found by in an exclusive transaction, which is told of no other's callbacks. */
@@ -1011,7 +1051,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         twin = PyMethod_New(e->twin, c);
     else if (PyFunction_Check(e->twin))
         twin = twin_for(c, e->twin, self != NULL && !PyModule_Check(self) ? self : NULL, n, nkw > 0);
-    else if ((e->effect != EFFECT_CREATES || e->owner != NULL) && self != NULL && !PyModule_Check(self))
+    else if ((!makes_own(e->effect) || e->owner != NULL) && self != NULL && !PyModule_Check(self))
         twin = PyMethod_New(e->twin, self);
     else
         twin = Py_NewRef(e->twin);

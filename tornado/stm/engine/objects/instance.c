@@ -232,6 +232,15 @@ prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
     Py_XDECREF(dict);
 }
 
+/* For an attribute in C that tells of the object's state. */
+static int
+open_c_state(Tx *tx, PyObject *obj, Kind kind)
+{
+    if (kind->c_state == C_STATE_WHOLE)
+        return lock_shared(tx, cell_of(obj, WHOLE));
+    return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute of", obj);
+}
+
 /* What the name is of an object that is no instance of a Python class. */
 static int
 open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
@@ -241,9 +250,7 @@ open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
     Py_XDECREF(descr);
     if (where == NAME_CODE || where == NAME_ABSENT || kind->c_state == C_STATE_CONSTANT)
         return 0;
-    if (kind->c_state == C_STATE_WHOLE)
-        return lock_shared(tx, cell_of(obj, WHOLE));
-    return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute of", obj);
+    return open_c_state(tx, obj, kind);
 }
 
 /* Will the interpreter, which looks for an attribute of that name, find nothing in the object but a value in it, if that?  Mostly so. */
@@ -284,13 +291,13 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
     bool python = is_python_class(Py_TYPE(obj));
     if (!python && kind != &instance_kind && !kind->has_attributes)
         return open_c_attr(tx, obj, name, kind);
-    if (kind->c_state == C_STATE_UNKNOWN) {
-        /* A Python class over a C type that nobody has declared. */
+    if (kind->c_state != C_STATE_CONSTANT) {
+        /* A Python class over a C type that has state, or that nobody has declared. */
         PyObject *descr;
         int where = name_in_type(Py_TYPE(obj), name, &descr);
         Py_XDECREF(descr);
-        if (where == NAME_C_STATE && !is_fresh(tx, obj))
-            return exclusive_for(tx, "attribute of", obj);
+        if (where == NAME_C_STATE)
+            return open_c_state(tx, obj, kind);
     }
     return lock_attr_shared(tx, obj, name);
 }

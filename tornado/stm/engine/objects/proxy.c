@@ -15,6 +15,12 @@ read_whole(Tx *tx, PyObject *proxy)
 }
 
 static int
+write_whole(Tx *tx, PyObject *proxy)
+{
+    return open_whole_write(tx, proxied(proxy));
+}
+
+static int
 read_key(Tx *tx, PyObject *proxy, PyObject *key)
 {
     return open_key_read(tx, proxied(proxy), key);
@@ -35,6 +41,7 @@ visit_proxied(Tx *tx, PyObject *proxy, Visit visit, void *arg)
 const struct Kind proxy_kind = {
     .compared_inside = true,
     .read_whole = read_whole,
+    .write_whole = write_whole,
     .read_key = read_key,
     .read_item = read_item,
     .visit = visit_proxied,

@@ -7,6 +7,7 @@
  */
 #include "types.h"
 
+#include "ndarray.h"
 #include "structure.h"
 
 static struct { PyTypeObject *_Atomic type; Kind kind; } table[TYPE_TABLE];     /* entries are added, by one thread at a time */
@@ -52,11 +53,15 @@ types_register(PyTypeObject *type, int number)
     Kind kind = structure_register(type) ? kinds[number] : &unknown_kind;
     if (kind == &record_kind && type->tp_traverse == NULL)
         kind = &unknown_kind;       /* nobody can tell what it refers to */
+    if (kind == &ndarray_kind && !ndarray_type_is_known(type))
+        kind = &unknown_kind;
     for (size_t i = type_place(type), n = 0; n < TYPE_TABLE; n++, i = (i + 1) % TYPE_TABLE) {
         if (table[i].type == NULL || table[i].type == type) {
             table[i].kind = kind;
             if (table[i].type == NULL)      /* last, for those who look meanwhile */
                 atomic_store_explicit(&table[i].type, (PyTypeObject *)Py_NewRef(type), memory_order_release);
+            if (!(type->tp_flags & _Py_TPFLAGS_STATIC_BUILTIN))
+                PyType_Modified(type);      /* what threads know of it counts no more; the interpreter's own are there first */
             return 0;
         }
     }

@@ -24,6 +24,7 @@ struct Kind {
     bool compared_inside;       /* comparing it compares what is in it */
     bool compared_by_memory;    /* comparing something inert with it may look into its memory */
     bool mapping;
+    bool reads_operands;        /* its operators read all that the other operand contains */
     bool made_captured;         /* calling the type makes an object that nobody else knows */
 
     /* Opening it. NULL: see open_...() in access.h. */
