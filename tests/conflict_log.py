@@ -10,8 +10,9 @@ import tornado.stm
 PROJECT = str(Path(tornado.stm.__file__).parent)
 EVENTS = (
     "START COMMIT ABORT WRITE_WRITE WRITE_READ INEVITABLE ABORTING_OTHER WAIT_FREE_SEGMENT WAIT_SYNC_PAUSE WAIT_CONTENTION "
-    "WAIT_DONE"
+    "WAIT_DONE GC_MINOR_START GC_MINOR_DONE GC_MAJOR_START GC_MAJOR_DONE CALLERS HANDLERS OBJECT BECOME_INEVITABLE"
 ).split()
+DETAILS = ("OBJECT", "CALLERS", "HANDLERS")  # of the conflict that follows, in this order
 CONFLICTS = ("WRITE_WRITE", "WRITE_READ", "INEVITABLE")
 HEADER = b"STMGC-C7-PROF01\n"
 PLACE = re.compile(r'File "(.+)", line (\d+), in (.+)')
@@ -21,7 +22,12 @@ GRAMMAR = {
     "between": {"START": "running", "WAIT_SYNC_PAUSE": "paused between"},
     "paused between": {"WAIT_DONE": "between"},
     "running": {
-        "COMMIT": "between", "ABORT": "between", "WAIT_SYNC_PAUSE": "paused", **dict.fromkeys(CONFLICTS, "in conflict"),
+        "COMMIT": "between", "ABORT": "between", "WAIT_SYNC_PAUSE": "paused", "BECOME_INEVITABLE": "running",
+        **dict.fromkeys(CONFLICTS, "in conflict"), **{event: f"told {event}" for event in DETAILS},
+    },
+    **{
+        f"told {event}": {**dict.fromkeys(CONFLICTS, "in conflict"), **{later: f"told {later}" for later in DETAILS[i + 1 :]}}
+        for i, event in enumerate(DETAILS)
     },
     "paused": {"WAIT_DONE": "running"},
     "in conflict": {"ABORTING_OTHER": "has won", "WAIT_CONTENTION": "waiting", "ABORT": "between"},
@@ -67,6 +73,13 @@ def check(records, ended=True, whole=True):
                 match = PLACE.fullmatch(place)
                 assert match or not (whole or place), (number, record, story)
                 assert not match or not match[1].startswith(PROJECT), (number, record, story)
+        elif record.event in ("CALLERS", "HANDLERS"):
+            assert record.here or record.there
+            assert all(PLACE.fullmatch(place) for place in (record.here, record.there) if place), record
+        elif record.event == "BECOME_INEVITABLE":
+            assert record.there in ("irrevocable", "exclusive", "sequential"), record
+        elif record.event == "OBJECT":
+            assert record.here and not record.there, record
         else:
             assert not record.here and not record.there
         if record.event in (*CONFLICTS, "ABORTING_OTHER"):

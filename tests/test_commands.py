@@ -340,7 +340,7 @@ def test_conflict_log_names_the_users_code(tmp_path):
     assert log.read_bytes()[:16] == b"STMGC-C7-PROF01\n"
     report = analyse(log)
     assert report.returncode == 0, report.stderr
-    lines = [line.strip() for line in report.stdout.splitlines()]
+    lines = [line.strip() for line in report.stdout.partition("STM_CONTENTION")[2].splitlines()]
     places = [i for i, line in enumerate(lines) if f'File "{tmp_path / "app.py"}", line ' in line and "in count" in line]
     assert places, report.stdout
     # Both sides of one conflict: a place, its source line, and the other place.

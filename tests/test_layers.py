@@ -11,8 +11,8 @@ PACKAGE = Path(tornado.stm.__file__).parent
 LAYERS = [
     ["_engine", "serial"],
     ["core"],
-    ["c_functions", "rebound", "input_output", "patches", "conflictlog"],
-    ["activation", "effects"],
+    ["c_functions", "rebound", "input_output", "patches", "conflictlog", "log"],
+    ["activation", "effects", "dashboard"],
     ["transaction", "testing"],
     ["loop"],
     ["program"],

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -26,7 +27,7 @@ C8_HEADER = b"STMGC-C8-PROF01\n"
 # Spelt out and not taken from the analyser, which is what they test.
 C7_NUMBERS = {name: number for number, name in enumerate(
     "START COMMIT ABORT WRITE_WRITE WRITE_READ INEVITABLE ABORTING_OTHER WAIT_FREE_SEGMENT WAIT_SYNC_PAUSE "
-    "WAIT_CONTENTION WAIT_DONE MINOR_START MINOR_DONE MAJOR_START MAJOR_DONE".split())}
+    "WAIT_CONTENTION WAIT_DONE MINOR_START MINOR_DONE MAJOR_START MAJOR_DONE CALLERS HANDLERS OBJECT INEVITABLE_FROM_NOW".split())}
 C8_NUMBERS = {name: number for number, name in enumerate(
     "START COMMIT ABORT DETACH REATTACH BECOME_INEVITABLE WRITE_READ WAIT_FREE_SEGMENT WAIT_SYNCING WAIT_SYNC_PAUSE "
     "WAIT_OTHER_INEVITABLE WAIT_DONE MINOR_START MINOR_DONE MAJOR_START MAJOR_DONE".split())}
@@ -238,8 +239,8 @@ def test_c8_conflicts(analyse):
         (11, 1, "WRITE_READ", THERE), (13, 1, "ABORT"),
     ))
     assert rows(accounts) == [
-        ("CONTENTION_WRITE_READ", THERE, "", 1, 3, 6),
         ("BECOME_INEVITABLE", HERE, "", 2, 0, 5),
+        ("CONTENTION_WRITE_READ", THERE, "", 1, 3, 6),  # what happened once comes last
     ]
     assert (accounts.cpu_committed, accounts.cpu_aborted) == (2 * MS, 5 * MS)
     assert (accounts.paused, accounts.gc) == (6 * MS, 1 * MS)
@@ -337,7 +338,7 @@ def test_report(write, tmp_path):
     first = conflicts[0].splitlines()
     assert first[1:4] == [place, "    self.start = time.time()", THERE]
     assert re.fullmatch(r"time line: \|[ .:=+*#%@-]{60}\|", first[4])
-    assert len(first) == 5
+    assert first[5].startswith("advice: ") and len(first) == 6
 
 
 def test_number_of_conflicts_shown(write):
@@ -411,12 +412,13 @@ def test_json(write, tmp_path):
     assert data == {
         "format": "C7", "truncated": False, "unknown_events": 0, "real_time": 0.014, "cpu_committed": 0.002,
         "cpu_aborted": 0.009, "cpu_gc": 0, "paused": 0.003, "paused_by_wait": {"WAIT_SYNC_PAUSE": 0.003},
-        "committed": 1, "aborted": 2, "aborted_without_conflict": 0,
+        "committed": 1, "aborted": 2, "aborted_without_conflict": 0, "handlers": [], "inevitable": [],
     }
     time_line = conflicts[0].pop("time_line")
     assert len(time_line) == 60 and sum(time_line) == pytest.approx(0.007)
     assert conflicts[0] == {"kind": "STM_CONTENTION_WRITE_WRITE", "count": 1, "lost": 0.007, "paused": 0,
-                            "here": place, "there": THERE}
+                            "here": place, "there": THERE, "caller_here": "", "caller_there": "", "object": "", "handlers": {},
+                            "advice": analyser.ADVICE[-1][-1]}
     assert len(conflicts) == 3
 
 
@@ -487,7 +489,7 @@ def test_interrupt(tmp_path):
         log.flush()
         process.send_signal(signal.SIGINT)
         assert process.communicate() == (b"", b"")
-    assert process.returncode == 130
+    assert process.returncode == -signal.SIGINT
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -602,3 +604,234 @@ def test_json_on_a_full_disk(write, tmp_path):
     log, _ = report_of_three(write, tmp_path)
     done = command(log, "--json", "/dev/full")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1) and "No space left" in done.stderr
+
+
+# What tornado-stm's logs tell beyond PyPy-STM's
+
+HANDLER, OTHER_HANDLER = 'File "app.py", line 10, in Main.get', 'File "app.py", line 20, in Form.post'
+CALLER = 'File "app.py", line 12, in Main.get'
+
+
+def detailed(*between):
+    return c7_log(
+        (0, 1, "START"), (0, 2, "START"), (1, 1, "OBJECT", "Session.hits"), (1, 1, "CALLERS", CALLER, ""),
+        (1, 1, "HANDLERS", HANDLER, OTHER_HANDLER), (1, 1, "WRITE_READ", HERE, THERE, 2), *between)
+
+
+def test_details_are_of_the_conflict_that_follows(analyse):
+    accounts = analyse(detailed(
+        (1, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"), (6, 1, "WRITE_READ", HERE, THERE, 2), (6, 1, "WAIT_CONTENTION"), (7, 1, "WAIT_DONE")))
+    assert [(c.wanted, c.caller_here, c.caller_there, c.count, c.paused) for c in accounts.conflicts.values()] == [
+        (b"Session.hits", CALLER.encode(), b"", 1, 4 * MS), (b"", b"", b"", 1, 1 * MS)]
+
+
+def test_the_handler_that_waited_or_was_rolled_back_has_lost_the_time(analyse):
+    accounts = analyse(detailed(
+        (2, 1, "ABORTING_OTHER", "", "", 2), (2, 1, "WAIT_CONTENTION"), (5, 2, "ABORT"), (6, 1, "WAIT_DONE"), (7, 1, "COMMIT")))
+    assert [(name.decode(), cost.lost / MS, cost.paused / MS) for name, cost in accounts.handlers_ranking()] == [
+        (OTHER_HANDLER, 5, 0), (HANDLER, 0, 4)]
+    (conflict,) = accounts.conflicts.values()
+    assert conflict.handlers == {HANDLER.encode(): 4 * MS, OTHER_HANDLER.encode(): 5 * MS}
+
+
+def test_a_victim_that_logs_its_abort_first_has_a_handler(analyse):
+    accounts = analyse(detailed((3, 2, "ABORT"), (3, 1, "ABORTING_OTHER", "", "", 2), (7, 1, "COMMIT")))
+    assert [(name.decode(), cost.lost / MS) for name, cost in accounts.handlers_ranking()] == [(OTHER_HANDLER, 3)]
+    accounts = analyse(detailed((4, 1, "ABORT")))
+    assert [(name.decode(), cost.lost / MS) for name, cost in accounts.handlers_ranking()] == [(HANDLER, 4)]
+
+
+def test_inevitable_time_is_that_of_the_transaction_from_then_on(analyse):
+    accounts = analyse(c7_log(
+        (0, 1, "START"), (2, 1, "INEVITABLE_FROM_NOW", HERE, "irrevocable"), (3, 1, "WAIT_SYNC_PAUSE"), (5, 1, "WAIT_DONE"),
+        (6, 1, "INEVITABLE_FROM_NOW", THERE, "exclusive"), (9, 1, "COMMIT"),
+        (9, 1, "START"), (10, 1, "INEVITABLE_FROM_NOW", HERE, "exclusive"), (11, 1, "ABORT"), (12, 1, "START"), (20, 1, "COMMIT")))
+    assert accounts.inevitable_ranking()[0][0] == (THERE.encode(), b"exclusive")
+    assert [(cost.count, cost.lost / MS) for _, cost in accounts.inevitable_ranking()] == [(1, 5)]
+    assert accounts.cpu_committed == 15 * MS
+
+
+def test_what_is_sequential_keeps_nobody_waiting(analyse, write):
+    log = c7_log((0, 1, "START"), (2, 1, "INEVITABLE_FROM_NOW", HERE, "sequential"), (9, 1, "COMMIT"))
+    assert analyse(log).inevitable_ranking() == []
+    assert "Time sequential:         0.007s" in command(write(log)).stdout
+    lane = analyser.analyse(write(log), with_lanes=True).threads[1].lane
+    assert sum(cell[lane.INEVITABLE] for cell in lane.cells.values()) == 0
+
+
+def test_report_of_details(write):
+    done = command(write(detailed((1, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"), (6, 1, "INEVITABLE_FROM_NOW", HERE, "exclusive"), (9, 1, "COMMIT"))))
+    assert done.stderr == ""
+    parts = done.stdout.strip().split("\n\n")
+    assert "Time exclusive:          0.003s   33.3% of real time" in parts[0]
+    assert parts[1] == "Handlers that lost time:\n        0.000s in aborts,     0.004s paused: Main.get (app.py:10)"
+    assert parts[2] == "Places that transactions were inevitable from:\n        0.003s in      1 that were exclusive: %s" % HERE
+    assert parts[3].splitlines()[:5] == [
+        "0.000s lost in aborts, 0.004s paused (1x STM_CONTENTION_WRITE_READ)", "about Session.hits", HERE, "  for " + CALLER, THERE]
+    assert parts[3].splitlines()[5] == "lost by Main.get (app.py:10) 100.0%"
+
+
+def test_each_advice_is_given_for_something():
+    cases = {
+        ("CONTENTION_INEVITABLE", HERE, ""), ("CONTENTION_WRITE_WRITE", 'File "/lib/random.py", line 3, in seed', "Random object"),
+        ("CONTENTION_WRITE_WRITE", 'File "/lib/logging/__init__.py", line 3, in emit', ""),
+        ("CONTENTION_WRITE_READ", 'File "/lib/functools.py", line 3, in get', ""),
+        ("CONTENTION_WRITE_READ", 'File "/lib/asyncio/queues.py", line 3, in get', ""), ("CONTENTION_WRITE_WRITE", HERE, "app.users['7']"),
+        ("CONTENTION_WRITE_WRITE", HERE, "Session.hits"), ("CONTENTION_WRITE_READ", HERE, "app.items (list)"),
+        ("CONTENTION_WRITE_READ", HERE, "dict object"), ("CONTENTION_WRITE_READ", HERE, ""),
+    }
+    given = {analyser.advice(analyser.Conflict(kind, place.encode(), b"", b"", b"", wanted.encode())) for kind, place, wanted in cases}
+    assert given == {row[-1] for row in analyser.ADVICE} and len(given) == len(cases)
+
+
+# Parts of a log
+
+def many_seconds():
+    records = []
+    for second in range(10):
+        begin = second * 1000
+        records += [(begin, 1, "START"), (begin + 1, 1, "WRITE_READ", "place %d" % second), (begin + 2, 1, "ABORT")]
+    return c7_log(*records)
+
+
+@pytest.mark.parametrize("arguments, seen", [
+    (("--since", "7"), "789"), (("--until", "1.5"), "01"), (("--since", "2", "--until", "3.5"), "23"), (("--since", "-1.5"), "89"),
+    (("--until", "-8.5"), "0"), (("--since", "0"), "0123456789"),
+])
+def test_what_happened_then(write, arguments, seen):
+    done = command(write(many_seconds()), "--all", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"^place (\d)$", done.stdout, re.M)) == list(seen)
+
+
+def test_nothing_happened_then(write):
+    log = write(many_seconds())
+    for arguments, says in ((("--since", "99"), "no transaction was logged then"), (("--until", "nan"), "number of seconds")):
+        done = command(log, *arguments)
+        assert (done.returncode, done.stdout) == (2, "") and says in done.stderr.splitlines()[-1]
+
+
+def test_the_older_half_of_a_log_is_read_first(write, tmp_path):
+    whole = many_seconds()
+    expected = analyser.as_json(analyser.analyse(write(whole)))
+    for cut in range(16, len(whole), 29):
+        if cut in borders(whole):
+            write(whole[:cut], "half.log.1")
+            path = write(C7_HEADER + whole[cut:], "half.log")
+            assert analyser.as_json(analyser.analyse(path)) == expected
+    write(b"something else", "other.log.1")
+    assert analyser.as_json(analyser.analyse(write(whole, "other.log"))) == expected
+
+
+def borders(log):
+    """Where its records begin."""
+    at, found = 16, set()
+    while at < len(log):
+        found.add(at)
+        at += 19 + log[at + 17] + log[at + 18]
+    return found
+
+
+# The page
+
+def test_lanes_lose_nothing_at_any_length():
+    for length in (1, 1000, 10**6, 10**10):
+        lane = analyser.Lane()
+        for begin in range(0, length, max(1, length // 50)):
+            lane.add(begin % 4, begin, begin + length // 100)
+        spent = sum(map(sum, lane.cells.values()))
+        assert spent == len(range(0, length, max(1, length // 50))) * (length // 100)
+        assert all(0 <= index < lane.CELLS and sum(cell) <= lane.width for index, cell in lane.cells.items())
+        assert len(lane.shares()) <= 4 * lane.CELLS
+
+
+def test_what_a_thread_did_when(write):
+    accounts = analyser.analyse(write(c7_log(
+        (0, 1, "START"), (2, 1, "WRITE_READ", HERE, THERE), (2, 1, "WAIT_CONTENTION"), (3, 1, "WAIT_DONE"), (5, 1, "ABORT"),
+        (6, 1, "START"), (7, 1, "INEVITABLE_FROM_NOW", HERE, "exclusive"), (8, 1, "COMMIT"), (10, 1, "START"))), with_lanes=True)
+    lane = accounts.threads[1].lane
+    spent = [sum(cell[state] for cell in lane.cells.values()) / MS for state in lane.STATES]
+    assert spent == [1, 1, 4, 1]
+    assert max(lane.cells) * lane.width < 8 * MS
+
+
+def page_of(path):
+    """The data of a written page."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*)</script>', text)[1])
+
+
+def hostile_log():
+    bad = 'File "</script><script>document.title=\'broken\'</script><!--.py", line 1, in <b>'
+    return detailed((2, 1, "ABORT"), (3, 1, "START"), (4, 1, "WRITE_WRITE", bad, bad, 2), (5, 1, "ABORT")), bad
+
+
+def test_page(write, tmp_path):
+    log, bad = hostile_log()
+    page = tmp_path / "report.html"
+    assert command(write(log), "--html", page).returncode == 0
+    data = page_of(page)
+    assert {c["places"][0]["text"] for c in data["conflicts"]} == {bad, HERE}
+    assert page.read_text(encoding="utf-8").count("<script") == 2
+    done = command(write(log), "--html", tmp_path / "missing" / "out.html")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
+def browser():
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return found or pytest.skip("there is no Chromium")
+
+
+def test_page_in_a_browser(write, tmp_path):
+    """It draws itself; texts of the log are no markup."""
+    log, bad = hostile_log()
+    page = tmp_path / "report.html"
+    command(write(log), "--html", page)
+    done = subprocess.run(
+        [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=%s" % (tmp_path / "profile"), "--virtual-time-budget=3000",
+         "--dump-dom", page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
+    drawn = done.stdout
+    assert drawn.count('class="row"') == 2 and "Session.hits" in drawn and "<title>Conflicts</title>" in drawn
+    assert 'style="height:' in drawn.partition("<canvas")[2]
+
+
+# Logs that nobody wrote
+
+@pytest.mark.parametrize("header", [C7_HEADER, C8_HEADER])
+def test_any_records_are_analysed_or_refused(header, write, tmp_path, capsys):
+    hypothesis = pytest.importorskip("hypothesis")
+    strategies = hypothesis.strategies
+    texts = strategies.sampled_from([b"", HERE.encode(), CALLER.encode(), b"\xff\x00", b"Session.hits", b"x" * 255])
+    numbers = strategies.sampled_from([0, 1, 2, 3, 2**32 - 1])
+    stamps = strategies.integers(0, 2**32 - 1) | strategies.integers(0, 50)
+    record = strategies.tuples(stamps, stamps, numbers, numbers, strategies.integers(0, 20) | strategies.just(255), texts, texts)
+
+    @hypothesis.settings(max_examples=300, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(strategies.lists(record, max_size=40), strategies.binary(max_size=30), strategies.sampled_from([(), ("--since", "-1"), ("--until", "3")]))
+    def check(records, rest, window):
+        data = header
+        for second, nanosecond, thread, other, event, here, there in records:
+            if header == C7_HEADER:
+                data += struct.pack("<IIIIBBB", second, nanosecond, thread, other, event, len(here), len(there)) + here + there
+            else:
+                data += struct.pack("<IIIBB", second, nanosecond, thread, event, len(here)) + here
+        log = write(data + rest)
+        assert analyser.main([log, "--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html"), *window]) in (0, 2)
+        capsys.readouterr()
+
+    check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_gigabyte_is_read_in_bounded_memory(tmp_path):
+    events = [("START", ()), ("WRITE_READ", (HERE, THERE)), ("WAIT_CONTENTION", ()), ("WAIT_DONE", ()), ("COMMIT", ())]
+    path, millisecond = tmp_path / "huge.log", 0
+    with open(str(path), "wb") as file:
+        file.write(C7_HEADER)
+        while file.tell() < 1 << 30:
+            file.write(b"".join(c7_record(millisecond, 1 + n, event, *places) for n in range(8) for event, places in events))
+            millisecond += 1
+    code = "import resource, runpy, sys; sys.argv = sys.argv[1:]\ntry: runpy.run_path(sys.argv[0], run_name='__main__')\nfinally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", code, str(SCRIPT), str(path), "--html", str(tmp_path / "out.html")], stdout=subprocess.PIPE, check=True)
+    assert int(done.stdout.split()[-1]) < 200 << 10, "kilobytes"

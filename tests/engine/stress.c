@@ -949,8 +949,8 @@ watch(void *unused)
     uint64_t before = 0;
     for (int still = 0; !atomic_load(&finished); usleep(100000)) {
         if (seed % 2 && still % 4 == 0)
-            log_close();
-        else if (seed % 2 && log_open("/dev/null") < 0)
+            logfile_close();
+        else if (seed % 2 && logfile_open("/dev/null", 0) < 0)
             fail("no log");
         uint64_t now = progress();
         still = now == before ? still + 1 : 0;

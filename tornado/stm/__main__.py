@@ -12,7 +12,7 @@ import sys
 import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
-from . import core, effects, install, transaction
+from . import conflictlog, core, effects, install, transaction
 from .loop import graceful
 from .program import report, restart, tracebacks
 
@@ -37,6 +37,8 @@ def main(arguments):
     parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use)")
     parser.add_argument("--effects", action="append", default=[], metavar="FILE", help="what C functions of other libraries do")
     parser.add_argument("--explain", action="store_true", help="at the end, tell all that ran alone, and what could be declared")
+    parser.add_argument("--log", metavar="FILE", help="write the conflict log there, for python -m tornado.stm.log")
+    parser.add_argument("--log-size", metavar="MB", help="megabytes of it, of which the older half is in FILE.1 (1024; 0: no limit)")
     parser.add_argument("-q", dest="quiet", action="store_true", help="tell nothing: no report of a run, no warnings")
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script or module, and its arguments")
@@ -52,6 +54,10 @@ def main(arguments):
             parser.error(
                 f"-j {options.threads}: the number of threads must be a positive integer, {core.MOST_THREADS} at most"
             )
+    if options.log_size is not None and not (options.log and options.log_size.isdecimal()):
+        parser.error(f"--log-size {options.log_size}: megabytes of the --log FILE must be a number")
+    if options.log:
+        conflictlog.want(options.log, int(options.log_size) << 20 if options.log_size else conflictlog.LIMIT)
     for file in options.effects:
         try:
             effects.load(file)

@@ -1,4 +1,7 @@
-"""The conflict log that the environment variable PYPYSTM asks for, in whatever program runs transactions."""
+"""The conflict log of a run: asked for by ``--log`` or the environment variable PYPYSTM, or switched on and off meanwhile.
+
+``python -m tornado.stm.log FILE`` says what it tells.  A program that forks has a log of each child, ``FILE.fork<pid>``.
+"""
 
 import atexit
 import os
@@ -7,23 +10,71 @@ import sys
 from . import core
 from .core import once, trusted
 
+#: bytes of a log, the older half of which is in FILE.1
+LIMIT = 1 << 30
+
+#: what `begin` begins: the log, and its limit
+_wanted = os.environ.get("PYPYSTM") or None, LIMIT
+
+_path = None
+
+
+def want(path, limit=LIMIT):
+    """Let this be the log that begins before the first transaction, whatever the environment says."""
+    global _wanted
+    _wanted = path, limit
+
+
+@trusted
+def start(path, limit=LIMIT):
+    """Begin a log; one that is open ends.
+
+    Transactions that have begun before are in it from what they do next.  What is told is written every 20 ms by a thread of its own.
+
+    Args:
+        path: of the file, which is overwritten.
+        limit: bytes: a file that has half of them becomes ``path.1`` and a new one begins; 0: no limit.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: the limit is negative.
+    """
+    if limit < 0:
+        raise ValueError(f"the limit of a log must not be negative: {limit}")
+    global _path
+    core.log_open(os.fspath(path), limit)
+    _path = os.path.abspath(path)
+
+
+@trusted
+def stop():
+    """End the log, if one is open, when all that has been told is written."""
+    global _path
+    core.log_close()
+    _path = None
+
+
+def path():
+    """Of the log that is open, absolute, or None.  In the child of a fork: of its parent's."""
+    return _path
+
 
 @trusted
 @once
 def begin():
-    """Begin the log, before the first transaction; without the variable, do nothing.
+    """Begin the log that is asked for, before the first transaction.
 
     Raises:
         SystemExit: it cannot be written (status 2).
     """
-    path = os.environ.get("PYPYSTM")
+    path, limit = _wanted
     if not path:
         return
     try:
-        core.log_open(path)
+        start(path, limit)
     except OSError as e:
         print(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}", file=sys.stderr)
         sys.exit(2)
     if not core.PARALLEL:
-        print("tornado.stm: PYPYSTM: there is nothing to log where transactions run one at a time", file=sys.stderr)
-    atexit.register(core.log_close)
+        print("tornado.stm: there is nothing to log where transactions run one at a time", file=sys.stderr)
+    atexit.register(stop)

@@ -774,7 +774,8 @@ engine_log_open(PyObject *self, PyObject *args)
 {
     (void)self;
     const char *path;
-    if (!PyArg_ParseTuple(args, "s", &path) || log_open(path) < 0)
+    unsigned long long limit = 0;
+    if (!PyArg_ParseTuple(args, "s|K", &path, &limit) || logfile_open(path, limit) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -784,8 +785,16 @@ engine_log_close(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    log_close();
+    logfile_close();
     Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_log_losses(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return places_losses();
 }
 
 #define DOC(text) PyDoc_STR(text)
@@ -964,7 +973,9 @@ static PyMethodDef methods[] = {
     {"rehearse", rehearse, METH_NOARGS,
      DOC("rehearse(): a test hook, true in the first attempt of a transaction, which then never becomes inevitable")},
     {"switch_barriers", switch_barriers, METH_O, DOC("a test hook: run without barriers")},
-    {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path): write the conflict log there")},
+    {"log_open", engine_log_open, METH_VARARGS, DOC("log_open(path, limit=0): write the conflict log there, of so many bytes at most")},
+    {"log_losses", engine_log_losses, METH_NOARGS,
+     DOC("a list of (place, caller, handler, number of conflicts, seconds waited, in attempts rolled back, inevitable), places as bytes")},
     {"log_close", engine_log_close, METH_NOARGS, DOC("end the conflict log")},
     {NULL, NULL, 0, NULL},
 };

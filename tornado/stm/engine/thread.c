@@ -5,6 +5,7 @@
 #include "thread.h"
 
 #include "../interpreter/entry.h"
+#include "../interpreter/wanted.h"
 #include "calls/calls.h"
 #include "calls/connection.h"
 #include "core/transaction.h"
@@ -216,6 +217,7 @@ const Upcalls stm_engine_upcalls = {
     .tell_reason = count_reason,
     .was_exclusive = count_time_alone,
     .location = location,
+    .name_of_cell = name_of_cell,
     .locate_beginning = locate_beginning,
     .abandon = abandon,
     .in_child = in_child,

@@ -5,20 +5,18 @@
  * the first of its functions is called and after the last has returned, a transaction is where it
  * was last; in the beginning that is what it is going to call.
  *
- * A location is text that is interned for ever, so that other threads may keep it.
+ * The function of the program itself that a transaction has called first counts as the handler of all that it does: the method of
+ * a RequestHandler, or the coroutine function that a framework awaits.
+ *
+ * Places and their texts are interned for ever, so that other threads may keep them.
  */
 #include "locations.h"
 
-#include "core/transaction.h"
-#include "core/transaction.h"
-#include "thread.h"
 #include "core/transaction.h"
 #include "thread.h"
 #include "tracebacks.h"
 
 #include <string.h>
-
-static const char unknown[] = "";
 
 /* ---- Text -------------------------------------------------------------------------------- */
 
@@ -27,8 +25,8 @@ typedef struct Text { struct Text *next; char text[]; } Text;
 #define CHAINS 4096
 static Text *_Atomic chains[CHAINS];
 
-static const char *
-intern(const char *text)
+const char *
+text_intern(const char *text)
 {
     uint32_t h = 2166136261u;
     for (const char *p = text; *p; p++)
@@ -45,13 +43,63 @@ intern(const char *text)
         if (made == NULL) {
             made = PyMem_RawMalloc(sizeof(Text) + strlen(text) + 1);
             if (made == NULL)
-                return unknown;
+                return "";
             strcpy(made->text, text);
         }
         made->next = seen = first;
         if (atomic_compare_exchange_strong(chain, &first, made))
             return made->text;
     }
+}
+
+static const char no_text[] = "";
+
+typedef struct KnownPlace { Place place; Losses losses; struct KnownPlace *next; } KnownPlace;
+static KnownPlace *_Atomic places[CHAINS];
+
+/* Of texts that are interned, or NULL. */
+static const Place *
+place_of(const char *line, const char *caller, const char *handler)
+{
+    Place wanted = {line != NULL ? line : no_text, caller != NULL ? caller : no_text, handler != NULL ? handler : no_text, NULL};
+    uintptr_t h = ((uintptr_t)line * 31 + (uintptr_t)caller) * 31 + (uintptr_t)handler;
+    KnownPlace *_Atomic *chain = &places[(h ^ h >> 12) >> 4 & (CHAINS - 1)];
+    KnownPlace *first = atomic_load(chain), *seen = NULL, *made = NULL;
+    for (;;) {
+        for (KnownPlace *at = first; at != seen; at = at->next) {
+            if (at->place.line == wanted.line && at->place.caller == wanted.caller && at->place.handler == wanted.handler) {
+                PyMem_RawFree(made);
+                return &at->place;
+            }
+        }
+        if (made == NULL && (made = PyMem_RawCalloc(1, sizeof *made)) == NULL)
+            return &stm_unknown_place;
+        made->place = wanted;
+        made->place.losses = &made->losses;
+        made->next = seen = first;
+        if (atomic_compare_exchange_strong(chain, &first, made))
+            return &made->place;
+    }
+}
+
+PyObject *
+places_losses(void)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && i < CHAINS; i++) {
+        for (KnownPlace *at = atomic_load(&places[i]); list != NULL && at != NULL; at = at->next) {
+            Losses *l = &at->losses;
+            uint64_t conflicts = l->conflicts, waited = l->waited, lost = l->lost, inevitable = l->inevitable;
+            if (conflicts + waited + lost + inevitable == 0)
+                continue;
+            PyObject *row = Py_BuildValue("(yyyKddd)", at->place.line, at->place.caller, at->place.handler, (unsigned long long)conflicts,
+                                          (double)waited * 1e-9, (double)lost * 1e-9, (double)inevitable * 1e-9);
+            if (row == NULL || PyList_Append(list, row) < 0)
+                Py_CLEAR(list);
+            Py_XDECREF(row);
+        }
+    }
+    return list;
 }
 
 /* A file's name may hold bytes that are no text: they come out as they came in. */
@@ -78,7 +126,7 @@ describe(PyCodeObject *code, int line)
         const char *name = PyBytes_AS_STRING(file);
         size_t room = 255 - 6 - n, len = strlen(name);
         snprintf(text, sizeof text, "File \"%s%s", len > room ? name + len - room : name, tail);
-        location = intern(text);
+        location = text_intern(text);
     }
     Py_XDECREF(file);
     Py_XDECREF(function);
@@ -118,7 +166,7 @@ is_of_library(PyObject *file)
 
 /* The same few instructions are asked for again and again. The names tell code apart that has
  * taken the place of other code. */
-static const KnownLocation *
+static KnownLocation *
 known_location(Tx *tx, _PyInterpreterFrame *f)
 {
     PyCodeObject *code = _PyFrame_GetCode(f);
@@ -128,39 +176,69 @@ known_location(Tx *tx, _PyInterpreterFrame *f)
         || known->function != code->co_qualname)
         *known = (KnownLocation){f->instr_ptr, code, code->co_filename, code->co_qualname,
                                  is_programs(code) ? describe(code, PyUnstable_InterpreterFrame_GetLine(f)) : NULL,
-                                 is_of_library(code->co_filename)};
+                                 is_of_library(code->co_filename), NULL};
     return known;
 }
 
-/* The innermost line of the program that runs in this thread's transaction, of its libraries too or of none; or NULL. */
-static const char *
-innermost(Tx *tx, bool of_libraries)
+static KnownLocation *
+known_of_program(Tx *tx, _PyInterpreterFrame *f)
 {
-    for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != thread_of(tx)->locations.base; f = f->previous) {
-        const KnownLocation *known = f->owner < FRAME_OWNED_BY_INTERPRETER ? known_location(tx, f) : NULL;
-        if (known != NULL && known->location != NULL && (of_libraries || !known->of_library))
-            return known->location;
-    }
-    return NULL;
+    KnownLocation *known = f->owner < FRAME_OWNED_BY_INTERPRETER ? known_location(tx, f) : NULL;
+    return known != NULL && known->location != NULL ? known : NULL;
 }
 
-/* That, or else the last one. */
-const char *
+/* The outermost function of the program itself that runs from this frame on; NULL: none. It stays so until the attempt ends. */
+static const char *
+handler_above(Tx *tx, _PyInterpreterFrame *f)
+{
+    Locations *l = &thread_of(tx)->locations;
+    if (l->handler != NULL && l->handler_of == attempt_of(tx))
+        return l->handler;
+    PyCodeObject *code = NULL;
+    for (; f != NULL && f != l->base; f = f->previous) {
+        const KnownLocation *known = known_of_program(tx, f);
+        if (known != NULL && !known->of_library)
+            code = known->code;
+    }
+    l->handler_of = attempt_of(tx);
+    return l->handler = code != NULL ? describe(code, code->co_firstlineno) : NULL;
+}
+
+static const Place *
+is_at(Tx *tx, const Place *place)
+{
+    atomic_store_explicit(&tx->logged.at, place, memory_order_release);
+    return place;
+}
+
+/* Where this thread's transaction is, or else where it was last. */
+const Place *
 location(Tx *tx)
 {
-    const char *found = innermost(tx, true);
-    if (found != NULL) {
-        atomic_store_explicit(&tx->logged.at, found, memory_order_release);
-        return found;
+    Locations *l = &thread_of(tx)->locations;
+    KnownLocation *innermost = NULL;
+    const char *caller = NULL, *handler = NULL;
+    for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != l->base && caller == NULL; f = f->previous) {
+        KnownLocation *known = known_of_program(tx, f);
+        if (known == NULL)
+            continue;
+        if (innermost == NULL)
+            innermost = known;
+        if (!known->of_library) {
+            caller = known->location;
+            handler = handler_above(tx, f);
+        }
     }
-    const char *last = stm_log_on ? atomic_load_explicit(&tx->logged.at, memory_order_relaxed) : NULL;
-    return last != NULL ? last : unknown;
-}
-
-const char *
-location_outside_libraries(Tx *tx)
-{
-    return innermost(tx, false);
+    if (innermost != NULL) {
+        const Place *last = innermost->place;
+        if (caller == innermost->location)
+            caller = NULL;
+        if (last == NULL || last->caller != (caller != NULL ? caller : no_text) || last->handler != (handler != NULL ? handler : no_text))
+            innermost->place = place_of(innermost->location, caller, handler);
+        return is_at(tx, innermost->place);
+    }
+    const Place *last = stm_log_on ? atomic_load_explicit(&tx->logged.at, memory_order_relaxed) : NULL;
+    return last != NULL ? last : &stm_unknown_place;
 }
 
 /* ---- What is going to be called -------------------------------------------------------------- */
@@ -239,7 +317,7 @@ locate_beginning(Tx *tx)
         for (Py_ssize_t i = 0; i < Py_SIZE(t) && found == NULL; i++)
             found = location_of_call(t->args[i], 0);
     }
-    atomic_store_explicit(&tx->logged.at, found, memory_order_release);
+    atomic_store_explicit(&tx->logged.at, found != NULL ? place_of(found, NULL, NULL) : NULL, memory_order_release);
     if (t == NULL)
         location(tx);   /* an atomic block: the program is there */
 }

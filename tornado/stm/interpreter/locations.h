@@ -13,16 +13,20 @@ typedef struct {
     PyObject *file, *function;
     const char *location;       /* NULL: not in the program */
     bool of_library;            /* and in a library that it uses */
+    const Place *place;         /* where it was the innermost line last; NULL: it was not */
 } KnownLocation;
 
 /* Of a thread. */
 typedef struct {
     _PyInterpreterFrame *base;      /* the transaction runs on top of this frame; NULL: in the midst of the program */
     KnownLocation known[KNOWN_LOCATIONS];
+    const char *handler;            /* of the attempt of that number; NULL: not known yet */
+    uint64_t handler_of;
 } Locations;
 
-const char *location(Tx *tx);
-const char *location_outside_libraries(Tx *tx);     /* the innermost one there is; or NULL */
+const Place *location(Tx *tx);
+const char *text_intern(const char *text);
+PyObject *places_losses(void);                      /* a list of what has been lost at places: see log_losses() in module.c */
 int libraries_are_in(PyObject *folders);            /* a tuple of text that names of files begin with; -1 with an exception */
 void locate_beginning(Tx *tx);
 int register_holder(PyTypeObject *type, PyObject *name);

@@ -17,8 +17,9 @@ typedef struct Tx Tx;                       /* what the engine knows of a thread
 typedef struct Transaction Transaction;     /* transaction.h */
 typedef struct Queue Queue;                 /* queue.h */
 
-/* Where something in the program is; NULL: not known. */
-typedef const char *_Atomic Location;
+/* Where something in the program is (proflog.h); NULL: not known. */
+typedef struct Place Place;
+typedef const Place *_Atomic Location;
 
 /* Others read these counts at any time and order nothing by them. */
 static inline void

@@ -129,9 +129,9 @@ static void
 log_inevitable(Tx *tx, int slot)
 {
     Tx *o = slot > 0 ? atomic_load(&stm_threads[slot]) : NULL;
-    const char *there = UNLIKELY(stm_log_on) && o != NULL ? atomic_load(&o->logged.inevitable_at) : NULL;
+    const Place *there = UNLIKELY(stm_log_on) && o != NULL ? atomic_load(&o->logged.inevitable_at) : NULL;
     if (there != NULL)      /* else it has just ended, or had begun before there was a log */
-        log_conflict(tx, LOG_INEVITABLE, o, there);
+        log_conflict(tx, LOG_INEVITABLE, o, there, NULL);
 }
 
 static void
@@ -351,7 +351,7 @@ int
 contend(Tx *tx, const Conflict *c, int event)
 {
     Tx *o = atomic_load(&stm_threads[c->slot]);
-    log_conflict(tx, event, o, c->location);
+    log_conflict(tx, event, o, c->location, &c->cell);
     bool first = tx->grade != GRADE_NONE || atomic_load(&tx->age) < atomic_load(&o->age);
     uint64_t start = __builtin_ia32_rdtsc();
     reserve(tx, c);
@@ -685,7 +685,7 @@ await_others(Tx *tx, Condition over, uint64_t age, uint64_t since)
         Tx *o = active_other(tx, age);
         if (o == NULL)
             return;
-        log_conflict(tx, LOG_INEVITABLE, o, NULL);
+        log_conflict(tx, LOG_INEVITABLE, o, NULL, NULL);
         log_wait(tx);
     }
     for (int i = 0; i < SPINS && !over(tx, NULL); i++)
@@ -856,7 +856,7 @@ begin_inevitable(Tx *tx, int grade)
     history(tx, DID_WANT, 0, grade);
     if (UNLIKELY(stm_log_on) && (tx->txn == NULL || atomic_load(&tx->logged.inevitable_at) == NULL))
         atomic_store(&tx->logged.inevitable_at, log_location(tx));
-    tx->logged.preparing = atomic_load(&tx->logged.inevitable_at) == stm_nowhere;     /* the last attempt was */
+    tx->logged.preparing = atomic_load(&tx->logged.inevitable_at) == &stm_nowhere;     /* the last attempt was */
     if (state_of(tx) != TX_IDLE) {
         set_state(tx, TX_IDLE);
         wake(0, PARK_OTHERS);
@@ -877,6 +877,7 @@ begin_inevitable(Tx *tx, int grade)
     if (grade == GRADE_EXCLUSIVE)
         exclude_others(tx, now_ns());
     tx->logged.preparing = false;
+    log_grade(tx);
     history(tx, DID_GET, 0, grade);
 }
 
@@ -919,6 +920,7 @@ become_inevitable(Tx *tx, int grade)
         tx->grade = grade;
         if (grade == GRADE_EXCLUSIVE)
             exclude_others(tx, since);
+        log_grade(tx);
         history(tx, DID_GET, 0, grade);
     }
     if (tx->paused == 0)

@@ -53,7 +53,7 @@ typedef struct {
     int slot;
     uint64_t attempt;
     uint32_t against;   /* FOR_READER: the modes of a mark that conflict; 0: any. FOR_BIASED: the trace */
-    const char *location;  /* where the other thread is or was then, for the log; NULL: not known */
+    const Place *location; /* where the other thread is or was then, for the log; NULL: not known */
 } Conflict;
 bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
 

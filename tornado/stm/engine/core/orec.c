@@ -127,7 +127,7 @@ set_word(_Atomic uint64_t *word, Cell c, int slot)
 static Location *_Atomic owner_locations;
 
 static void
-remember(Location *_Atomic *table, size_t size, size_t i, const char *location)
+remember(Location *_Atomic *table, size_t size, size_t i, const Place *location)
 {
     Location *t = atomic_load_explicit(table, memory_order_acquire);
     if (t == NULL) {
@@ -143,7 +143,7 @@ remember(Location *_Atomic *table, size_t size, size_t i, const char *location)
     atomic_store_explicit(&t[i], location, memory_order_release);
 }
 
-static const char *
+static const Place *
 recall(Location *_Atomic *table, size_t i)
 {
     Location *t = atomic_load_explicit(table, memory_order_acquire);
@@ -151,7 +151,7 @@ recall(Location *_Atomic *table, size_t i)
 }
 
 static void
-remember_owner(_Atomic uint64_t *word, const char *location)
+remember_owner(_Atomic uint64_t *word, const Place *location)
 {
     OrecBucket *b = bucket_with(word);
     if (UNLIKELY(location != NULL || atomic_load_explicit(&owner_locations, memory_order_relaxed) != NULL))
@@ -159,7 +159,7 @@ remember_owner(_Atomic uint64_t *word, const char *location)
 }
 
 /* Where that thread took the cell, or one that readers take for it. */
-static const char *
+static const Place *
 owner_location(Cell c, int slot)
 {
     for (int large = 0; stm_log_on && large < 2; large++) {
@@ -174,7 +174,7 @@ owner_location(Cell c, int slot)
 }
 
 static inline void
-remember_mark(Tx *tx, _Atomic uint32_t *mark, const char *location)
+remember_mark(Tx *tx, _Atomic uint32_t *mark, const Place *location)
 {
     if (UNLIKELY(location != NULL || atomic_load_explicit(&tx->locks.locations, memory_order_relaxed) != NULL))
         remember(&tx->locks.locations, MARKS, mark - tx->locks.marks, location);
@@ -236,7 +236,7 @@ typedef struct { _Atomic uint32_t *at; uint32_t before; } Placed;
 
 /* In that bucket: 1 when the mark is placed, 0 when it was there before, -1 when there is no room. */
 static inline int
-mark_in(Tx *tx, _Atomic uint32_t *b, uint32_t want, uint32_t mode, const char *location, Placed *placed)
+mark_in(Tx *tx, _Atomic uint32_t *b, uint32_t want, uint32_t mode, const Place *location, Placed *placed)
 {
     uint32_t epoch = want >> 18, m;
     _Atomic uint32_t *empty = NULL;
@@ -265,7 +265,7 @@ mark_in(Tx *tx, _Atomic uint32_t *b, uint32_t want, uint32_t mode, const char *l
 
 /* Where the bucket in the small table is full. True: it was not marked so before. */
 static bool
-spill_mark(Tx *tx, Cell c, uint32_t mode, const char *location, Placed *placed)
+spill_mark(Tx *tx, Cell c, uint32_t mode, const Place *location, Placed *placed)
 {
     _Atomic uint32_t *b = marks_at(tx, c, true);
     uint32_t epoch = atomic_load_explicit(&tx->epoch, memory_order_relaxed);
@@ -285,7 +285,7 @@ spill_mark(Tx *tx, Cell c, uint32_t mode, const char *location, Placed *placed)
  * Released: it may take the place of a mark of an earlier transaction, and a writer
  * that looks for that one then learns only from this one that it is over. */
 static inline bool
-mark_cell(Tx *tx, Cell c, uint32_t mode, const char *location, Placed *placed)
+mark_cell(Tx *tx, Cell c, uint32_t mode, const Place *location, Placed *placed)
 {
     uint32_t want = atomic_load_explicit(&tx->epoch, memory_order_relaxed) << 18 | mark_tag(c) << 2;
     int done = mark_in(tx, marks_at(tx, c, false), want, mode, location, placed);
@@ -400,7 +400,9 @@ in_the_way(Tx *tx, const Conflict *x)
 static int
 lock_by_mark_or_wait(Tx *tx, Cell c, uint32_t mode, uint32_t against)
 {
-    const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
+    if (UNLIKELY(stm_log_on) && marked(tx, c, mode))
+        return 0;       /* the log knows where that was */
+    const Place *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
     for (;;) {
         Conflict x = {.cell = c, .mode = mode, .against = against};
         if (UNLIKELY(atomic_load_explicit(&stm_reservations, memory_order_relaxed) != 0)
@@ -562,7 +564,7 @@ lock_exclusive(Tx *tx, Cell c, bool *first)
                 return -1;
             continue;
         }
-        const char *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
+        const Place *location = UNLIKELY(stm_log_on) ? log_location(tx) : NULL;
         latch_take(&b->latch);
         _Atomic uint64_t *word = free_word(b, c, &other);
         if (other == 0 && word != NULL) {

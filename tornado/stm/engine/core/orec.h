@@ -22,9 +22,23 @@ cell_of(const void *obj, uint64_t key)
     return h;
 }
 
+/* The key with which that object has this cell: the inverse of the same. */
+static inline uint64_t
+key_of_cell(Cell c, const void *obj)
+{
+    uint64_t h = c ^ c >> 32;
+    h *= 0x96DE1B173F119089ull;
+    h ^= h >> 29 ^ h >> 58;
+    h ^= ((uintptr_t)obj >> 4) * 0x9E3779B97F4A7C15ull;
+    return (h - 0x165667B19E3779F9ull) * 0x0BA79078168D4BAFull;
+}
+
 #define WHOLE 0ull
 /* Key hashes are moved away from WHOLE. */
 static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63); }
+/* What makes an attribute another cell than a key of that name, should the object be a dict: in a slot, and of a function. */
+#define SLOT_BITS 0x5bd1e995deadbeefull
+#define FUNCTION_BITS 0x3c6ef372fe94f82aull
 
 /* ---- Tables -------------------------------------------------------------
  * Read marks and ownership records lie in two tables each.  Few cells are in use at a time, and they shall be in the processor's cache:

@@ -1,21 +1,23 @@
-/* The conflict log, in the C7 format of PyPy-STM's stmgc ("STMGC-C7-PROF01").
- *
- * A record is u32 sec, u32 nsec, u32 thread, u32 other thread, u8 event, u8 len0,
- * u8 len1, packed and little-endian, then the two markers.  Time stamps rise:
- * the clock is read under the lock that orders the records.
+/* The conflict log: what threads tell of their transactions, in the terms of PyPy-STM's log (C7).
  *
  * The records of each thread, whenever the log was opened, obey this grammar:
  *
  *      thread       (transaction | pause)*
- *      transaction  START (conflict | pause)* (COMMIT | conflict-lost ABORT | ABORT)
- *      conflict     CONTENTION_... [ABORTING_OTHER] WAIT_CONTENTION WAIT_DONE
- *      conflict-lost    CONTENTION_...
+ *      transaction  START (conflict | pause | BECOME_INEVITABLE)* (COMMIT | conflict-lost ABORT | ABORT)
+ *      conflict     details CONTENTION_... [ABORTING_OTHER] WAIT_CONTENTION WAIT_DONE
+ *      conflict-lost    details CONTENTION_...
+ *      details      [CONTENTION_OBJECT] [CONTENTION_CALLERS] [CONTENTION_HANDLERS]
  *      pause        WAIT_SYNC_PAUSE WAIT_DONE
  *
- * A conflict names the place where this thread is, and the one where the other thread did what
- * is in the way.  Who waits because another one is inevitable, to begin itself among others, has a
- * conflict with that one.  A pause is nobody's: the wait for the commit of an earlier transaction,
- * and what the engine itself has to wait for (Tx.preparing).
+ * A conflict names the line where this thread is, and the one where the other thread did what is in the way: of the
+ * program or of a library that it uses.  Who waits because another one is inevitable, to begin itself among others,
+ * has a conflict with that one.  A pause is nobody's: the wait for the commit of an earlier transaction, and what the
+ * engine itself has to wait for (Logged.preparing).
+ *
+ * The rest PyPy-STM's log did not have.  Details are of the conflict that follows: the object, attribute or key that both want; the lines
+ * of the program itself that have called those lines (empty: that line is the program's); the functions of the program that these
+ * belong to.  BECOME_INEVITABLE has the line, and as its second marker which grade the transaction has from now on, or "sequential": it is
+ * exclusive since nobody else has anything to do.
  *
  * An attempt begins with the wait for those that are exclusive.  The transaction in which a thread drops what an ended
  * one held is in the log only if it has a conflict.
@@ -25,216 +27,145 @@
 #include "tx.h"
 #include "upcalls.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+static Losses losses_nowhere;
+const Place stm_nowhere = {"", "", "", &losses_nowhere}, stm_unknown_place = {"", "", "", &losses_nowhere};
 
-_Atomic int stm_log_on;
-const char stm_nowhere[] = "";
-static FILE *file;
-static char path_of_log[4000];
-static uint32_t number;     /* of the log: what Tx.told says is about one of them */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* The place of the log, under the lock, is taken by a new one. */
-static int
-open_file(const char *path)
-{
-    FILE *opened = fopen(path, "wb");
-    if (opened == NULL)
-        return -1;
-    fwrite("STMGC-C7-PROF01\n", 1, 16, opened);
-    fflush(opened);
-    if (file != NULL)
-        fclose(file);
-    file = opened;
-    number++;
-    return 0;
-}
-
-static void
-before_fork(void)
-{
-    pthread_mutex_lock(&lock);
-    if (file != NULL)
-        fflush(file);
-}
-
-static void
-in_parent(void)
-{
-    pthread_mutex_unlock(&lock);
-}
-
-/* A child writes a log of its own. */
-static void
-in_child(void)
-{
-    pthread_mutex_init(&lock, NULL);
-    if (stm_log_on) {
-        char path[4100];
-        snprintf(path, sizeof path, "%s.fork%ld", path_of_log, (long)getpid());
-        stm_log_on = open_file(path) == 0;
-    }
-}
-
-int
-log_open(const char *path)
-{
-    static bool fork_handled;
-    bool done = false, handle_fork = false;
-    pthread_mutex_lock(&lock);
-    if (strlen(path) >= sizeof path_of_log)
-        errno = ENAMETOOLONG;
-    else if (open_file(path) == 0) {
-        strcpy(path_of_log, path);
-        stm_log_on = done = true;
-        handle_fork = !fork_handled;
-        fork_handled = true;
-    }
-    pthread_mutex_unlock(&lock);
-    if (handle_fork)
-        pthread_atfork(before_fork, in_parent, in_child);
-    if (!done)
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
-    return done ? 0 : -1;
-}
-
-void
-log_close(void)
-{
-    pthread_mutex_lock(&lock);
-    if (file != NULL)
-        fclose(file);
-    file = NULL;
-    stm_log_on = 0;
-    pthread_mutex_unlock(&lock);
-}
-
-static void
-put32(unsigned char *p, uint32_t v)
-{
-    p[0] = v & 0xFF;
-    p[1] = v >> 8 & 0xFF;
-    p[2] = v >> 16 & 0xFF;
-    p[3] = v >> 24;
-}
-
-static void
+/* Returns when. */
+static uint64_t
 append(Tx *tx, int other, int event, const char *here, const char *there)
 {
-    unsigned char record[19];
-    size_t len0 = here ? strnlen(here, 255) : 0, len1 = there ? strnlen(there, 255) : 0;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    put32(record, (uint32_t)now.tv_sec);
-    put32(record + 4, (uint32_t)now.tv_nsec);
-    put32(record + 8, (uint32_t)tx->slot);
-    put32(record + 12, (uint32_t)other);
-    record[16] = (unsigned char)event;
-    record[17] = (unsigned char)len0;
-    record[18] = (unsigned char)len1;
-    fwrite(record, 1, sizeof record, file);
-    if (len0 > 0)
-        fwrite(here, 1, len0, file);
-    if (len1 > 0)
-        fwrite(there, 1, len1, file);
+    return logfile_tell(tx->slot, (Told){.log = tx->logged.story.log, .other = (uint32_t)other, .event = event, .here = here, .there = there});
 }
 
-/* Is there a log? Then under the lock, with tx->logged.told about this one. */
+/* Is there a log? Then with tx->logged.story about this one. */
 static bool
-begin_records(Tx *tx)
+is_logged(Tx *tx)
 {
     if (LIKELY(!stm_log_on))
         return false;
-    pthread_mutex_lock(&lock);
-    if (file == NULL) {
-        pthread_mutex_unlock(&lock);
-        return false;
-    }
-    if (tx->logged.told.log != number)
-        tx->logged.told = (Told){.log = number};
+    uint32_t number = atomic_load(&stm_log_number);
+    if (tx->logged.story.log != number)
+        tx->logged.story = (Story){.log = number};
     return true;
 }
 
 static void
-end_records(void)
+append_both(Tx *tx, int event, const char *here, const char *there)
 {
-    pthread_mutex_unlock(&lock);
+    if (here[0] != '\0' || there[0] != '\0')
+        append(tx, 0, event, here, there);
+}
+
+/* Many threads count at one place. */
+static void
+add_to(_Atomic uint64_t *sum, uint64_t more)
+{
+    atomic_fetch_add_explicit(sum, more, memory_order_relaxed);
+}
+
+static void
+append_start(Tx *tx)
+{
+    tx->logged.story.since = append(tx, 0, LOG_START, NULL, NULL);
+    tx->logged.story.begun = true;
+    tx->logged.story.inevitable_since = 0;
 }
 
 static void
 append_conflict(Tx *tx)
 {
-    Told *told = &tx->logged.told;
-    if (!told->begun)
-        append(tx, 0, LOG_START, NULL, NULL);
-    told->begun = true;
-    append(tx, told->other, told->conflict, told->here, told->there);
+    Story *story = &tx->logged.story;
+    const Place *here = story->here, *there = story->there;
+    if (!story->begun)
+        append_start(tx);
+    add_to(&here->losses->conflicts, 1);
+    if (story->object != NULL)
+        append(tx, 0, LOG_OBJECT, story->object, NULL);
+    append_both(tx, LOG_CALLERS, here->caller, there->caller);
+    append_both(tx, LOG_HANDLERS, here->handler, there->handler);
+    append(tx, story->other, story->conflict, here->line, there->line);
 }
 
 static void
 append_wait(Tx *tx)
 {
-    append(tx, 0, tx->logged.told.conflict ? LOG_WAIT_CONTENTION : LOG_WAIT_SYNC_PAUSE, NULL, NULL);
-    tx->logged.told.waiting = true;
+    tx->logged.story.waits_since = append(tx, 0, tx->logged.story.conflict ? LOG_WAIT_CONTENTION : LOG_WAIT_SYNC_PAUSE, NULL, NULL);
+    tx->logged.story.waiting = true;
 }
 
 /* Where this thread is, unless what it is about is none of the program's business. */
-const char *
+const Place *
 log_location(Tx *tx)
 {
-    return tx->logged.preparing ? stm_nowhere : stm_upcalls->location(tx);
+    return tx->logged.preparing ? &stm_nowhere : stm_upcalls->location(tx);
 }
 
 void
 log_begin(Tx *tx)
 {
-    if (begin_records(tx)) {
-        append(tx, 0, LOG_START, NULL, NULL);
-        tx->logged.told.begun = true;
-        end_records();
-    }
+    if (is_logged(tx))
+        append_start(tx);
     stm_upcalls->locate_beginning(tx);
+    if (UNLIKELY(tx->grade != GRADE_NONE))
+        log_grade(tx);
 }
 
 /* With LOG_COMMIT or LOG_ABORT. */
 void
 log_end(Tx *tx, int event)
 {
-    if (!begin_records(tx))
+    if (!is_logged(tx))
         return;
-    if (tx->logged.told.begun)
-        append(tx, 0, event, NULL, NULL);
-    tx->logged.told.begun = false;
-    tx->logged.told.conflict = 0;
-    end_records();
+    Story *story = &tx->logged.story;
+    if (story->begun) {
+        uint64_t now = append(tx, 0, event, NULL, NULL);
+        const Place *at = atomic_load_explicit(event == LOG_ABORT ? &tx->logged.at : &tx->logged.inevitable_at, memory_order_relaxed);
+        if (event == LOG_ABORT)
+            add_to(&(story->conflict ? story->here : at != NULL ? at : &stm_unknown_place)->losses->lost, now - story->since);
+        else if (story->inevitable_since != 0 && at != NULL)
+            add_to(&at->losses->inevitable, now - story->inevitable_since);
+    }
+    story->begun = false;
+    story->conflict = 0;
 }
 
-/* Something that the other thread did there (NULL: nobody knows where) is in the way of this one.
- * What comes next is log_aborting(), log_wait(), or the abort of this attempt. */
+/* This transaction has a new grade. */
 void
-log_conflict(Tx *tx, int event, Tx *other, const char *there)
+log_grade(Tx *tx)
+{
+    if (!is_logged(tx) || !tx->logged.story.begun)
+        return;
+    const Place *at = atomic_load_explicit(&tx->logged.inevitable_at, memory_order_relaxed);
+    bool sequential = tx->company == SEQUENTIAL;
+    const char *grade = sequential ? "sequential" : tx->grade == GRADE_EXCLUSIVE ? "exclusive" : "irrevocable";
+    uint64_t now = append(tx, 0, LOG_BECOME_INEVITABLE, at != NULL ? at->line : "", grade);
+    tx->logged.story.inevitable_since = sequential ? 0 : now;
+}
+
+/* Something that the other thread did there (NULL: nobody knows where) is in the way of this one, which is about to lock that cell, if
+ * any.  What comes next is log_aborting(), log_wait(), or the abort of this attempt. */
+void
+log_conflict(Tx *tx, int event, Tx *other, const Place *there, const uint64_t *cell)
 {
     if (LIKELY(!stm_log_on))
         return;
-    const char *here = log_location(tx);
+    const Place *here = log_location(tx);
     if (there == NULL)
         there = atomic_load_explicit(&other->logged.at, memory_order_acquire);
-    if (!begin_records(tx))
+    if (there == NULL)
+        there = &stm_unknown_place;
+    if (!is_logged(tx))
         return;
-    tx->logged.told.conflict = 0;
-    if (here != stm_nowhere && there != stm_nowhere) {
-        tx->logged.told.conflict = event;
-        tx->logged.told.other = other->slot;
-        tx->logged.told.here = here;
-        tx->logged.told.there = there;
+    Story *story = &tx->logged.story;
+    story->conflict = 0;
+    if (here != &stm_nowhere && there != &stm_nowhere) {
+        story->conflict = event;
+        story->other = other->slot;
+        story->here = here;
+        story->there = there;
+        story->object = cell != NULL ? stm_upcalls->name_of_cell(tx, *cell) : NULL;
         append_conflict(tx);
     }
-    end_records();
 }
 
 /* For that conflict, the other one will be rolled back. The grammar has that before the wait: one that
@@ -242,48 +173,48 @@ log_conflict(Tx *tx, int event, Tx *other, const char *there)
 void
 log_aborting(Tx *tx, Tx *other)
 {
-    Told *told = &tx->logged.told;
-    if (!begin_records(tx))
+    if (!is_logged(tx))
         return;
-    if (told->conflict) {
-        bool waiting = told->waiting;
-        if (waiting) {
-            append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
-            if (told->other != other->slot) {
-                told->other = other->slot;
-                told->there = atomic_load_explicit(&other->logged.at, memory_order_acquire);
-            }
-            append_conflict(tx);
+    Story *story = &tx->logged.story;
+    if (!story->conflict)
+        return;
+    bool waiting = story->waiting;
+    if (waiting) {
+        append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
+        if (story->other != other->slot) {
+            const Place *there = atomic_load_explicit(&other->logged.at, memory_order_acquire);
+            story->other = other->slot;
+            story->there = there != NULL ? there : &stm_unknown_place;
         }
-        append(tx, other->slot, LOG_ABORTING_OTHER, NULL, NULL);
-        if (waiting)
-            append_wait(tx);
+        append_conflict(tx);
     }
-    end_records();
+    append(tx, other->slot, LOG_ABORTING_OTHER, NULL, NULL);
+    if (waiting)
+        append_wait(tx);
 }
 
 /* This thread waits, for that conflict if there is one. */
 void
 log_wait(Tx *tx)
 {
-    if (!begin_records(tx))
-        return;
-    if (!tx->logged.told.waiting)
+    if (is_logged(tx) && !tx->logged.story.waiting)
         append_wait(tx);
-    end_records();
 }
 
 /* It has waited, be it only for a moment. */
 void
 log_go(Tx *tx)
 {
-    if (!begin_records(tx))
+    if (!is_logged(tx))
         return;
-    if (!tx->logged.told.waiting && tx->logged.told.conflict)
+    if (!tx->logged.story.waiting && tx->logged.story.conflict)
         append_wait(tx);
-    if (tx->logged.told.waiting)
-        append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
-    tx->logged.told.waiting = false;
-    tx->logged.told.conflict = 0;
-    end_records();
+    Story *story = &tx->logged.story;
+    if (story->waiting) {
+        uint64_t now = append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
+        if (story->conflict)
+            add_to(&story->here->losses->waited, now - story->waits_since);
+    }
+    story->waiting = false;
+    story->conflict = 0;
 }

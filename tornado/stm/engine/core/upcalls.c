@@ -16,7 +16,8 @@ static void do_nothing(void) {}
 static bool may_be_biased(Tx *Py_UNUSED(tx), PyObject *Py_UNUSED(obj)) { return true; }
 static void tell_reason(Tx *Py_UNUSED(tx), const char *Py_UNUSED(why)) {}
 static void was_exclusive(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(ns)) {}
-static const char *location(Tx *Py_UNUSED(tx)) { return NULL; }
+static const Place *location(Tx *Py_UNUSED(tx)) { return &stm_unknown_place; }
+static const char *name_of_cell(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(c)) { return NULL; }
 
 static PyObject *
 call(Tx *Py_UNUSED(tx), Transaction *t)
@@ -51,6 +52,7 @@ const Upcalls stm_no_upcalls = {
     .tell_reason = tell_reason,
     .was_exclusive = was_exclusive,
     .location = location,
+    .name_of_cell = name_of_cell,
     .locate_beginning = nothing,
     .abandon = nothing,
     .in_child = do_nothing,

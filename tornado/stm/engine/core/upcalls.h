@@ -37,7 +37,8 @@ typedef struct {
     bool (*may_be_biased)(Tx *tx, PyObject *obj);   /* do all readers and writers of the object ask for its bias? */
     void (*tell_reason)(Tx *tx, const char *why);   /* it is about to be exclusive */
     void (*was_exclusive)(Tx *tx, uint64_t ns);     /* and was it for so long */
-    const char *(*location)(Tx *tx);                /* where in the program it is, interned; NULL: not known */
+    const Place *(*location)(Tx *tx);               /* where in the program it is */
+    const char *(*name_of_cell)(Tx *tx, uint64_t c);    /* what it is about to lock, interned; NULL: not known */
     void (*locate_beginning)(Tx *tx);               /* set tx->logged.at for an attempt that is about to begin */
 
     void (*abandon)(Tx *tx);                        /* in the child of a fork: of a thread that is no more */

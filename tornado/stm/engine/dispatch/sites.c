@@ -218,14 +218,14 @@ typedef struct {
     _Atomic uint64_t key;
     _Atomic uint64_t pair;
     uint32_t used;      /* when it was used last; for who learns only */
-} Place;
+} Position;
 
 typedef struct {
     uint32_t now;
-    Place places[PLACES];
+    Position places[PLACES];
 } Table;
 
-static Place *
+static Position *
 places_of(Table *table, uint64_t key)
 {
     return &table->places[key % (PLACES / WAYS) * WAYS];
@@ -234,7 +234,7 @@ places_of(Table *table, uint64_t key)
 static bool
 recall(Table *table, uint64_t key, Pair *found)
 {
-    Place *places = places_of(table, key);
+    Position *places = places_of(table, key);
     for (int i = 0; i < WAYS; i++) {
         if (atomic_load_explicit(&places[i].key, memory_order_acquire) == key) {
             uint64_t pair = atomic_load_explicit(&places[i].pair, memory_order_relaxed);
@@ -248,7 +248,7 @@ recall(Table *table, uint64_t key, Pair *found)
 static void
 note(Table *table, uint64_t key, Pair pair)
 {
-    Place *places = places_of(table, key), *at = places;
+    Position *places = places_of(table, key), *at = places;
     for (int i = 0; i < WAYS; i++) {
         if (atomic_load_explicit(&places[i].key, memory_order_relaxed) == key) {
             at = &places[i];

@@ -33,7 +33,7 @@ shared_function(PyMethodDef *def, PyObject *self)
 static Cell
 attribute_cell(PyObject *obj, PyObject *name)
 {
-    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ 0x3c6ef372fe94f82aull);
+    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ FUNCTION_BITS);
 }
 
 /* Make the dict, if there is none. */

@@ -50,7 +50,7 @@ const UndoKind undo_attr = {.what = "an attribute", .undo = put_attr_back, .logg
 static inline Cell
 slot_cell(PyObject *obj, PyObject *name)
 {
-    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ 0x5bd1e995deadbeefull);
+    return cell_of(obj, key_bits(PyObject_Hash(name)) ^ SLOT_BITS);
 }
 
 static inline PyDictValues *

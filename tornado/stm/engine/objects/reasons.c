@@ -40,10 +40,10 @@ void
 count_reason(Tx *tx, const char *why)
 {
     Thread *t = thread_of(tx);
-    const char *place = location(tx), *users = location_outside_libraries(tx);
-    bool elsewhere = users != NULL && strcmp(users, place) != 0;
+    const Place *at = location(tx);
+    bool elsewhere = at->caller[0] != '\0';
     tx_pause(tx);
-    PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, place, users) : PyUnicode_FromFormat("%s: %s", why, place);
+    PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, at->line, at->caller) : PyUnicode_FromFormat("%s: %s", why, at->line);
     if (key != NULL) {
         count(key);
         Py_XSETREF(t->reason, key);

@@ -119,28 +119,28 @@ outbox_dealloc(PyObject *self)
 
 #define PAGE 1024
 #define PAGES 16384
-typedef struct { Latch lock; Outbox *box; } Place;
-static Place *_Atomic pages[PAGES];
+typedef struct { Latch lock; Outbox *box; } Position;
+static Position *_Atomic pages[PAGES];
 
 /* NULL where no socket has had one yet. */
-static Place *
+static Position *
 known_place(int fd)
 {
-    Place *page = fd >= 0 && fd < PAGE * PAGES ? atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire) : NULL;
+    Position *page = fd >= 0 && fd < PAGE * PAGES ? atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire) : NULL;
     return page != NULL ? &page[fd % PAGE] : NULL;
 }
 
 /* NULL with an exception. */
-static Place *
+static Position *
 place_of(int fd)
 {
     if (fd < 0 || fd >= PAGE * PAGES) {
         PyErr_Format(PyExc_ValueError, "descriptor %d: this engine knows those below %d", fd, PAGE * PAGES);
         return NULL;
     }
-    Place *page = atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire);
+    Position *page = atomic_load_explicit(&pages[fd / PAGE], memory_order_acquire);
     if (page == NULL) {
-        Place *made = PyMem_RawCalloc(PAGE, sizeof(Place));
+        Position *made = PyMem_RawCalloc(PAGE, sizeof(Position));
         if (made == NULL) {
             PyErr_NoMemory();
             return NULL;
@@ -156,7 +156,7 @@ place_of(int fd)
 static void
 drop_if_empty(Outbox *box)
 {
-    Place *place = known_place(box->fd);
+    Position *place = known_place(box->fd);
     Outbox *dropped = NULL;
     latch_take(&place->lock);
     latch_take(&box->lock);
@@ -173,7 +173,7 @@ void
 outboxes_in_child(void)
 {
     for (int i = 0; i < PAGES; i++) {
-        Place *page = atomic_load(&pages[i]);
+        Position *page = atomic_load(&pages[i]);
         for (int k = 0; page != NULL && k < PAGE; k++) {
             page[k].lock = (Latch){0};
             if (page[k].box != NULL)
@@ -352,7 +352,7 @@ static int
 tell_again(Tx *Py_UNUSED(tx), Undo *u)
 {
     Outbox *box = (Outbox *)u->obj;
-    Place *place = known_place(box->fd);
+    Position *place = known_place(box->fd);
     latch_take(&place->lock);
     if (place->box == NULL)
         place->box = (Outbox *)Py_NewRef(u->obj);
@@ -416,7 +416,7 @@ put_aside(Tx *tx, Outbox *box, PyObject *data)
 static Py_ssize_t
 put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
 {
-    Place *place = place_of(fd);
+    Position *place = place_of(fd);
     if (place == NULL)
         return -1;
     PyObject *chunk = NULL;
@@ -470,7 +470,7 @@ outbox_of(PyObject *fd, bool take)
     int number = PyLong_AsInt(fd);
     if (number == -1 && PyErr_Occurred())
         return NULL;
-    Place *place = known_place(number);
+    Position *place = known_place(number);
     PyObject *box = NULL;
     if (place != NULL) {
         latch_take(&place->lock);
@@ -567,7 +567,7 @@ outbox_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *Py_UNUSED(kw
     if (!PyArg_ParseTuple(args, "O", &sock))
         return NULL;
     int fd = fileno_of(sock);
-    Place *place = fd != -2 ? place_of(fd) : NULL;
+    Position *place = fd != -2 ? place_of(fd) : NULL;
     Outbox *box = place != NULL ? new_outbox(sock, fd) : NULL;
     if (box == NULL)
         return NULL;

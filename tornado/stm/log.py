@@ -1,0 +1,1 @@
+../../scripts/print_stm_log.py
