@@ -1,0 +1,294 @@
+"""What transactions do, live: a page of the last minute, and metrics for Prometheus.
+
+    from tornado.stm import dashboard
+
+    dashboard.add(application)              # a tornado.web.Application: /stm and /stm/metrics
+    app = dashboard.wrap(app)               # any ASGI application: likewise
+    dashboard.serve(8899)                   # any other program: http://127.0.0.1:8899/stm
+
+The page is that of ``python -m tornado.stm.log --html``, and follows the run.  It is made of the conflict log by a process of its
+own; where no log is open (`conflictlog`), one is begun in a temporary folder, and is removed at the end.
+
+Whoever is not on this machine is refused, and so is who comes through a proxy, unless it is declared to be public.
+"""
+
+import asyncio
+import atexit
+import functools
+import http.server
+import ipaddress
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import tornado.web
+
+from . import conflictlog, core
+from .core import once, trusted
+
+__all__ = ["add", "serve", "wrap"]
+
+#: seconds of the run that the page shows, and after which it asks anew
+SHOWN, EVERY = 60, 5
+#: seconds within which nothing is asked of the log twice
+KEPT = 2
+#: bytes of a log that only the dashboard wants
+LIMIT = 64 << 20
+
+ANALYSER = os.path.join(os.path.dirname(__file__), "log.py")
+ANALYSE = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("print_stm_log", sys.argv[1])
+log = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(log)
+try:
+    print(json.dumps(log.page_data(log.analyse(sys.argv[2], since=-float(sys.argv[3]), with_lanes=True))))
+except log.LogError as e:
+    sys.exit(str(e))
+"""
+REFUSED = "the dashboard is for clients on this machine: see tornado.stm.dashboard\n"
+
+
+# ---- What is shown -----------------------------------------------------------------------------------------------------
+
+
+@trusted
+@once
+def _begin():
+    """See to it that there is a log."""
+    if conflictlog.path() is None:
+        folder = tempfile.mkdtemp(prefix="stm-dashboard-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        conflictlog.start(os.path.join(folder, "stm.log"), LIMIT)
+
+
+class _Latest:
+    """The data of the page: made once for all that ask at about the same time."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._made = None
+        self._data = b"{}"
+
+    @trusted
+    def get(self):
+        """JSON; blocks while it is made.  Without transactions to tell of: an object without threads."""
+        with self._lock:
+            now = time.monotonic()
+            if self._made is None or now - self._made > KEPT:
+                done = subprocess.run([sys.executable, "-c", ANALYSE, ANALYSER, conflictlog.path() or "", str(SHOWN)], capture_output=True)
+                self._data = done.stdout.strip() or b"{}"
+                self._made = time.monotonic()
+            return self._data
+
+
+_latest = _Latest()
+
+
+@functools.cache
+def _analyser():
+    from . import log
+
+    return log
+
+
+@trusted
+def page():
+    """The page, which asks for its data itself (text)."""
+    return _analyser().live_page(EVERY)
+
+
+@trusted
+def metrics():
+    """All counts since the start of the process, in Prometheus' text format (bytes).
+
+    Raises:
+        ImportError: there is no ``prometheus_client``.
+    """
+    import prometheus_client
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    class Collector:
+        def collect(self):
+            stats = core.stats()
+            for name, key, text in (
+                ("committed", "commits", "transactions that have committed"), ("rolled_back", "aborts", "attempts that were rolled back"),
+                ("exclusive", "exclusives", "transactions that have run alone"),
+            ):  # fmt: skip
+                yield CounterMetricFamily(f"stm_transactions_{name}", text, stats.get(key, 0))
+            alone = CounterMetricFamily("stm_exclusive_seconds", "time that transactions have run alone, by reason and place", labels=["reason"])
+            for reason, seconds in stats.get("exclusive_seconds", {}).items():
+                alone.add_metric([reason], seconds)
+            yield alone
+            yield GaugeMetricFamily("stm_transactions_running", "transactions that run now", len(core.running()))
+            yield from self.losses()
+
+        def losses(self):
+            families = [
+                CounterMetricFamily(f"stm_{name}", f"{text}, by place", labels=["place", "handler"])
+                for name, text in (
+                    ("conflicts", "conflicts"), ("waited_seconds", "time that threads have waited in conflicts"),
+                    ("lost_seconds", "time of attempts that were rolled back"), ("inevitable_seconds", "time of transactions once they were inevitable"),
+                )
+            ]  # fmt: skip
+            sums = {}
+            for place, caller, handler, *values in core.log_losses():
+                labels = tuple(text.decode("utf-8", "replace") for text in (caller or place, handler))
+                sums[labels] = [a + b for a, b in zip(sums.get(labels, [0] * len(values)), values)]
+            for labels, values in sorted(sums.items()):
+                for family, value in zip(families, values):
+                    family.add_metric(labels, value)
+            return families
+
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(Collector())
+    return prometheus_client.generate_latest(registry)
+
+
+@trusted
+def answer(path):
+    """What is under a path of the dashboard, relative to it: (status, content type, bytes)."""
+    if path in ("", "/"):
+        return 200, "text/html; charset=utf-8", page().encode()
+    if path == "/data":
+        return 200, "application/json", _latest.get()
+    if path == "/metrics":
+        try:
+            return 200, "text/plain; version=0.0.4; charset=utf-8", metrics()
+        except ImportError:
+            return 501, "text/plain; charset=utf-8", b"install prometheus_client: it writes this format\n"
+    return 404, "text/plain; charset=utf-8", b"the dashboard has /, /data and /metrics\n"
+
+
+def _is_refused(client, headers):
+    """Is this client, by its address, not on this machine?  One behind a proxy is somewhere else."""
+    if any(name in headers for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded")):
+        return True
+    try:
+        return client is not None and not ipaddress.ip_address(client).is_loopback
+    except ValueError:
+        return bool(client)  # not of a socket in the file system
+
+
+# ---- Where it is shown ----------------------------------------------------------------------------------------------------
+
+
+class _Handler(tornado.web.RequestHandler):
+    def initialize(self, public):
+        self.public = public
+
+    async def get(self, path):
+        if not self.public and _is_refused(self.request.connection.context.remote_ip, self.request.headers):
+            self.set_status(403)
+            self.finish(REFUSED)
+            return
+        status, kind, body = await asyncio.get_running_loop().run_in_executor(None, answer, path)
+        self.set_status(status)
+        self.set_header("Content-Type", kind)
+        self.set_header("Cache-Control", "no-store")
+        self.finish(body)
+
+
+def add(application, path="/stm", public=False):
+    """Add the dashboard to a Tornado application.
+
+    Args:
+        application: a ``tornado.web.Application``.
+        path: where the page is; metrics are under ``path/metrics``.
+        public: clients on other machines may see it, too.
+
+    Raises:
+        ValueError: the path does not begin with a slash.
+    """
+    _check(path)
+    _begin()
+    application.add_handlers(".*", [(rf"{path.rstrip('/')}(/.*|)", _Handler, {"public": public})])
+
+
+def wrap(app, path="/stm", public=False):
+    """An ASGI application that has the dashboard, too, and hands all else on.
+
+    Args:
+        app: an ASGI application.
+        path, public: as for `add`.
+
+    Raises:
+        ValueError: the path does not begin with a slash.
+    """
+    _check(path)
+    _begin()
+    path = path.rstrip("/")
+
+    async def with_dashboard(scope, receive, send):
+        asked = scope.get("path", "")
+        if scope["type"] != "http" or not (asked == path or asked.startswith(f"{path}/")):
+            await app(scope, receive, send)
+            return
+        names = {name.decode("latin-1").title().replace("Ip", "IP") for name, _ in scope["headers"]}
+        if not public and _is_refused((scope.get("client") or [None])[0], names):
+            status, kind, body = 403, "text/plain; charset=utf-8", REFUSED.encode()
+        else:
+            status, kind, body = await asyncio.get_running_loop().run_in_executor(None, answer, asked[len(path) :])
+        headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return with_dashboard
+
+
+class _Server(http.server.BaseHTTPRequestHandler):
+    path_of_page = public = None
+
+    @trusted
+    def do_GET(self):
+        asked, prefix = self.path.partition("?")[0], self.path_of_page
+        if not self.public and _is_refused(self.client_address[0], self.headers):
+            status, kind, body = 403, "text/plain; charset=utf-8", REFUSED.encode()
+        elif asked == prefix or asked.startswith(f"{prefix}/"):
+            status, kind, body = answer(asked[len(prefix) :])
+        else:
+            status, kind, body = 404, "text/plain; charset=utf-8", f"the dashboard is at {prefix or '/'}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    @trusted
+    def log_message(self, format, *args):
+        """Requests are not told of."""
+
+
+@trusted
+def serve(port, address="127.0.0.1", path="/stm", public=False):
+    """Serve the dashboard on a port of its own, by a thread beside the program.
+
+    Args:
+        port: a number, 0 for any that is free.
+        address: of the interface.
+        path, public: as for `add`.
+
+    Returns:
+        The port.
+
+    Raises:
+        OSError: the port cannot be had.
+        ValueError: the path does not begin with a slash.
+    """
+    _check(path)
+    _begin()
+    handler = type("Server", (_Server,), {"path_of_page": path.rstrip("/"), "public": public})
+    server = http.server.ThreadingHTTPServer((address, port), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="stm-dashboard", daemon=True).start()
+    return server.server_address[1]
+
+
+def _check(path):
+    if not path.startswith("/"):
+        raise ValueError(f"the path of the dashboard must begin with a slash: {path!r}")
