@@ -12,7 +12,7 @@ def command_line(arguments=None):
     0: measured; 1: measured, but a request failed or was answered wrongly; 2: could not be run; 130: interrupted.
     """
     try:
-        from stm_bench import apps_load, engine_load, fresh_load, handlers_load, latency, workload_load, workloads
+        from stm_bench import apps_load, contention, engine_load, fresh_load, handlers_load, latency, workload_load, workloads
     except ModuleNotFoundError as error:
         return fail("%s is not installed: run make setup" % error.name)
     parser = OneLineParser(prog="stm_bench", description="Benchmarks of tornado.stm.")
@@ -23,6 +23,7 @@ def command_line(arguments=None):
         ("fresh", fresh_load),
         ("engine", engine_load),
         ("apps", apps_load),
+        ("contention", contention),
     ):
         module.add_arguments(benchmarks.add_parser(name, help=module.SUMMARY, description=module.SUMMARY))
     workload_load.add_arguments_of_all(benchmarks.add_parser("all", help=workload_load.SUMMARY, description=workload_load.SUMMARY))

@@ -5,6 +5,7 @@ for both; a figure is the median over the rounds.  Each side is a process of its
 transactions have run, all code of a process is on the engine's evaluation loop.
 """
 
+import functools
 import importlib.metadata
 import statistics
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ PROGRAM_RUNS = 10
 CALL_RUNS = 20
 EMPTY, EMPTY_AT_ONCE = 100_000, 1000
 TRANSACTIONS = {"independent": 3000, "counter": 100_000, "read-mostly": 30_000, "read-mostly, bare": 100_000}
+LOGGED, EVENTS = ("independent", "counter", "read-mostly"), 50_000
 TRANSFERS = {"transactions": 50_000, "atomix": 5000, "lock": 500_000}
 MEMORY_THREADS = 9  # the first one's memory is counted as shared, but for what each of the others takes
 
@@ -356,6 +358,36 @@ def measure_transfer(effort):
     )
 
 
+def measure_log(effort):
+    """What the conflict log costs."""
+    rows = []
+    with WorkerProcess("transactions", 2) as worker:
+        for name in LOGGED:
+            count = effort.size(TRANSACTIONS[name])
+            sides = {how: functools.partial(worker.measure, "logged", name=name, count=count, log=how == "log") for how in ("no log", "log")}
+            found = interleaved(effort, sides, warm=sides)
+            rates = [one["events"] / one["seconds"] for one in found["log"]]
+            shares = [
+                100 * (log["seconds"] / without["seconds"] - 1) * min(1, EVENTS / max(1, rate))
+                for without, log, rate in zip(found["no log"], found["log"], rates)
+            ]
+            rows.append({
+                "what": name, "rate": statistics.median(rates), "figure": statistics.median(shares),
+                "range": "%.1f-%.1f" % (min(shares), max(shares)), "target": Target(5.0, form="%.0f %%"),
+            })  # fmt: skip
+    return Section(
+        "log",
+        "What the conflict log adds to CPU time, 2 threads",
+        [Column("workload", "what"), Column("events/s", "rate", "%.0f"), Column("more", "figure", "%.1f %%"), *RATIO[1:]],
+        rows,
+        [
+            "events/s: a second of CPU.  more: of CPU time, the writer's included; of a workload with more than %d events/s, what so many"
+            " of them would add." % EVENTS,
+            "median of %d rounds" % effort.repeats,
+        ],
+    )  # fmt: skip
+
+
 def measure_memory(effort):
     """What the engine's tables and logs take, once all of their pages have been used."""
 
@@ -404,5 +436,6 @@ SECTIONS = {
     "counter": measure_counter,
     "read-mostly": measure_read_mostly,
     "transfer": measure_transfer,
+    "log": measure_log,
     "memory": measure_memory,
 }

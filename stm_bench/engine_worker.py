@@ -8,7 +8,9 @@ what `Worker.measure` returns, or ``{"error": text}``.
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 import threading
 import time
 
@@ -110,6 +112,34 @@ def workload(worker, name, count, plain):
     return {"result": check(), "seconds": seconds, "cpu": cpu}
 
 
+def logged(worker, name, count, log):
+    """A workload, with a conflict log or without; the number of its records, too.  Seconds of CPU, those of its writer among them."""
+    worker.transaction.TransactionQueue()  # makes the engine ready
+    from tornado.stm import conflictlog
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "stm.log")
+        start = time.process_time()
+        if log:
+            conflictlog.start(path)
+        found = workload(worker, name, count, False)
+        if log:
+            conflictlog.stop()
+        seconds = time.process_time() - start
+        return {**found, "seconds": seconds, "events": records(path) if log else 0}
+
+
+def records(path):
+    """How many a log has."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at, count = 16, 0
+    while at < len(data):
+        at += 19 + data[at + 17] + data[at + 18]
+        count += 1
+    return count
+
+
 class PlainCalls:
     """In the place of tornado.stm.transaction: calls functions on plain threads, with nothing between them."""
 
@@ -166,7 +196,7 @@ def call(function, argument):
     function(argument)
 
 
-TASKS = {"program": program, "call": library_call, "empty": empty, "workload": workload, "transfers": transfers, "resident": resident}
+TASKS = {"program": program, "call": library_call, "empty": empty, "workload": workload, "logged": logged, "transfers": transfers, "resident": resident}
 
 
 def serve(worker):
