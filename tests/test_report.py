@@ -85,6 +85,28 @@ def test_explain(python, app):
         assert "ssl.py" in line and line.endswith(f'for File "{app}", line 12, in context')
 
 
+FUNCTIONS = """
+import asyncio, _sqlite3
+
+async def ask():
+    for _ in range(20):
+        _sqlite3.complete_statement("a")
+        await asyncio.sleep(0)
+
+async def main():
+    await asyncio.gather(*[ask() for _ in range(4)])
+
+asyncio.run(main())
+"""
+
+
+@parallel_only
+def test_explain_names_functions_as_declarations_do(tmp_path):
+    (tmp_path / "app.py").write_text(FUNCTIONS)
+    reasons, _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
+    assert any("call _sqlite3.complete_statement EFFECT" in reason for reason in reasons), reasons
+
+
 @on_each
 def test_a_signal_asks(python, app):
     lines, output = run(python, "-j", "2", app, "signal")

@@ -75,6 +75,16 @@ count_time_alone(Tx *tx, uint64_t ns)
     PyErr_SetRaisedException(raised);
 }
 
+/* What C functions and bound methods belong to: a module or a type, by the name under which a declaration finds it; or "" */
+static const char *
+owner_of_function(PyObject *function)
+{
+    PyObject *self = PyCFunction_GET_SELF(function), *module = ((PyCFunctionObject *)function)->m_module;
+    if (module != NULL && PyUnicode_Check(module))
+        return PyUnicode_CompareWithASCIIString(module, "builtins") == 0 ? "" : PyUnicode_AsUTF8(module);
+    return self == NULL || PyModule_Check(self) ? "" : PyType_Check(self) ? ((PyTypeObject *)self)->tp_name : Py_TYPE(self)->tp_name;
+}
+
 /* Go exclusive because of something that the engine does not understand. */
 int
 exclusive_for(Tx *tx, const char *what, PyObject *obj)
@@ -84,8 +94,13 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
     char text[400];
     if (obj == NULL)
         snprintf(text, sizeof text, "%s", what);
-    else if (PyCFunction_Check(obj))
-        snprintf(text, sizeof text, "%s %s", what, ((PyCFunctionObject *)obj)->m_ml->ml_name);
+    else if (PyCFunction_Check(obj)) {
+        const char *owner = owner_of_function(obj);
+        if (owner == NULL)
+            PyErr_Clear();
+        bool named = owner != NULL && owner[0] != '\0';
+        snprintf(text, sizeof text, "%s %s%s%s", what, named ? owner : "", named ? "." : "", ((PyCFunctionObject *)obj)->m_ml->ml_name);
+    }
     else if (Py_IS_TYPE(obj, &PyMethodDescr_Type))
         snprintf(text, sizeof text, "%s %s.%s", what, PyDescr_TYPE(obj)->tp_name,
                  ((PyMethodDescrObject *)obj)->d_method->ml_name);
