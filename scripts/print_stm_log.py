@@ -68,6 +68,7 @@ import signal
 import stat
 import struct
 import sys
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import islice
 
@@ -350,9 +351,8 @@ class Thread:
         self.won = False  # that conflict was decided against the other thread
         self.doomed_by = None  # the conflict in which another thread has asked for its abort, and this one's handler in it
         self.explained = False  # its abort has been charged already
-        self.inevitable = None  # (place, grade) since it is
-        self.before_inevitable = 0  # CPU time until then
-        self.inevitable_since = None
+        self.grades = []  # that it has had: ((place, grade), its CPU time then, and when it had the next one or None)
+        self.inevitable_since = None  # when it first kept others waiting
         self.pieces = []  # of the lane: when it ran, (begin, end), until the wait that it is in
         self.runs_since = now
 
@@ -454,8 +454,8 @@ class Accounts:
         work = thread.work(now)
         self.committed += 1
         self.cpu_committed += work
-        if thread.inevitable is not None:
-            self.inevitable.setdefault(thread.inevitable, Cost()).charge(1, work - thread.before_inevitable)
+        for key, since, until in thread.grades[:-1] + [(*each[:2], work) for each in thread.grades[-1:]]:
+            self.inevitable.setdefault(key, Cost()).charge(1, until - since)
         self._draw(thread, now, Lane.COMMITTED)
         self._end(thread)
 
@@ -480,10 +480,13 @@ class Accounts:
 
     def become_inevitable(self, thread, now, name, other, here, there):
         if thread.began is not None:
-            if thread.inevitable is None:
-                thread.before_inevitable = thread.work(now)
-                thread.inevitable_since = None if there == SEQUENTIAL else now
-            thread.inevitable = here, there
+            work = thread.work(now)
+            if thread.grades:
+                key, since, _ = thread.grades[-1]
+                thread.grades[-1] = key, since, work
+            thread.grades.append(((here, there), work, None))
+            if thread.inevitable_since is None and there != SEQUENTIAL:
+                thread.inevitable_since = now
 
     def _end(self, thread):
         thread.begin(None)
@@ -624,11 +627,13 @@ def parts(path):
     """The files of the log at `path`, the older one first."""
     older = path + ".1"
     try:
-        with open(older, "rb") as stream:
-            is_log = stream.read(HEADER_SIZE) in FORMATS
+        if not (os.path.isfile(path) and os.path.isfile(older)):
+            return [path]
+        with open(older, "rb") as one, open(path, "rb") as other:
+            header = one.read(HEADER_SIZE)
+            return [older, path] if header in FORMATS and header == other.read(HEADER_SIZE) else [path]
     except OSError:
-        is_log = False
-    return [older, path] if is_log else [path]
+        return [path]
 
 
 def end_of(path):
@@ -645,6 +650,8 @@ def window(path, since, until):
     """What `since` and `until`, seconds of the run, negative from its end on, are in stamps; None stays."""
     if since is None and until is None:
         return None, None
+    if not os.path.isfile(path):
+        raise LogError("is no regular file, which --since and --until would read twice")
     first, last = end_of(path)
 
     def stamp(seconds):
@@ -653,24 +660,23 @@ def window(path, since, until):
     return (None, None) if first is None else (stamp(since), stamp(until))
 
 
-def analyse(path, progress=None, since=None, until=None, with_lanes=False):
+def analyse(path, progress=None, begin=None, end=None, with_lanes=False):
     """Read the log at `path` and return its Accounts.
 
-    `progress` is as for LogReader, for all files of the log together.  `since` and `until` are seconds of the run, negative
-    ones from its end on: only what is logged between them counts, as if the log had been opened and closed then.
+    `progress` is as for LogReader, for all files of the log together.  Only what is logged from the stamp `begin` to the
+    stamp `end` counts, as if the log had been opened and closed then.
     Raises LogError when it is no log or has no complete record, and OSError.
     """
-    begin, end = window(path, since, until)
     accounts, before = None, 0
-    for part in parts(path):
-        with open(part, "rb") as stream:
+    with ExitStack() as stack:
+        for stream in [stack.enter_context(open(part, "rb")) for part in parts(path)]:  # before one takes the place of another
             reader = LogReader(stream, progress and (lambda done, before=before: progress(before + done)))
             if accounts is None:
                 accounts = reader.accounts_class(reader.format, with_lanes)
             accounts.read(reader, begin, end)
-            before += os.path.getsize(part)
+            before += os.fstat(stream.fileno()).st_size
     if not accounts.records:
-        raise LogError("is empty: no transaction was logged" + (" then" if since is not None or until is not None else ""))
+        raise LogError("is empty: no transaction was logged" + (" then" if begin is not None or end is not None else ""))
     return accounts
 
 
@@ -687,8 +693,8 @@ ADVICE = [  # (kinds of conflict, what its places match, what its object matches
     ("WRITE", r"/(queue|asyncio/queues|asyncio/locks|threading)\.py", r"",
      "all that wait for one another meet here: take what is needed first, then " + STEP.replace("before it", "there")),
     ("WRITE", r"", r"\]$", "many want one key: split it (a key for each user, thread or minute, summed up when it is read), or change it last, or " + STEP),
-    ("WRITE", r"", r"\.[^. ]+$", "an attribute or global that many change, such as a counter: count apart and add up when it is read, or change it first and " + STEP),
-    ("WRITE", r"", r"\((list|collections\.deque|deque|bytearray)\)$|(list|deque|bytearray) object$",
+    ("WRITE", r"", r"\.[^. )]+$", "an attribute or global that many change, such as a counter: count apart and add up when it is read, or change it first and " + STEP),
+    ("WRITE", r"", r"\((list|.*deque|bytearray)\)$|(list|deque|bytearray) object$",
      "a sequence is one thing to all: put what each has of its own into a dict by key, or append last"),
     ("WRITE", r"", r"\((dict|set|.*[Dd]ict|Counter)\)$|(dict|set) object$",
      "who looks at all of it (its length, a loop, a copy) conflicts with who puts a new key in: keep the number beside it, or look in a step of its own"),
@@ -1095,6 +1101,7 @@ canvas.addEventListener("pointerup", e => {
   dragged = null;
   if (click && e.offsetY > data.threads.length * (LANE + GAP) && time(e) > from) zoom(0.2, time(e));
 });
+canvas.addEventListener("pointercancel", () => { dragged = null; });
 canvas.addEventListener("dblclick", () => show(0, real));
 canvas.addEventListener("keydown", e => {
   const move = (to - from) / 5, keys = {"+": () => zoom(0.5, half()), "-": () => zoom(2, half()), ArrowLeft: () => show(from - move, to - move), ArrowRight: () => show(from + move, to + move), Home: () => show(0, real)};
@@ -1174,7 +1181,7 @@ const given = JSON.parse($("data").textContent), live = given.live;
 async function ask() {
   try {
     const loaded = await (await fetch(location.pathname.replace(/\/$/, "") + "/data")).json();
-    if (loaded.threads) load(loaded); else $("about").textContent = "No transaction has run yet.";
+    if (loaded.threads) load(loaded); else $("about").textContent = "Nothing to show: " + loaded.error + ".";
   } catch (error) {
     $("about").textContent = "The program does not answer.";
   }
@@ -1241,7 +1248,8 @@ def main(argv=None):
     """
     arguments = parse_arguments(argv)
     try:
-        accounts = analyse(arguments.log, progress_meter(arguments.log), arguments.since, arguments.until, bool(arguments.html))
+        stamps = window(arguments.log, arguments.since, arguments.until)
+        accounts = analyse(arguments.log, progress_meter(arguments.log), *stamps, with_lanes=bool(arguments.html))
     except LogError as error:
         complain("%s %s" % (arguments.log, error))
         return 2

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -75,12 +76,36 @@ def test_metrics(served):
     assert {"stm_transactions_rolled_back", "stm_conflicts", "stm_waited_seconds", "stm_lost_seconds", "stm_inevitable_seconds"} <= set(after)
 
 
+LOCAL = {"Host": "localhost:8888"}
+
+
 @pytest.mark.parametrize("client, headers, refused", [
-    ("127.0.0.1", (), False), ("::1", (), False), ("", (), False), (None, (), False),
-    ("192.0.2.1", (), True), ("127.0.0.1", ("X-Forwarded-For",), True), ("127.0.0.1", ("Forwarded",), True), ("example", (), True),
+    ("127.0.0.1", LOCAL, False), ("::1", {"Host": "[::1]:80"}, False), ("127.0.0.1", {"Host": "127.0.0.1"}, False), ("", LOCAL, True),
+    ("192.0.2.1", LOCAL, True), ("127.0.0.1", {**LOCAL, "X-Forwarded-For": "192.0.2.1"}, True), ("127.0.0.1", {**LOCAL, "Forwarded": ""}, True),
+    ("127.0.0.1", {**LOCAL, "Via": "1.1 proxy"}, True), ("example", LOCAL, True), ("127.0.0.1", {"Host": "example.org"}, True), ("127.0.0.1", {}, True),
 ])  # fmt: skip
 def test_who_is_refused(client, headers, refused):
     assert dashboard._is_refused(client, headers) is refused
+
+
+FORKS = """
+import os, sys, urllib.request
+from tornado.stm import activation, core, dashboard
+activation.activate()
+url = f"http://127.0.0.1:{dashboard.serve(0)}/stm/data"
+core.Transaction(int, ()).run()
+if (pid := os.fork()) == 0:
+    sys.exit()  # with what is registered for the end
+os.waitpid(pid, 0)
+core.Transaction(int, ()).run()
+print("error" not in urllib.request.urlopen(url).read().decode())
+"""
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time: there is no log")
+def test_the_end_of_a_child_does_not_remove_the_log():
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_clients_behind_a_proxy_are_refused(served):
@@ -128,7 +153,7 @@ def test_page_of_an_asgi_application():
         async def send(message):
             sent.append(message)
 
-        await wrapped({"type": "http", "path": path, "client": client, "headers": list(headers)}, None, send)
+        await wrapped({"type": "http", "path": path, "client": client, "headers": [(b"host", b"127.0.0.1"), *headers]}, None, send)
         return sent[0]["status"], sent[1]["body"][:15]
 
     wrapped = dashboard.wrap(app)
@@ -140,7 +165,7 @@ def test_page_of_an_asgi_application():
 
 
 def test_a_path_begins_with_a_slash():
-    for use in (lambda: dashboard.wrap(None, "stm"), lambda: dashboard.add(None, "stm"), lambda: dashboard.serve(0, path="stm")):
+    for use in (lambda: dashboard.wrap(None, "stm"), lambda: dashboard.add(None, "/"), lambda: dashboard.serve(0, path="stm")):
         with pytest.raises(ValueError, match="slash"):
             use()
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -24,7 +25,7 @@ activation.activate()
 def met(tmp_path):
     """Call this with what `Meeting` takes: what the log tells of the conflict, {event: (here, there)}."""
 
-    def met(make, first, second):
+    def met(make, first, second, lines=None):
         for action in (first, second):
             core.Transaction(action, make()).run()
         conflictlog.start(tmp_path / "stm.log")
@@ -34,6 +35,8 @@ def met(tmp_path):
             conflictlog.stop()
         records = conflict_log.read(tmp_path / "stm.log")
         conflict_log.check(records)
+        if lines is not None:
+            lines.update(place for record in records if record.event in conflict_log.CONFLICTS for place in (record.here, record.there))
         return [
             {record.event: (record.here, record.there) for record in records if record.event in conflict_log.DETAILS}
             for record in records if record.event in conflict_log.CONFLICTS
@@ -125,6 +128,30 @@ def test_an_object_that_has_no_name_is_known_by_its_type(met):
     assert told["OBJECT"] == ("bytearray object", "")
 
 
+def test_a_module_may_have_no_name(met):
+    namespace = {"__name__": None}
+    exec("total = 0\ndef count(_):\n    global total\n    total += 1\n", namespace)
+    assert met(lambda: (Plain(),), namespace["count"], namespace["count"])["OBJECT"] == ("?.total", "")
+
+
+def test_keys_of_a_subclass_of_str_are_not_asked(met):
+    class Name(str):
+        def __eq__(self, other):
+            raise AssertionError("asked")
+
+        __hash__ = str.__hash__
+
+    seen = {Name("a"): 1}
+
+    def put(plain):
+        for name in seen:
+            plain.seen[name] = 1
+
+    plains = Plain(), Plain()
+    told = met(lambda: (plains[0],), put, put)
+    assert told.get("OBJECT", ("dict object", ""))[0] in ("dict object", "Plain.seen (dict)"), told
+
+
 # ---- Where, and for whom ----------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +169,26 @@ def test_the_programs_own_line_is_told_beside_that_of_a_library(met):
     for place in here, there:
         assert place.endswith("in test_the_programs_own_line_is_told_beside_that_of_a_library.<locals>.update") and __file__ in place
     assert {handler.rpartition(" ")[2], other.rpartition(" ")[2]} == {"Meeting.younger", "Meeting.older"}  # they have called the rest
+
+
+LIBRARY = os.path.join(os.path.dirname(os.__file__), "not_there.py")
+
+
+@pytest.mark.parametrize("n", range(30))
+def test_the_innermost_line_is_that_of_its_frame_however_many_are_around_it(met, n):
+    """What is known of lines lies in a table, in which the outer frames may take the place of the inner one."""
+    lines = ["def touch(plain):", "    plain.count += 1", "def f0(plain):", "    touch(plain)"]
+    for i in range(1, 60):
+        lines += [f"def f{i}(plain):", f"    f{i - 1}(plain)"]
+    namespace = {"__name__": "library"}
+    exec(compile("\n".join(lines), LIBRARY, "exec"), namespace)
+
+    def act(plain):
+        namespace["f59"](plain)
+
+    conflictlog_lines = set()
+    met(lambda: (Plain(),), act, act, conflictlog_lines)
+    assert conflictlog_lines == {f'File "{LIBRARY}", line 2, in touch'}
 
 
 def test_a_line_of_the_program_has_no_caller(met):
@@ -202,6 +249,52 @@ def test_nothing_is_lost_at_the_border_of_two_files(tmp_path):
     conflictlog.stop()
     counts = conflict_log.check(conflict_log.read(f"{path}.1") + conflict_log.read(path))
     assert counts["COMMIT"] == counts["START"] == 6000
+
+
+def test_a_log_stays_in_the_folder_that_it_began_in(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    conflictlog.start("stm.log", 40_000)
+    assert conflictlog.path() == str(tmp_path / "stm.log")
+    monkeypatch.chdir(tmp_path / "other")
+    many(2000)
+    conflictlog.stop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "stm.log", "stm.log.1"]
+    assert conflictlog.path() is None
+
+
+def test_a_pipe_has_no_older_half(tmp_path):
+    pipe, chunks = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+
+    def read():
+        with open(pipe, "rb") as file:
+            chunks.append(file.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    conflictlog.start(pipe, 1000)
+    many(200)
+    conflictlog.stop()
+    reader.join()
+    assert len(chunks[0]) == 16 + 400 * 19 and [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_logs_are_begun_and_ended_by_several_threads_at_a_time(tmp_path):
+    def switch(n):
+        for i in range(40):
+            conflictlog.start(tmp_path / f"{n}.log")
+            many(2)
+            conflictlog.stop()
+
+    threads = [threading.Thread(target=switch, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    for path in tmp_path.glob("*.log"):
+        conflict_log.check(conflict_log.read(path), ended=False)
 
 
 def test_a_negative_limit_is_refused(tmp_path):

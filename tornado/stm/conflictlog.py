@@ -42,8 +42,9 @@ def start(path, limit=LIMIT):
     if limit < 0:
         raise ValueError(f"the limit of a log must not be negative: {limit}")
     global _path
-    core.log_open(os.fspath(path), limit)
-    _path = os.path.abspath(path)
+    path = os.path.abspath(path)  # the program may go to another folder
+    core.log_open(path, limit)
+    _path = path, os.getpid()
 
 
 @trusted
@@ -55,8 +56,11 @@ def stop():
 
 
 def path():
-    """Of the log that is open, absolute, or None.  In the child of a fork: of its parent's."""
-    return _path
+    """Of the log that is open, absolute, or None."""
+    if _path is None:
+        return None
+    path, process = _path
+    return path if process == os.getpid() else f"{path}.fork{os.getpid()}"
 
 
 @trusted

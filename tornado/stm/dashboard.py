@@ -9,15 +9,20 @@
 The page is that of ``python -m tornado.stm.log --html``, and follows the run.  It is made of the conflict log by a process of its
 own; where no log is open (`conflictlog`), one is begun in a temporary folder, and is removed at the end.
 
-Whoever is not on this machine is refused, and so is who comes through a proxy, unless it is declared to be public.
+Whoever is not on this machine is refused, and who says that it comes through a proxy, or asks by another name than this machine's
+own, unless the page is declared to be public.  It shows source code: where a proxy on this machine says nothing of its clients, let it
+not pass the path on.
 """
 
 import asyncio
 import atexit
+import concurrent.futures
 import functools
 import http.server
 import ipaddress
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +30,7 @@ import tempfile
 import threading
 import time
 
+import tornado.httputil
 import tornado.web
 
 from . import conflictlog, core
@@ -34,8 +40,8 @@ __all__ = ["add", "serve", "wrap"]
 
 #: seconds of the run that the page shows, and after which it asks anew
 SHOWN, EVERY = 60, 5
-#: seconds within which nothing is asked of the log twice
-KEPT = 2
+#: seconds within which nothing is asked of the log twice, and which that may take
+KEPT, LONGEST = 2, 100
 #: bytes of a log that only the dashboard wants
 LIMIT = 64 << 20
 
@@ -46,9 +52,9 @@ spec = importlib.util.spec_from_file_location("print_stm_log", sys.argv[1])
 log = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(log)
 try:
-    print(json.dumps(log.page_data(log.analyse(sys.argv[2], since=-float(sys.argv[3]), with_lanes=True))))
-except log.LogError as e:
-    sys.exit(str(e))
+    print(json.dumps(log.page_data(log.analyse(sys.argv[2], begin=int(sys.argv[3]), with_lanes=True))))
+except (log.LogError, OSError) as e:
+    print(json.dumps({"error": "the log %s" % e}))
 """
 REFUSED = "the dashboard is for clients on this machine: see tornado.stm.dashboard\n"
 
@@ -62,8 +68,15 @@ def _begin():
     """See to it that there is a log."""
     if conflictlog.path() is None:
         folder = tempfile.mkdtemp(prefix="stm-dashboard-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(_remove, folder, os.getpid())
         conflictlog.start(os.path.join(folder, "stm.log"), LIMIT)
+
+
+@trusted
+def _remove(folder, process):
+    """At the end of the process that has made it, not of its children."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Latest:
@@ -71,22 +84,41 @@ class _Latest:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._made = None
+        self._made = self._process = None
         self._data = b"{}"
 
     @trusted
     def get(self):
-        """JSON; blocks while it is made.  Without transactions to tell of: an object without threads."""
+        """JSON; blocks while it is made.  Where there is nothing to tell: why not, as ``error``."""
         with self._lock:
-            now = time.monotonic()
-            if self._made is None or now - self._made > KEPT:
-                done = subprocess.run([sys.executable, "-c", ANALYSE, ANALYSER, conflictlog.path() or "", str(SHOWN)], capture_output=True)
-                self._data = done.stdout.strip() or b"{}"
-                self._made = time.monotonic()
+            if self._made is None or time.monotonic() - self._made > KEPT or self._process != os.getpid():
+                self._data = self._make()
+                self._made, self._process = time.monotonic(), os.getpid()
             return self._data
+
+    def _make(self):
+        path = conflictlog.path()
+        if path is None:
+            return _error("there is no log: it has been ended")
+        command = [sys.executable, "-c", ANALYSE, ANALYSER, path, str(time.monotonic_ns() - SHOWN * 10**9)]
+        for _ in range(3):  # while a file takes the place of another, the log may not be there
+            try:
+                done = subprocess.run(command, capture_output=True, timeout=LONGEST)
+            except subprocess.TimeoutExpired:
+                return _error(f"the log is too long to be read in {LONGEST} seconds")
+            if done.returncode == 0 and not done.stdout.startswith(b'{"error": "the log [Errno 2]'):
+                return done.stdout.strip()
+        return done.stdout.strip() or _error(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
+
+
+def _error(text):
+    return json.dumps({"error": text}).encode()
 
 
 _latest = _Latest()
+
+#: what makes data: not the program's own executor, which has other things to do
+_executor = concurrent.futures.ThreadPoolExecutor(2, "stm-dashboard")
 
 
 @functools.cache
@@ -165,13 +197,22 @@ def answer(path):
 
 
 def _is_refused(client, headers):
-    """Is this client, by its address, not on this machine?  One behind a proxy is somewhere else."""
-    if any(name in headers for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded")):
+    """Is this client, by its address, not on this machine?
+
+    One behind a proxy is somewhere else; and a page of another site, whose name leads here, asks for that name.
+    """
+    if any(name in headers for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Via")):
         return True
+    host = headers.get("Host", "")
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return not (_is_loopback(client) and (name.lower() == "localhost" or _is_loopback(name)))
+
+
+def _is_loopback(address):
     try:
-        return client is not None and not ipaddress.ip_address(client).is_loopback
+        return ipaddress.ip_address(address).is_loopback
     except ValueError:
-        return bool(client)  # not of a socket in the file system
+        return False
 
 
 # ---- Where it is shown ----------------------------------------------------------------------------------------------------
@@ -186,7 +227,7 @@ class _Handler(tornado.web.RequestHandler):
             self.set_status(403)
             self.finish(REFUSED)
             return
-        status, kind, body = await asyncio.get_running_loop().run_in_executor(None, answer, path)
+        status, kind, body = await asyncio.get_running_loop().run_in_executor(_executor, answer, path)
         self.set_status(status)
         self.set_header("Content-Type", kind)
         self.set_header("Cache-Control", "no-store")
@@ -202,11 +243,11 @@ def add(application, path="/stm", public=False):
         public: clients on other machines may see it, too.
 
     Raises:
-        ValueError: the path does not begin with a slash.
+        ValueError: the path is no path of a page.
     """
-    _check(path)
+    _check(path, 2)
     _begin()
-    application.add_handlers(".*", [(rf"{path.rstrip('/')}(/.*|)", _Handler, {"public": public})])
+    application.add_handlers(".*", [(rf"{re.escape(path.rstrip('/'))}(/.*|)", _Handler, {"public": public})])
 
 
 def wrap(app, path="/stm", public=False):
@@ -217,9 +258,9 @@ def wrap(app, path="/stm", public=False):
         path, public: as for `add`.
 
     Raises:
-        ValueError: the path does not begin with a slash.
+        ValueError: the path is no path of a page.
     """
-    _check(path)
+    _check(path, 2)
     _begin()
     path = path.rstrip("/")
 
@@ -228,11 +269,11 @@ def wrap(app, path="/stm", public=False):
         if scope["type"] != "http" or not (asked == path or asked.startswith(f"{path}/")):
             await app(scope, receive, send)
             return
-        names = {name.decode("latin-1").title().replace("Ip", "IP") for name, _ in scope["headers"]}
-        if not public and _is_refused((scope.get("client") or [None])[0], names):
+        given = tornado.httputil.HTTPHeaders((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        if not public and _is_refused((scope.get("client") or [""])[0], given):
             status, kind, body = 403, "text/plain; charset=utf-8", REFUSED.encode()
         else:
-            status, kind, body = await asyncio.get_running_loop().run_in_executor(None, answer, asked[len(path) :])
+            status, kind, body = await asyncio.get_running_loop().run_in_executor(_executor, answer, asked[len(path) :])
         headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -280,7 +321,7 @@ def serve(port, address="127.0.0.1", path="/stm", public=False):
         OSError: the port cannot be had.
         ValueError: the path does not begin with a slash.
     """
-    _check(path)
+    _check(path, 1)
     _begin()
     handler = type("Server", (_Server,), {"path_of_page": path.rstrip("/"), "public": public})
     server = http.server.ThreadingHTTPServer((address, port), handler)
@@ -289,6 +330,6 @@ def serve(port, address="127.0.0.1", path="/stm", public=False):
     return server.server_address[1]
 
 
-def _check(path):
-    if not path.startswith("/"):
-        raise ValueError(f"the path of the dashboard must begin with a slash: {path!r}")
+def _check(path, least):
+    if not path.startswith("/") or len(path) < least:
+        raise ValueError(f"the path of the dashboard must begin with a slash, and of an application's not be all: {path!r}")

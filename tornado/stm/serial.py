@@ -5,9 +5,11 @@ the deferred actions and the promise that nothing else runs meanwhile.
 """
 
 import collections
+import contextlib
 import contextvars
 import functools
 import itertools
+import os
 import signal
 import threading
 import types
@@ -336,8 +338,12 @@ def switch_barriers(on):
 
 def log_open(path, limit=0):
     """A log without conflicts: the header of the C7 format."""
+    header = b"STMGC-C7-PROF01\n"
     with open(path, "wb") as file:
-        file.write(b"STMGC-C7-PROF01\n")
+        file.write(header)
+    with contextlib.suppress(OSError), open(f"{path}.1", "rb") as older:
+        if older.read(len(header)) == header:
+            os.unlink(older.name)  # of an earlier log
 
 
 def log_losses():

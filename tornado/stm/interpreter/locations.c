@@ -20,18 +20,34 @@
 
 /* ---- Text -------------------------------------------------------------------------------- */
 
-/* In chains that only grow; there are only as many as the program has lines. */
+/* In chains that only grow; there are only as many as the program has lines, and what they want (wanted.c). */
 typedef struct Text { struct Text *next; char text[]; } Text;
 #define CHAINS 4096
 static Text *_Atomic chains[CHAINS];
 
-const char *
-text_intern(const char *text)
+static Text *_Atomic *
+chain_of(const char *text)
 {
     uint32_t h = 2166136261u;
     for (const char *p = text; *p; p++)
         h = (h ^ (unsigned char)*p) * 16777619u;
-    Text *_Atomic *chain = &chains[h % CHAINS];
+    return &chains[h % CHAINS];
+}
+
+const char *
+text_known(const char *text)
+{
+    for (Text *at = atomic_load(chain_of(text)); at != NULL; at = at->next) {
+        if (strcmp(at->text, text) == 0)
+            return at->text;
+    }
+    return NULL;
+}
+
+const char *
+text_intern(const char *text)
+{
+    Text *_Atomic *chain = chain_of(text);
     Text *first = atomic_load(chain), *seen = NULL, *made = NULL;
     for (;;) {
         for (Text *at = first; at != seen; at = at->next) {
@@ -82,21 +98,30 @@ place_of(const char *line, const char *caller, const char *handler)
     }
 }
 
+static int
+add_losses(PyObject *list, const Place *place)
+{
+    Losses *l = place->losses;
+    uint64_t conflicts = l->conflicts, waited = l->waited, lost = l->lost, inevitable = l->inevitable;
+    if (conflicts + waited + lost + inevitable == 0)
+        return 0;
+    PyObject *row = Py_BuildValue("(yyyKddd)", place->line, place->caller, place->handler, (unsigned long long)conflicts,
+                                  (double)waited * 1e-9, (double)lost * 1e-9, (double)inevitable * 1e-9);
+    int r = row == NULL ? -1 : PyList_Append(list, row);
+    Py_XDECREF(row);
+    return r;
+}
+
 PyObject *
 places_losses(void)
 {
     PyObject *list = PyList_New(0);
+    if (list != NULL && add_losses(list, &stm_unknown_place) < 0)
+        Py_CLEAR(list);
     for (int i = 0; list != NULL && i < CHAINS; i++) {
         for (KnownPlace *at = atomic_load(&places[i]); list != NULL && at != NULL; at = at->next) {
-            Losses *l = &at->losses;
-            uint64_t conflicts = l->conflicts, waited = l->waited, lost = l->lost, inevitable = l->inevitable;
-            if (conflicts + waited + lost + inevitable == 0)
-                continue;
-            PyObject *row = Py_BuildValue("(yyyKddd)", at->place.line, at->place.caller, at->place.handler, (unsigned long long)conflicts,
-                                          (double)waited * 1e-9, (double)lost * 1e-9, (double)inevitable * 1e-9);
-            if (row == NULL || PyList_Append(list, row) < 0)
+            if (add_losses(list, &at->place) < 0)
                 Py_CLEAR(list);
-            Py_XDECREF(row);
         }
     }
     return list;
@@ -217,27 +242,32 @@ location(Tx *tx)
 {
     Locations *l = &thread_of(tx)->locations;
     KnownLocation *innermost = NULL;
-    const char *caller = NULL, *handler = NULL;
+    const char *line = NULL, *caller = NULL, *handler = NULL;
+    const Place *last = NULL;
     for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != l->base && caller == NULL; f = f->previous) {
         KnownLocation *known = known_of_program(tx, f);
         if (known == NULL)
             continue;
-        if (innermost == NULL)
+        if (innermost == NULL) {
             innermost = known;
+            line = known->location;
+            last = known->place;
+        }
         if (!known->of_library) {
             caller = known->location;
             handler = handler_above(tx, f);
         }
     }
-    if (innermost != NULL) {
-        const Place *last = innermost->place;
-        if (caller == innermost->location)
+    if (line != NULL) {
+        if (caller == line)
             caller = NULL;
         if (last == NULL || last->caller != (caller != NULL ? caller : no_text) || last->handler != (handler != NULL ? handler : no_text))
-            innermost->place = place_of(innermost->location, caller, handler);
-        return is_at(tx, innermost->place);
+            last = place_of(line, caller, handler);
+        if (innermost->location == line)    /* else another frame has taken its place among the known ones */
+            innermost->place = last;
+        return is_at(tx, last);
     }
-    const Place *last = stm_log_on ? atomic_load_explicit(&tx->logged.at, memory_order_relaxed) : NULL;
+    last = stm_log_on ? atomic_load_explicit(&tx->logged.at, memory_order_relaxed) : NULL;
     return last != NULL ? last : &stm_unknown_place;
 }
 

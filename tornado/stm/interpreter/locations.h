@@ -26,6 +26,7 @@ typedef struct {
 
 const Place *location(Tx *tx);
 const char *text_intern(const char *text);
+const char *text_known(const char *text);            /* that is interned already, or NULL */
 PyObject *places_losses(void);                      /* a list of what has been lost at places: see log_losses() in module.c */
 int libraries_are_in(PyObject *folders);            /* a tuple of text that names of files begin with; -1 with an exception */
 void locate_beginning(Tx *tx);

@@ -20,15 +20,21 @@
 
 #define MOST_FRAMES 3       /* from the innermost outwards */
 #define MOST_TEXT 256
+#define LONGEST_KEY 200
+#define MOST_PARTS 8        /* of a tuple */
+#define MOST_NAMES 10000    /* they live for ever, and a program has as many keys as it has users: of more only the containers are told */
 
 /* ---- The object ------------------------------------------------------------------------ */
 
-/* Whose hash and text no code of the program makes. */
+/* Whose hash and text no code of the program makes, and soon. */
 static bool
 is_plain(PyObject *o, int depth)
 {
     if (!PyTuple_CheckExact(o))
-        return PyUnicode_CheckExact(o) || PyLong_CheckExact(o) || PyBytes_CheckExact(o);
+        return PyUnicode_CheckExact(o) ? PyUnicode_GET_LENGTH(o) <= LONGEST_KEY
+            : PyBytes_CheckExact(o) ? PyBytes_GET_SIZE(o) <= LONGEST_KEY : PyLong_CheckExact(o) && _PyLong_IsCompact((PyLongObject *)o);
+    if (PyTuple_GET_SIZE(o) > MOST_PARTS)
+        return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
         if (depth == 0 || !is_plain(PyTuple_GET_ITEM(o, i), depth - 1))
             return false;
@@ -41,8 +47,11 @@ static bool
 is_key(PyObject *key, uint64_t bits)
 {
     static const uint64_t kinds[] = {0, SLOT_BITS, FUNCTION_BITS};
-    for (size_t i = 0; is_plain(key, 2) && i < Py_ARRAY_LENGTH(kinds); i++) {
-        if (bits == (key_bits(PyObject_Hash(key)) ^ kinds[i]))
+    if (!is_plain(key, 2))
+        return false;
+    uint64_t hash = key_bits(PyObject_Hash(key));
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(kinds); i++) {
+        if (bits == (hash ^ kinds[i]))
             return true;
     }
     return false;
@@ -126,11 +135,14 @@ find(Tx *tx, Wanted *w)
 
 /* ---- Its name ---------------------------------------------------------------------------- */
 
-/* The name of this code under which a value is in that dict, or NULL. */
+/* The name of this code under which a value is in that dict, or NULL.  Of names only: a key of another type might compare itself. */
 static PyObject *
 name_in(PyObject *dict, PyObject *names, PyObject *value)
 {
-    for (Py_ssize_t i = 0; dict != NULL && i < PyTuple_GET_SIZE(names); i++) {
+    PyDictKeysObject *keys = dict != NULL ? _Py_atomic_load_ptr_acquire(&((PyDictObject *)dict)->ma_keys) : NULL;
+    if (keys == NULL || !DK_IS_UNICODE(keys))
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
         PyObject *found = NULL;
         if (PyDict_GetItemRef(dict, PyTuple_GET_ITEM(names, i), &found) < 0)
             PyErr_Clear();
@@ -166,6 +178,8 @@ name_of_module(PyObject *globals)
     PyObject *name = NULL;
     if (PyDict_GetItemStringRef(globals, "__name__", &name) < 0)
         PyErr_Clear();
+    if (name != NULL && !PyUnicode_Check(name))
+        Py_CLEAR(name);
     return name != NULL ? name : PyUnicode_FromString("?");
 }
 
@@ -212,6 +226,25 @@ describe(Wanted *w)
     return text;
 }
 
+/* Interned, or NULL. */
+static const char *
+interned_name(Wanted *w)
+{
+    static _Atomic int n_names;
+    PyObject *text = describe(w);
+    PyObject *bytes = text != NULL ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+    const char *name = NULL;
+    if (bytes != NULL && strlen(PyBytes_AS_STRING(bytes)) < MOST_TEXT) {
+        name = text_known(PyBytes_AS_STRING(bytes));
+        if (name == NULL && (w->key == NULL || w->attribute || atomic_fetch_add(&n_names, 1) < MOST_NAMES))
+            name = text_intern(PyBytes_AS_STRING(bytes));
+    }
+    Py_XDECREF(bytes);
+    Py_XDECREF(text);
+    PyErr_Clear();
+    return name;
+}
+
 const char *
 name_of_cell(Tx *tx, Cell c)
 {
@@ -219,14 +252,13 @@ name_of_cell(Tx *tx, Cell c)
     if (!find(tx, &w))
         return NULL;
     PyObject *raised = PyErr_GetRaisedException();
-    PyObject *text = describe(&w);
-    PyObject *bytes = text != NULL ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
-    const char *name = NULL;
-    if (bytes != NULL && strlen(PyBytes_AS_STRING(bytes)) < MOST_TEXT)
-        name = text_intern(PyBytes_AS_STRING(bytes));
-    Py_XDECREF(bytes);
-    Py_XDECREF(text);
-    PyErr_Clear();
+    tx_pause(tx);
+    const char *name = interned_name(&w);
+    if (name == NULL && w.key != NULL && !w.attribute) {
+        w.key = NULL;
+        name = interned_name(&w);
+    }
+    tx_resume(tx);
     PyErr_SetRaisedException(raised);
     return name;
 }

@@ -24,11 +24,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define RING 8192                   /* entries */
 #define PERIOD 20                   /* milliseconds in which the writer writes at least once */
+#define DROP_AFTER 2000000000       /* nanoseconds: the file is not written that long */
 #define MOST_MARKER 255
 #define HEADER "STMGC-C7-PROF01\n"
 #define HEADER_SIZE 16
@@ -44,6 +46,8 @@ _Atomic int stm_log_on;
 _Atomic uint32_t stm_log_number;
 static Ring *_Atomic rings[MAX_THREADS];        /* by slot; never freed */
 
+/* One log is opened or closed at a time, until the writer has begun or ended.  Taken before the other one. */
+static pthread_mutex_t switching = PTHREAD_MUTEX_INITIALIZER;
 /* Who holds the lock has the file and the ends of the rings. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t hurry = PTHREAD_COND_INITIALIZER;
@@ -51,6 +55,7 @@ static pthread_t writer;
 static bool writes;                 /* there is a writer */
 static int file = -1;
 static uint64_t most, size;         /* of the file: bytes, 0: no limit */
+static _Atomic uint64_t dropped;    /* entries that had no room for DROP_AFTER */
 static char path_as_asked[4000], path_of_log[4100];       /* the second in the child of a fork: with its number */
 
 /* What is to be written next, all under the lock. */
@@ -76,9 +81,14 @@ logfile_tell(int slot, Told told)
     if (ring == NULL)
         return now_ns();
     size_t n = atomic_load_explicit(&ring->told, memory_order_relaxed), written;
+    uint64_t since = 0;
     while (n - (written = atomic_load_explicit(&ring->written, memory_order_acquire)) == RING) {
-        if (!stm_log_on)
-            return now_ns();
+        uint64_t now = now_ns();
+        since = since != 0 ? since : now;
+        if (!stm_log_on || now - since > DROP_AFTER) {
+            atomic_fetch_add(&dropped, stm_log_on ? 1 : 0);
+            return now;
+        }
         pthread_cond_signal(&hurry);
         nanosleep(&(struct timespec){0, 50000}, NULL);
     }
@@ -327,6 +337,7 @@ in_parent(void)
 static void
 in_child(void)
 {
+    pthread_mutex_init(&switching, NULL);
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&hurry, NULL);
     writes = false;
@@ -346,6 +357,7 @@ in_child(void)
     stm_log_on = opened >= 0;
     if (opened < 0)
         return;
+    remove_old_file();
     stm_log_number++;
     begin_file(opened);
     if (begin_writer() < 0)
@@ -359,25 +371,37 @@ logfile_open(const char *path, uint64_t limit)
 {
     static bool fork_handled;
     bool done = false, handle_fork = false;
+    pthread_mutex_lock(&switching);
     pthread_mutex_lock(&lock);
     write_all();
     int opened = -1;
     if (strlen(path) >= sizeof path_as_asked)
         errno = ENAMETOOLONG;
-    else if ((writes || begin_writer() == 0) && (opened = make_file(path)) >= 0) {
+    else
+        opened = make_file(path);
+    if (opened >= 0 && !writes && begin_writer() < 0) {
+        close(opened);
+        opened = -1;
+    }
+    if (opened >= 0) {
+        struct stat about;
         if (file >= 0)
             close(file);
         strcpy(path_as_asked, path);
         strcpy(path_of_log, path);
         remove_old_file();
-        most = limit;
+        most = fstat(opened, &about) == 0 && S_ISREG(about.st_mode) ? limit : 0;    /* a pipe has no older half */
+        dropped = 0;
         stm_log_number++;
         begin_file(opened);
         stm_log_on = done = file >= 0;
         handle_fork = !fork_handled;
         fork_handled = true;
     }
+    int error = errno;
     pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&switching);
+    errno = error;
     if (handle_fork)
         pthread_atfork(before_fork, in_parent, in_child);
     if (!done)
@@ -388,11 +412,15 @@ logfile_open(const char *path, uint64_t limit)
 void
 logfile_close(void)
 {
+    pthread_mutex_lock(&switching);
     pthread_mutex_lock(&lock);
     stm_log_on = 0;
     write_all();
     if (file >= 0)
         close(file);
+    if (file >= 0 && dropped > 0)
+        fprintf(stderr, "tornado.stm: %llu records are missing in the conflict log %s: it could not be written for seconds\n",
+                (unsigned long long)dropped, path_of_log);
     file = -1;
     bool wrote = writes;
     writes = false;
@@ -400,4 +428,5 @@ logfile_close(void)
     pthread_mutex_unlock(&lock);
     if (wrote)
         pthread_join(writer, NULL);
+    pthread_mutex_unlock(&switching);
 }

@@ -27,8 +27,8 @@
 #include "tx.h"
 #include "upcalls.h"
 
-static Losses losses_nowhere;
-const Place stm_nowhere = {"", "", "", &losses_nowhere}, stm_unknown_place = {"", "", "", &losses_nowhere};
+static Losses nobodys, of_unknown_places;
+const Place stm_nowhere = {"", "", "", &nobodys}, stm_unknown_place = {"", "", "", &of_unknown_places};
 
 /* Returns when. */
 static uint64_t
@@ -78,7 +78,6 @@ append_conflict(Tx *tx)
     const Place *here = story->here, *there = story->there;
     if (!story->begun)
         append_start(tx);
-    add_to(&here->losses->conflicts, 1);
     if (story->object != NULL)
         append(tx, 0, LOG_OBJECT, story->object, NULL);
     append_both(tx, LOG_CALLERS, here->caller, there->caller);
@@ -138,7 +137,9 @@ log_grade(Tx *tx)
     const Place *at = atomic_load_explicit(&tx->logged.inevitable_at, memory_order_relaxed);
     bool sequential = tx->company == SEQUENTIAL;
     const char *grade = sequential ? "sequential" : tx->grade == GRADE_EXCLUSIVE ? "exclusive" : "irrevocable";
-    uint64_t now = append(tx, 0, LOG_BECOME_INEVITABLE, at != NULL ? at->line : "", grade);
+    uint64_t now = append(tx, 0, LOG_BECOME_INEVITABLE, at != NULL ? at->line : "", grade), since = tx->logged.story.inevitable_since;
+    if (since != 0 && at != NULL)
+        add_to(&at->losses->inevitable, now - since);   /* in the grade before, which is the same place's now */
     tx->logged.story.inevitable_since = sequential ? 0 : now;
 }
 
@@ -164,6 +165,7 @@ log_conflict(Tx *tx, int event, Tx *other, const Place *there, const uint64_t *c
         story->here = here;
         story->there = there;
         story->object = cell != NULL ? stm_upcalls->name_of_cell(tx, *cell) : NULL;
+        add_to(&here->losses->conflicts, 1);
         append_conflict(tx);
     }
 }
@@ -180,7 +182,8 @@ log_aborting(Tx *tx, Tx *other)
         return;
     bool waiting = story->waiting;
     if (waiting) {
-        append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
+        uint64_t now = append(tx, 0, LOG_WAIT_DONE, NULL, NULL);
+        add_to(&story->here->losses->waited, now - story->waits_since);
         if (story->other != other->slot) {
             const Place *there = atomic_load_explicit(&other->logged.at, memory_order_acquire);
             story->other = other->slot;
