@@ -260,7 +260,7 @@ def overview(results):
         rows.append(row)
     columns = [Column("workload", "name"), *(Column(way.short, way.name) for way in ways), Column("target", "target")]
     caption = ["Ratios to upstream Tornado on the same interpreter; the target is for tornado.stm on 2 threads."]
-    return Section("overview", "All workloads:", columns, rows, caption)
+    return Section("overview", "All workloads", columns, rows, caption)
 
 
 def read_figures(name):
