@@ -21,7 +21,6 @@ SUMMARY = "A contended application, and three changes that remove what its log s
 
 LINEAR = 0.9  # of it: what is left of contention after the last change
 TITLES = ["as it was", "1. counted in a step of its own", "2. remembered at the end", "3. offers by number"]
-WARM_UP_SECONDS = 2
 
 
 def add_arguments(parser):
@@ -42,7 +41,7 @@ def benchmark(options):
         servers = start_servers(stack)
         asked = [(page, how) for page in pages for how in hows if how in ("one", "two") or page is pages[-1]]
         for page, how in asked:
-            handlers_load.load(servers[how], page, options.concurrency, WARM_UP_SECONDS)
+            handlers_load.load(servers[how], page, options.concurrency, handlers_load.WARM_UP_SECONDS)
         for round_number in range(1, options.repeats + 1):
             for page, how in asked:
                 name = "%s, %s" % (page.name, {"one": "1 thread", "two": "2 threads", "processes": "2 processes"}.get(how, how))

@@ -96,7 +96,6 @@ class RememberLast(tornado.web.RequestHandler):
         self.write({"found": found, "similar": similar, "offered": offered, "others": others})
 
 
-# [apart]
 class OfferByNumber(tornado.web.RequestHandler):
     """3. What is counted anyway tells whose turn it is."""
 
@@ -110,7 +109,6 @@ class OfferByNumber(tornado.web.RequestHandler):
         offered = search(OFFERS[turn % len(OFFERS)])
         others = shop.remember(words)
         self.write({"found": found, "similar": similar, "offered": offered, "others": others})
-# [end]
 
 
 CHANGES = [Contended, CountFirst, RememberLast, OfferByNumber]

@@ -13,8 +13,8 @@ from .core import once, trusted
 #: bytes of a log, the older half of which is in FILE.1
 LIMIT = 1 << 30
 
-#: what `begin` begins: the log, and its limit
-_wanted = os.environ.get("PYPYSTM") or None, LIMIT
+#: what `begin` begins, if not what the environment says: the log, and its limit
+_wanted = None
 
 _path = None
 
@@ -71,7 +71,7 @@ def begin():
     Raises:
         SystemExit: it cannot be written (status 2).
     """
-    path, limit = _wanted
+    path, limit = _wanted or (os.environ.get("PYPYSTM"), LIMIT)
     if not path:
         return
     try:

@@ -17,7 +17,6 @@ not pass the path on.
 import asyncio
 import atexit
 import concurrent.futures
-import functools
 import http.server
 import ipaddress
 import json
@@ -33,7 +32,7 @@ import time
 import tornado.httputil
 import tornado.web
 
-from . import conflictlog, core
+from . import conflictlog, core, log
 from .core import once, trusted
 
 __all__ = ["add", "serve", "wrap"]
@@ -45,7 +44,6 @@ KEPT, LONGEST = 2, 100
 #: bytes of a log that only the dashboard wants
 LIMIT = 64 << 20
 
-ANALYSER = os.path.join(os.path.dirname(__file__), "log.py")
 ANALYSE = """
 import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location("print_stm_log", sys.argv[1])
@@ -100,7 +98,7 @@ class _Latest:
         path = conflictlog.path()
         if path is None:
             return _error("there is no log: it has been ended")
-        command = [sys.executable, "-c", ANALYSE, ANALYSER, path, str(time.monotonic_ns() - SHOWN * 10**9)]
+        command = [sys.executable, "-c", ANALYSE, log.__file__, path, str(time.monotonic_ns() - SHOWN * 10**9)]
         for _ in range(3):  # while a file takes the place of another, the log may not be there
             try:
                 done = subprocess.run(command, capture_output=True, timeout=LONGEST)
@@ -121,17 +119,10 @@ _latest = _Latest()
 _executor = concurrent.futures.ThreadPoolExecutor(2, "stm-dashboard")
 
 
-@functools.cache
-def _analyser():
-    from . import log
-
-    return log
-
-
 @trusted
 def page():
     """The page, which asks for its data itself (text)."""
-    return _analyser().live_page(EVERY)
+    return log.live_page(EVERY)
 
 
 @trusted
