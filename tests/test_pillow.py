@@ -166,6 +166,14 @@ print(*(core.Transaction(look, (each,)).run() for each in (image, view)), core.T
 
 @needs_threads
 @pytest.mark.parametrize("buffer, alone", [("bytes(4)", False), ("bytearray(4)", True), ("memoryview(bytearray(4)).toreadonly()", True)])
-def test_an_image_in_memory_that_others_may_write_to_ends_the_sharing_of_images(pil, buffer, alone):
+def test_an_image_in_memory_that_others_may_write_to_is_used_alone(pil, buffer, alone):
     done = subprocess.run([sys.executable, "-c", IMAGE_OF_A_BUFFER, buffer], capture_output=True, text=True, timeout=100)
-    assert (done.stderr, done.stdout) == ("", f"(7, {alone}) (0, {alone}) (5, False)\n")
+    assert (done.stderr, done.stdout) == ("", f"(7, False) (0, {alone}) (5, False)\n")
+
+
+@needs_threads
+def test_too_many_images_in_memory_of_others_end_the_sharing_of_all(pil):
+    """The engine remembers where they are, in a table of bounded size."""
+    many = IMAGE_OF_A_BUFFER.replace("\nprint(", "\nviews = [Image.frombuffer(\"L\", (2, 2), buffer, \"raw\", \"L\", 0, 1) for _ in range(1100)]\nprint(")
+    done = subprocess.run([sys.executable, "-c", many, "bytearray(4)"], capture_output=True, text=True, timeout=100)
+    assert (done.stderr, done.stdout) == ("", "(7, True) (0, True) (5, False)\n")

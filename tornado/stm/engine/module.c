@@ -85,6 +85,13 @@ register_hidden_type(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+register_exposed(PyObject *self, PyObject *endpoint)
+{
+    (void)self;
+    return PyBool_FromLong(state_expose(endpoint));
+}
+
+static PyObject *
 register_leaf(PyObject *self, PyObject *type)
 {
     (void)self;
@@ -808,6 +815,8 @@ static PyMethodDef methods[] = {
      DOC("register_instances(type, effect, twin=None): declare calls of a type's instances")},
     {"register_hidden_type", register_hidden_type, METH_VARARGS,
      DOC("register_hidden_type(name, kind): declare a C type that has this name, module included, and that no module has")},
+    {"register_exposed", register_exposed, METH_O,
+     DOC("register_exposed(endpoint): others write to its memory, who ask nobody; False where there is no room for one more")},
     {"register_leaf", register_leaf, METH_O,
      DOC("register_leaf(type): its objects have no state, and refer to nothing that has any")},
     {"forget_converters", _PyCFunction_CAST(forget_converters), METH_FASTCALL,

@@ -1,8 +1,8 @@
 """Pillow: images in memory that others may write to, and what fonts remember.
 
 To declare what images are (``c_functions/libraries/PIL.effects``), it is taken for granted that an image's memory is its own.  An image may
-also be a view of a buffer that it was made from.  Bytes and files that are mapped for reading never change.  But from when there is a
-view of anything else, whoever uses an image that it has not made itself runs alone.
+also be a view of a buffer that it was made from.  Bytes and files that are mapped for reading never change.  Whoever uses a view of
+anything else runs alone.
 """
 
 import functools
@@ -22,7 +22,7 @@ def of_buffer(map_buffer):
     def method(data, *arguments):
         image = map_buffer(data, *arguments)
         if not never_changes(data):
-            share_no_more(type(image))
+            expose(image)
         return image
 
     return method
@@ -39,9 +39,10 @@ def never_changes(data):
 
 
 @trusted
-def share_no_more(images):
+def expose(image):
     core.exclusive("an image in memory that others may write to")
-    _engine.register_type(images, _engine.KINDS["OPAQUE"])
+    if not _engine.register_exposed(image):  # there have been too many: no image is used beside others from now on
+        _engine.register_type(type(image), _engine.KINDS["OPAQUE"])
 
 
 def in_its_colours(getmask2):

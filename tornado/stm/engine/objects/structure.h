@@ -8,6 +8,8 @@ extern PyObject *stm_add;       /* operator.add */
 bool structure_register(PyTypeObject *type);
 int open_structure(Tx *tx, PyObject *obj);
 int open_state(Tx *tx, PyObject *obj);
+/* From now on who uses this endpoint runs alone: others write to its memory, who ask nobody. False where there are too many. Any thread. */
+bool state_expose(PyObject *endpoint);
 int guard_parts(Tx *tx, PyObject *obj);
 extern PyObject *stm_unordered;
 void structure_swap(PyObject *obj, void *copy);
