@@ -44,10 +44,10 @@ BUGS = {
         ("engine/core/orec.c", "        if (m >> 18 == epoch && (tag ", "        if (m >> 18 == epoch + 1 && (tag "),
     ],
     "a read bias that writers leave": [
-        ("engine/core/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    return 0;\n"),
+        ("engine/core/bias.c", "    if (bias_take(obj))\n        return bias_await_readers(tx, obj);\n", "    return 0;\n"),
     ],
     "readers without a lock not waited for": [
-        ("engine/core/bias.c", "    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;\n", "    bias_take(obj);\n    return 0;\n"),
+        ("engine/core/bias.c", "        return bias_await_readers(tx, obj);\n", "        return 0;\n"),
     ],
     "an iterator not restored": [
         ("engine/objects/structure.c", "    structure_swap(u->obj, u->mem);\n", ""),

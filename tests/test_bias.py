@@ -453,3 +453,39 @@ def test_readers_beside_a_writer():
         thread.join()
     assert torn == []
     assert numbers == [9, 10] and table == {"a": 9, "b": 10}
+
+
+def test_a_writer_waits_once_for_all_that_it_writes_of_an_object():
+    """What interrupts all threads costs as much as hundreds of writes."""
+    table = {n: 0 for n in range(50)}
+    obj = Plain()
+    assert core.bias(table) and core.bias(obj)
+
+    def write():
+        for _ in range(3):
+            for n in table:
+                table[n] += 1
+            obj.a, obj.b = obj.a + 1, obj.b + 1
+
+    before = core.bias_waits()
+    run(write)
+    assert core.bias_waits() - before == 2
+    assert table[49] == 3 and obj.b == 5
+
+
+def test_what_each_transaction_reads_and_writes_is_hardly_ever_given_the_bias():
+    """Nobody would gain by it, and each time it is taken away all threads are interrupted."""
+    accounts = [Plain() for _ in range(200)]  # whose turn comes again when epochs are over
+    bystander = [Plain()]
+
+    def use(obj):
+        for _ in range(20):
+            obj.a += obj.b
+            obj.b = obj.a % 7
+        return obj.method(), bystander[0].a
+
+    before = core.bias_waits()
+    for n in range(6000):
+        run(use, accounts[n % 200])
+    assert core.is_biased(bystander[0])
+    assert core.bias_waits() - before < 40

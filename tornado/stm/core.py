@@ -18,7 +18,7 @@ try:
     from . import _engine
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue, ReadyQueue,
-        Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, call_soon, change, current, defer, end_chain,
+        Site, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, bias, bias_waits, call_soon, change, current, defer, end_chain,
         exchange_locals, exclusive, exclusive_anew, find_outbox, forward_signal, fresh, future_add_to_awaited_by, future_discard_from_awaited_by,
         futures_begin, guarded, handle_event, handles_begin, hide_frames, holds, in_transaction, inject_aborts, inject_delays,
         irrevocable, is_biased, is_exclusive, is_fresh, is_hidden, is_only_thread, is_unwinding, keeps_others_waiting,

@@ -713,6 +713,14 @@ bias(PyObject *self, PyObject *obj)
 }
 
 static PyObject *
+bias_waits(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(atomic_load(&stm_bias_waits));
+}
+
+static PyObject *
 is_biased(PyObject *self, PyObject *obj)
 {
     (void)self;
@@ -972,6 +980,8 @@ static PyMethodDef methods[] = {
     {"bias", bias, METH_O,
      DOC("bias(obj): a test hook, while no transactions run: let it be read without a lock as if nobody had written to it for long;"
          " False if that cannot be")},
+    {"bias_waits", bias_waits, METH_NOARGS,
+     DOC("bias_waits(): for tests, how often a writer has interrupted all threads for the sake of those who read without a lock")},
     {"is_biased", is_biased, METH_O, DOC("is_biased(obj): a test hook, is it read without a lock?")},
     {"inject_delays", inject_delays, METH_VARARGS,
      DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},

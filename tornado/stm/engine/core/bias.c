@@ -13,7 +13,8 @@
  * A reader of what has no bias, when it has its mark, sets SEEN; eight epochs later one replaces that by SET.  A writer
  * has its lock first, and then clears SEEN, or replaces SET by TAKEN.  Where it finds SET or TAKEN it makes all threads finish
  * what they have begun to store (membarrier(2), which is why readers need no fence), and then looks for traces of the
- * object; whoever has left one is a reader that stands in its way like one with a mark.  So does each writer for eight epochs.
+ * object; whoever has left one is a reader that stands in its way like one with a mark.  So does each writer for eight epochs,
+ * once for all that it writes of the object.  Who has written it does not set SEEN.
  * Compare BRAVO (Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", 2019).
  *
  * Invariants.  SET comes while no transaction has written to the object and is not over.  Each transaction that has
@@ -56,7 +57,7 @@ static _Atomic uint32_t epoch;
 static _Atomic int advancing;           /* somebody is in bias_advance() */
 static _Atomic uint64_t running[MAX_THREADS];   /* status of those that have to end first, or 0 */
 
-_Atomic uint64_t stm_biases_given, stm_biases_taken;
+_Atomic uint64_t stm_biases_given, stm_biases_taken, stm_bias_waits;
 
 void
 bias_init(void)
@@ -119,6 +120,25 @@ long_ago(uint16_t bits)
     return (((epoch_now() - (bits & EPOCH_BITS)) & EPOCH_BITS) >> BIAS_EPOCH_SHIFT) >= SOME_TIME;
 }
 
+/* ---- What this attempt has written --------------------------------------------------------- */
+
+/* Has it cleared SEEN, or waited for all who have read the object by bias?  Nobody else can begin to before it is over. */
+static bool
+has_written(Tx *tx, PyObject *obj)
+{
+    uint64_t attempt = atomic_load_explicit(&tx->status, memory_order_relaxed) >> STATE_BITS;
+    uint32_t place = bias_trace(obj) % BIAS_WRITTEN;
+    return tx->bias.written[place].obj == obj && tx->bias.written[place].attempt == attempt;
+}
+
+static void
+note_written(Tx *tx, PyObject *obj)
+{
+    uint32_t place = bias_trace(obj) % BIAS_WRITTEN;
+    tx->bias.written[place].obj = obj;
+    tx->bias.written[place].attempt = atomic_load_explicit(&tx->status, memory_order_relaxed) >> STATE_BITS;
+}
+
 /* ---- Readers ------------------------------------------------------------------------------- */
 
 /* The slow side of bias_seen(). */
@@ -134,7 +154,7 @@ bias_consider(Tx *tx, PyObject *obj, uint16_t bits)
     }
     /* The more often it has been taken away, the more seldom it is given. */
     int times = bits >> BIAS_TIMES_SHIFT & 3;
-    if ((tx->bias.touches & ((1u << SELDOM * times) - 1)) == 0 && possible && stm_upcalls->may_be_biased(tx, obj))
+    if ((tx->bias.touches & ((1u << SELDOM * times) - 1)) == 0 && possible && !has_written(tx, obj) && stm_upcalls->may_be_biased(tx, obj))
         atomic_compare_exchange_strong(bias_bits(obj), &bits, rest | BIAS_SEEN | epoch_now());
 }
 
@@ -200,6 +220,9 @@ bias_take(PyObject *obj)
 int
 bias_await_readers(Tx *tx, PyObject *obj)
 {
+    if (has_written(tx, obj))
+        return 0;
+    atomic_fetch_add_explicit(&stm_bias_waits, 1, memory_order_relaxed);
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
         return become_exclusive(tx, "a change without membarrier(2)");
     Conflict x = {.cell = cell_of(obj, WHOLE), .mode = MODE_EXCLUSIVE, .how = FOR_BIASED, .against = bias_trace(obj)};
@@ -209,6 +232,7 @@ bias_await_readers(Tx *tx, PyObject *obj)
     }
     if (UNLIKELY(has_reserved(tx)))
         reservation_end(tx);
+    note_written(tx, obj);
     return 0;
 }
 
@@ -216,5 +240,8 @@ bias_await_readers(Tx *tx, PyObject *obj)
 int
 bias_give_up(Tx *tx, PyObject *obj)
 {
-    return bias_take(obj) ? bias_await_readers(tx, obj) : 0;
+    if (bias_take(obj))
+        return bias_await_readers(tx, obj);
+    note_written(tx, obj);
+    return 0;
 }

@@ -7,9 +7,13 @@
 /* Places for traces; objects may share one. */
 #define BIAS_TRACES 16384
 
+/* What a thread remembers of the objects that it writes; what does not fit is forgotten. */
+#define BIAS_WRITTEN 64
+
 /* What a thread has read by bias, and has seen of it. */
 typedef struct {
     _Atomic uint8_t traces[BIAS_TRACES];    /* of what it has read without a mark: the lowest bits of its epoch; others read it */
+    struct { PyObject *obj; uint64_t attempt; } written[BIAS_WRITTEN];  /* has that attempt seen to it that nobody reads it by bias? */
     uint32_t touches;                       /* reads of objects without a bias */
     uint32_t touches_before, ticks;         /* then, and transactions since then, when it last tried to begin an epoch */
 } Bias;
@@ -30,7 +34,7 @@ bool bias_traced(Tx *o, uint32_t trace);
 
 /* A test hook, while no transactions run: it may be read without a lock from now on; false if that cannot be. */
 bool bias_give(Tx *tx, PyObject *obj);
-extern _Atomic uint64_t stm_biases_given, stm_biases_taken;    /* by all threads, for tests */
+extern _Atomic uint64_t stm_biases_given, stm_biases_taken, stm_bias_waits;    /* by all threads, for tests */
 
 enum {
     BIAS_SET = 1 << 15,
