@@ -5,6 +5,7 @@ meets them all; a figure is the median of the ratios of the rounds.  Two process
 with its share of the clients, tell in the same rounds what so many cores can give here at this moment: that is the limit.
 """
 
+import copy
 import importlib.util
 import json
 import statistics
@@ -65,6 +66,7 @@ def add_arguments(parser):
     parser.add_argument("--time", type=positive, default=3, metavar="SECONDS", help="of one load (default: %(default)s)")
     parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument("--threads", type=machine.thread_counts, metavar="N,N...", help="of tornado.stm (default: 1,2,4... up to the usable CPUs)")
+    parser.add_argument("--clients", type=positive, metavar="N", help="that ask at the same time (default: the workload's own; for many cores, more)")
     parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
     parser.add_argument("--plot", type=machine.output_file, metavar="FILE.png", help="draw them into FILE.png")
     parser.add_argument("--html", type=machine.output_file, metavar="FILE.html", help="write tables and pictures to one page")
@@ -86,6 +88,10 @@ def benchmark(options):
     before = read_figures(options.compare) if options.compare else {}
     ways, notes = all_ways(options.threads or machine.default_threads(machine.usable_cpus()))
     chosen = [workloads.load(name) for name in options.names or options.only or workloads.MODULES]
+    if options.clients:
+        chosen = [copy.copy(workload) for workload in chosen]
+        for workload in chosen:
+            workload.clients = options.clients
     console = engine_report.console()
     results, sections = [], []
     with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:

@@ -1,5 +1,6 @@
 """The workloads: each runs in each way that it can, answers rightly, and its clients notice what is wrong.  No test looks at a time."""
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -197,3 +198,20 @@ def test_one_workload_is_a_command_and_all_are():
     for arguments in (["sums", "--help"], ["all", "--help"]):
         done = subprocess.run([sys.executable, "-m", "stm_bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0 and "--compare" in done.stdout
+
+
+def test_so_many_clients_as_are_asked_for(monkeypatch):
+    """Eight keep no sixteen threads busy.  The workload itself is as before."""
+    seen = []
+
+    def measure(workload, ways, options, runs):
+        seen.append(workload.clients)
+        return workload_load.Result(workload, [workload_load.Measured(UPSTREAM, [1.0])])
+
+    monkeypatch.setattr(workload_load, "measure", measure)
+    monkeypatch.setattr(workload_load.siege, "version", lambda: "4")
+    parser = argparse.ArgumentParser()
+    workload_load.add_arguments_of_all(parser)
+    for arguments in (["--clients", "48"], []):
+        assert parser.parse_args(["--only", "session", *arguments]).benchmark(parser.parse_args(["--only", "session", *arguments])) == 0
+    assert seen == [48, 8]
