@@ -72,7 +72,6 @@ from contextlib import ExitStack
 from functools import lru_cache
 from itertools import islice
 
-
 # The formats
 
 C7_EVENTS = {  # number: name, the method of C7Accounts that it is for

@@ -155,7 +155,8 @@ def metrics():
                 CounterMetricFamily(f"stm_{name}", f"{text}, by place", labels=["place", "handler"])
                 for name, text in (
                     ("conflicts", "conflicts"), ("waited_seconds", "time that threads have waited in conflicts"),
-                    ("lost_seconds", "time of attempts that were rolled back"), ("inevitable_seconds", "time of transactions once they were inevitable"),
+                    ("lost_seconds", "time of attempts that were rolled back"),
+                    ("inevitable_seconds", "time of transactions once they were inevitable"),
                 )
             ]  # fmt: skip
             sums = {}

@@ -246,7 +246,7 @@ def check_serializable(make_heap, calls, *, observe=None, seed=None, runs=1, **o
     calls = list(calls)
     if seed is None:
         seed = random.randrange(2**32)
-    for seed in range(seed, seed + runs):
+    for seed in range(seed, seed + runs):  # noqa: B020, it counts on
         run = run_concurrently(make_heap, calls, seed=seed, **options)
         judge(run, replay(make_heap, calls, run.order), calls, seed, observe)
     return run

@@ -25,11 +25,9 @@ def set_threads(threads):
         ValueError: not such a number.
     """
     global _threads
-    if threads is not None:
-        if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= core.MOST_THREADS:
-            raise ValueError(
-                f"the number of threads must be a positive integer, {core.MOST_THREADS} at most, not {threads!r}"
-            )
+    valid = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= core.MOST_THREADS
+    if threads is not None and not valid:
+        raise ValueError(f"the number of threads must be a positive integer, {core.MOST_THREADS} at most, not {threads!r}")
     _threads = threads
 
 
