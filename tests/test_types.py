@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interpreters import ROOT
+from interpreters import ROOT, not_sanitized
 
 USES = ROOT / "tests" / "types" / "uses.py"
 
@@ -42,6 +42,7 @@ def pyright(*arguments):
 
 
 @needs_checkers
+@not_sanitized
 @pytest.mark.parametrize("check", [mypy, pyright])
 def test_the_public_modules_and_the_applications_have_no_errors(check):
     assert check() == []
@@ -61,6 +62,7 @@ def pyright_of_installed(folder):
 
 
 @needs_checkers
+@not_sanitized
 @pytest.mark.parametrize("find", [lambda _: mypy(str(USES)), pyright_of_installed], ids=["mypy", "pyright"])
 def test_just_the_wrong_uses_are_errors(find, tmp_path):
     wrong = {number for number, line in enumerate(USES.read_text().splitlines(), 1) if line.endswith("# wrong")}
