@@ -20,7 +20,7 @@ test: lint            ## check the code, then run the tests, but for the long on
 
 check: test           ## all that .ci/run runs
 
-nightly: setup        ## run all that takes long, one after the other, whatever fails (half a day)
+nightly: setup        ## run all that takes long, one after the other, whatever fails (hours)
 	@scripts/nightly.sh
 
 sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
