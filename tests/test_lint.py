@@ -72,3 +72,9 @@ def test_nightly_is_right_where_all_is(place):
     status, told = run(place, "nightly.sh", "long", "fuzz")
     assert status == 0 and told.endswith("nightly: all right\n")
     assert run(place, "nightly.sh", "longer")[0] == 2
+
+
+@pytest.mark.parametrize("status, expected", [(0, 0), (1, 0), (2, 1)])
+def test_format_is_right_where_something_was_to_be_changed(place, status, expected):
+    command(place / ".venv" / "bin" / "git-clang-format", f"exit {status}")
+    assert run(place, "lint.sh", "format") == (expected, "")
