@@ -51,8 +51,9 @@ class _Blocks:
 
 
 _blocks = core.PerThread(_Blocks)
-atomic = single_transaction = _Atomic()
-exclusive_atomic = _ExclusiveAtomic()
+atomic: _Atomic = _Atomic()
+single_transaction: _Atomic = atomic
+exclusive_atomic: _ExclusiveAtomic = _ExclusiveAtomic()
 
 
 def is_atomic() -> bool:
@@ -80,4 +81,4 @@ class _SignalsEnabled:
         pass
 
 
-signals_enabled = _SignalsEnabled()
+signals_enabled: _SignalsEnabled = _SignalsEnabled()
