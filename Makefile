@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize suites compat primes bench bench-engine bench-handlers bench-apps clean
+.PHONY: help setup build lint format test check nightly sanitize suites compat primes bench bench-engine bench-handlers bench-apps clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -9,8 +9,19 @@ setup:                ## get the interpreters, the virtual environments and sieg
 build:                ## compile the engine in place (STM_SANITIZE=address or thread: with that sanitizer)
 	@scripts/setup.sh engine
 
-test: setup           ## run the tests, but for the long ones, in a process per processor
+lint: setup           ## check the code without running it: ruff, the form of C, types
+	@scripts/lint.sh
+
+format: setup         ## put right what ruff can, and the form of the lines of C that differ from HEAD
+	@scripts/lint.sh format
+
+test: lint            ## check the code, then run the tests, but for the long ones, in a process per processor
 	@.venv/bin/python -m pytest -q -rs -n auto --dist loadfile
+
+check: test           ## all that .ci/run runs
+
+nightly: setup        ## run all that takes long, one after the other, whatever fails (hours)
+	@scripts/nightly.sh
 
 sanitize: setup       ## run the engine's stress program and the tests under the compiler's sanitizers
 	@scripts/sanitize.sh

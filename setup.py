@@ -139,7 +139,7 @@ else:
     setup(
         packages=["tornado.stm"] + ["tornado.stm." + name for name in find_packages(PACKAGE, exclude=[LOOP])],
         package_dir={"tornado.stm": PACKAGE},
-        package_data={"tornado.stm.c_functions.libraries": ["*.effects"]},
+        package_data={"tornado.stm": ["py.typed", "*.pyi"], "tornado.stm.c_functions.libraries": ["*.effects"]},
         include_package_data=False,
         distclass=Overlay,
         cmdclass={"build_ext": Engine, "sdist": SourceDistribution},

@@ -57,6 +57,8 @@ Whom a conflict is charged to
     wait.  tornado-stm tells of a wait to begin, while another thread is inevitable, as of a conflict with that one.
 """
 
+from __future__ import annotations
+
 import argparse
 import base64
 import errno
@@ -71,7 +73,7 @@ import sys
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import islice
-
+from typing import Any, BinaryIO, Callable, Iterator, Sequence, TextIO
 
 # The formats
 
@@ -142,7 +144,7 @@ class LogReader:
 
     CHUNK = 1 << 20
 
-    def __init__(self, stream, progress=None):
+    def __init__(self, stream: BinaryIO, progress: Callable[[int], object] | None = None) -> None:
         """`stream` is a binary file; `progress` is called with the number of bytes read so far, now and then.
 
         What is appended to a regular file from here on is not read: the program may write faster than we read.
@@ -160,7 +162,7 @@ class LogReader:
         self._stream = stream
         self._progress = progress
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, bytes, bytes]]:
         """Yield (nanoseconds, thread, other thread or 0, event number, place here, place there); places are bytes."""
         is_c7 = self.format == "C7"
         record = C7_RECORD if is_c7 else C8_RECORD
@@ -623,7 +625,7 @@ FORMATS = {  # header: name, events, how they are summed
 }
 
 
-def parts(path):
+def parts(path: str) -> list[str]:
     """The files of the log at `path`, the older one first."""
     older = path + ".1"
     try:
@@ -636,7 +638,7 @@ def parts(path):
         return [path]
 
 
-def end_of(path):
+def end_of(path: str) -> tuple[int | None, int | None]:
     """The stamps of the first and the last record of a log."""
     first = last = None
     for part in parts(path):
@@ -646,7 +648,7 @@ def end_of(path):
     return first, last
 
 
-def window(path, since, until):
+def window(path: str, since: float | None, until: float | None) -> tuple[int | None, int | None]:
     """What `since` and `until`, seconds of the run, negative from its end on, are in stamps; None stays."""
     if since is None and until is None:
         return None, None
@@ -660,7 +662,9 @@ def window(path, since, until):
     return (None, None) if first is None else (stamp(since), stamp(until))
 
 
-def analyse(path, progress=None, begin=None, end=None, with_lanes=False):
+def analyse(
+    path: str, progress: Callable[[int], object] | None = None, begin: int | None = None, end: int | None = None, with_lanes: bool = False
+) -> Accounts:
     """Read the log at `path` and return its Accounts.
 
     `progress` is as for LogReader, for all files of the log together.  Only what is logged from the stamp `begin` to the
@@ -702,7 +706,7 @@ ADVICE = [  # (kinds of conflict, what its places match, what its object matches
 ]
 
 
-def advice(conflict):
+def advice(conflict: Conflict) -> str:
     """What could be done about it, in one line."""
     places = place_text(b" ".join((conflict.here, conflict.there, conflict.caller_here, conflict.caller_there)))
     wanted = place_text(conflict.wanted)
@@ -715,15 +719,15 @@ def advice(conflict):
 PLACE = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')
 
 
-def seconds(nanoseconds):
+def seconds(nanoseconds: float) -> str:
     return "%.3fs" % (nanoseconds / SECOND)
 
 
-def share(part, whole):
+def share(part: float, whole: float) -> str:
     return "%.1f%%" % (100 * part / whole) if whole else "-"
 
 
-def printable(text):
+def printable(text: str) -> str:
     """`text` without line breaks and control characters, nor bytes that are no text (of a file's name)."""
     return "".join(c if c.isprintable() else "\\x%02x" % (ord(c) & 0xFF if "\udc80" <= c <= "\udcff" else ord(c))
                    for c in text)
@@ -808,7 +812,7 @@ def conflict_lines(conflict, real_time):
     yield "advice: " + advice(conflict)
 
 
-def report_lines(accounts, limit=None):
+def report_lines(accounts: Accounts, limit: int | None = None) -> Iterator[str]:
     """The whole report, line by line; `limit` is the number of conflicts to show, None all."""
     yield from summary_lines(accounts)
     handlers = accounts.handlers_ranking()
@@ -835,7 +839,7 @@ def report_lines(accounts, limit=None):
             len(hidden), seconds(sum(c.cost for c in hidden)))
 
 
-def as_json(accounts):
+def as_json(accounts: Accounts) -> dict[str, Any]:
     """The same as plain data, all conflicts, times in seconds."""
     return {
         "format": accounts.format,
@@ -878,7 +882,7 @@ def as_json(accounts):
     }
 
 
-def write_json(accounts, output):
+def write_json(accounts: Accounts, output: TextIO) -> None:
     json.dump(as_json(accounts), output, indent=1)
     output.write("\n")
 
@@ -910,7 +914,7 @@ def page_place(place):
     return {"text": place_text(place), "line": int(match.group(2)) if match and lines else 0, "first": first, "lines": lines}
 
 
-def page_data(accounts):
+def page_data(accounts: Accounts) -> dict[str, Any]:
     """What the page is drawn from, as plain data."""
     return {
         "format": accounts.format,
@@ -940,13 +944,13 @@ def page_data(accounts):
 
 
 
-def write_page(accounts, output):
+def write_page(accounts: Accounts, output: TextIO) -> None:
     """Write one self-contained page."""
     data = json.dumps(page_data(accounts)).replace("<", "\\u003c")
     output.write(PAGE.replace("%DATA%", data))
 
 
-def live_page(every):
+def live_page(every: float) -> str:
     """The text of the same page, which asks for its data (`page_data`) under its own address and /data, after so many seconds anew."""
     return PAGE.replace("%DATA%", json.dumps({"live": every}))
 
@@ -1241,7 +1245,7 @@ def complain(text):
             pass
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 when the log cannot be analysed or the JSON not be written.
 
     Raises OSError when the report cannot be written.

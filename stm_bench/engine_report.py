@@ -10,7 +10,6 @@ from rich.table import Table
 
 from stm_bench.errors import BenchmarkError
 
-
 WIDTH_IN_A_FILE = 120  # columns, where a table is not printed on a terminal
 
 

@@ -178,7 +178,7 @@ def transfers(worker, how, count):
 def resident(worker, how):
     """Bytes of memory of this process when its threads have worked, in transactions or plain.  To be asked once."""
     start = time.perf_counter()
-    import tornado.web  # noqa: F401: what a server has anyway is not the engine's
+    import tornado.web  # noqa: F401, what a server has anyway is not the engine's
 
     if how == "plain":
         run = call
@@ -196,7 +196,9 @@ def call(function, argument):
     function(argument)
 
 
-TASKS = {"program": program, "call": library_call, "empty": empty, "workload": workload, "logged": logged, "transfers": transfers, "resident": resident}
+TASKS = {
+    "program": program, "call": library_call, "empty": empty, "workload": workload, "logged": logged, "transfers": transfers, "resident": resident,
+}  # fmt: skip
 
 
 def serve(worker):

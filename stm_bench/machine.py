@@ -28,7 +28,7 @@ def default_threads(cpus):
 def describe():
     """Where and when it is measured, as a dict."""
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": sys.version,
         "machine": platform.machine(),
         "processor": processor(),

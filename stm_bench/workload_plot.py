@@ -61,7 +61,8 @@ def draw(axes, result):
     axes.margins(x=0.1)
     axes.set_xlim(left=0)
     axes.tick_params(axis="x", labelsize=8)
-    axes.set_xlabel("%s; dots: rounds; numbers: to upstream on the same interpreter; marks: one thread times the threads" % result.workload.unit, fontsize=8)
+    told = "dots: rounds; numbers: to upstream on the same interpreter; marks: one thread times the threads"
+    axes.set_xlabel(f"{result.workload.unit}; {told}", fontsize=8)
     axes.set_title("%s: %s" % (result.workload.name, result.workload.summary), loc="left", fontsize=9, fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)
 

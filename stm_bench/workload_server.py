@@ -18,7 +18,6 @@ from pathlib import Path
 
 from stm_bench import app_server, workloads
 
-
 #: kinds of ways that are tornado.stm's
 OURS = ("stm", "pinned")
 

@@ -119,9 +119,9 @@ def program(stock):
 
 def main(modules, stock):
     os.environ["FROZENLIST_NO_EXTENSIONS"] = "1"
-    import aiohttp.web
+    import aiohttp.web  # noqa: F401, it is what is looked at
     import tornado.httpserver
-    import tornado.websocket
+    import tornado.websocket  # noqa: F401, likewise
 
     if modules == "modules":
         program(stock)

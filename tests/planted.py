@@ -54,7 +54,8 @@ BUGS = {
     ],
     "a generator not restored": [
         ("engine/objects/generator.c", ".undo = restore, .forget = forget}", ".undo = keep_going, .forget = forget}"),
-        ("engine/objects/generator.c", "static const UndoKind undo_generator", "static int\nkeep_going(Tx *tx, Undo *u)\n{\n    return 0;\n}\n\nstatic const UndoKind undo_generator"),
+        ("engine/objects/generator.c", "static const UndoKind undo_generator",
+         "static int\nkeep_going(Tx *tx, Undo *u)\n{\n    return 0;\n}\n\nstatic const UndoKind undo_generator"),
     ],
     "keys compared by the program in a rollback": [
         ("engine/objects/dictkeys.c", "    if (is_of_strings(dict, key))\n        r = PyDict_Pop(dict, key, value);\n",

@@ -1,9 +1,7 @@
 """The benchmarks: the primes server, what is read from siege, figures, and errors.  No test looks at a speed."""
 
-import io
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +15,7 @@ import pytest
 from stm_bench import calibrate, siege
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import LARGEST
-from stm_bench.servers import Interpreter, Server, free_port, last_lines, probe, require
+from stm_bench.servers import Server, free_port, last_lines, probe, require
 
 rich_console = pytest.importorskip("rich.console")
 

@@ -16,10 +16,10 @@ if not core.COMPILED:
 
 import pydantic  # noqa: E402
 import pydantic_core  # noqa: E402
-from apps import models  # noqa: E402
-from meeting import APART, CONFLICT, is_alone, meet  # noqa: E402
 
 import random_programs  # noqa: E402
+from apps import models  # noqa: E402
+from meeting import APART, CONFLICT, is_alone, meet  # noqa: E402
 
 activation.activate()
 

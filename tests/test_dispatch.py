@@ -6,7 +6,8 @@ import os
 import socket
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tornado.stm
 from tornado.stm import activation, core

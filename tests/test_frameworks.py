@@ -5,11 +5,11 @@ import json
 import urllib.parse
 
 import pytest
-from app_process import HOWS, TIMEOUT, App
-from apps.frameworks import FRAMEWORKS, ROWS
 from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from app_process import HOWS, TIMEOUT, App
+from apps.frameworks import FRAMEWORKS, ROWS
 from tornado.stm import core
 
 if not core.PARALLEL:

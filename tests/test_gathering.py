@@ -9,9 +9,9 @@ import os
 import time
 
 import pytest
-from test_sequential import in_a_process
 
 import tornado.stm
+from test_sequential import in_a_process
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 

@@ -15,8 +15,8 @@ import operator
 import pickle
 import re
 import socket
-import types
 import threading
+import types
 from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest

@@ -205,7 +205,8 @@ def test_grades_are_told(tmp_path):
 
     core.Transaction(upgrade, ()).run()
     conflictlog.stop()
-    told = [(record.here.rpartition(".")[2], record.there) for record in conflict_log.read(tmp_path / "stm.log") if record.event == "BECOME_INEVITABLE"]
+    records = conflict_log.read(tmp_path / "stm.log")
+    told = [(record.here.rpartition(".")[2], record.there) for record in records if record.event == "BECOME_INEVITABLE"]
     assert told == [("upgrade", "irrevocable"), ("upgrade", "exclusive")]
 
 

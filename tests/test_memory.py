@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tornado.stm import activation, core
+from tornado.stm import core
 
 if not core.PARALLEL:
     pytest.skip("the engine is absent", allow_module_level=True)

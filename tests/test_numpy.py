@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from beside import is_irrevocable, needs_release, runs_beside_others, warmed_up
+from beside import is_irrevocable, needs_release, runs_beside_others
 from meeting import APART, CONFLICT, Meeting, is_alone, meet
 from tornado.stm import core, testing
 

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 import sys
 
-import patched
 import pytest
 
+import patched
 from interpreters import ROOT, has_gil, on_each
 from tornado.stm.patches import libraries, table
 

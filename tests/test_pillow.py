@@ -174,6 +174,7 @@ def test_an_image_in_memory_that_others_may_write_to_is_used_alone(pil, buffer, 
 @needs_threads
 def test_too_many_images_in_memory_of_others_end_the_sharing_of_all(pil):
     """The engine remembers where they are, in a table of bounded size."""
-    many = IMAGE_OF_A_BUFFER.replace("\nprint(", "\nviews = [Image.frombuffer(\"L\", (2, 2), buffer, \"raw\", \"L\", 0, 1) for _ in range(1100)]\nprint(")
+    views = 'views = [Image.frombuffer("L", (2, 2), buffer, "raw", "L", 0, 1) for _ in range(1100)]'
+    many = IMAGE_OF_A_BUFFER.replace("\nprint(", f"\n{views}\nprint(")
     done = subprocess.run([sys.executable, "-c", many, "bytearray(4)"], capture_output=True, text=True, timeout=100)
     assert (done.stderr, done.stdout) == ("", "(7, True) (0, True) (5, False)\n")

@@ -14,7 +14,6 @@ A function returns what can be compared: not what depends on the time, on chance
 import array
 import base64
 import bisect
-import collections
 import contextlib
 import contextvars
 import copy

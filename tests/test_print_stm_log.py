@@ -660,7 +660,8 @@ def test_what_is_sequential_keeps_nobody_waiting(analyse, write):
 
 
 def test_report_of_details(write):
-    done = command(write(detailed((1, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"), (6, 1, "INEVITABLE_FROM_NOW", HERE, "exclusive"), (9, 1, "COMMIT"))))
+    events = (1, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"), (6, 1, "INEVITABLE_FROM_NOW", HERE, "exclusive"), (9, 1, "COMMIT")
+    done = command(write(detailed(*events)))
     assert done.stderr == ""
     parts = done.stdout.strip().split("\n\n")
     assert "Time exclusive:          0.003s   33.3% of real time" in parts[0]
@@ -817,8 +818,10 @@ def test_any_records_are_analysed_or_refused(header, write, tmp_path, capsys):
     stamps = strategies.integers(0, 2**32 - 1) | strategies.integers(0, 50)
     record = strategies.tuples(stamps, stamps, numbers, numbers, strategies.integers(0, 20) | strategies.just(255), texts, texts)
 
+    options = strategies.sampled_from([(), ("--since", "-1"), ("--until", "3")])
+
     @hypothesis.settings(max_examples=300, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
-    @hypothesis.given(strategies.lists(record, max_size=40), strategies.binary(max_size=30), strategies.sampled_from([(), ("--since", "-1"), ("--until", "3")]))
+    @hypothesis.given(strategies.lists(record, max_size=40), strategies.binary(max_size=30), options)
     def check(records, rest, window):
         data = header
         for second, nanosecond, thread, other, event, here, there in records:
@@ -843,6 +846,10 @@ def test_a_gigabyte_is_read_in_bounded_memory(tmp_path):
         while file.tell() < 1 << 30:
             file.write(b"".join(c7_record(millisecond, 1 + n, event, *places) for n in range(8) for event, places in events))
             millisecond += 1
-    code = "import resource, runpy, sys; sys.argv = sys.argv[1:]\ntry: runpy.run_path(sys.argv[0], run_name='__main__')\nfinally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", code, str(SCRIPT), str(path), "--html", str(tmp_path / "out.html")], stdout=subprocess.PIPE, check=True)
+    code = (
+        "import resource, runpy, sys; sys.argv = sys.argv[1:]\ntry: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, str(SCRIPT), str(path), "--html", str(tmp_path / "out.html")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     assert int(done.stdout.split()[-1]) < 200 << 10, "kilobytes"

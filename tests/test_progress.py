@@ -19,9 +19,9 @@ from tornado.stm import activation, core, transaction
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time", allow_module_level=True)
 
-from progress import DOOMED, FOR_ORDER, PATIENT, Latch, in_threads, recorded, run_transactions
+from progress import FOR_ORDER, PATIENT, Latch, in_threads, recorded, run_transactions
 from tornado.stm.core import trusted
-from tornado.stm.transaction import TransactionError, TransactionQueue, atomic
+from tornado.stm.transaction import TransactionQueue, atomic
 
 activation.activate()
 

@@ -346,7 +346,7 @@ def test_subclass():
 # ---- Who conflicts with whom -------------------------------------------------------------------------------------------------
 
 if core.PARALLEL:
-    from meeting import ALONE, APART, CONFLICT, meet
+    from meeting import APART, CONFLICT, meet
 
     def filled(n):
         def make():

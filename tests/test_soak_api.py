@@ -12,10 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from app_process import HOWS, App
 from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from app_process import HOWS, App
 from tornado.stm import core
 
 for name in "fastapi", "uvicorn", "sqlalchemy", "aiosqlite", "greenlet":

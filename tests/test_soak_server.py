@@ -49,7 +49,8 @@ class Load:
             with Client(self.server) as client:
                 for _ in range(choose.randrange(1, 200)):
                     path, answer = choose.choice([
-                        ("/compute?n=3000", computed(3000).decode()), ("/later", "later"), ("/contend", "1"), ("/contend?backwards=yes", "1"), ("/count", None),
+                        ("/compute?n=3000", computed(3000).decode()), ("/later", "later"), ("/contend", "1"), ("/contend?backwards=yes", "1"),
+                        ("/count", None),
                     ])
                     text = client.get(path)
                     assert answer in (None, text), (path, text)

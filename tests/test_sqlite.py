@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from apps import queries
-from interpreters import ROOT, parallel_only
 
 import random_programs
 import tornado.stm
+from apps import queries
+from interpreters import ROOT, parallel_only
 from tornado.stm import activation, core
 
 activation.activate()

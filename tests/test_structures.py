@@ -20,7 +20,7 @@ from tornado.stm import core, transaction
 if not core.PARALLEL:
     pytest.skip("the engine is absent: transactions run one at a time and are never rolled back", allow_module_level=True)
 
-from test_rollback import check, rolled_back, run, unraisable, unraisable_exceptions
+from test_rollback import check, rolled_back, run, unraisable, unraisable_exceptions  # noqa: F401, a fixture
 from tornado.stm.core import trusted
 
 TEXT = b"what is said again and again " * 50

@@ -4,6 +4,9 @@
 docs/contention.rst.
 """
 
+# An application has what it is given.
+# pyright: reportAttributeAccessIssue=false
+
 import asyncio
 
 import tornado.httpserver

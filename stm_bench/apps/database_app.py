@@ -3,6 +3,9 @@
 Served with ``DRIVER URL``; the names of the drivers are those of the functions below.
 """
 
+# An application has what it is given.
+# pyright: reportAttributeAccessIssue=false
+
 import asyncio
 import contextlib
 import sqlite3

@@ -18,7 +18,7 @@ class Primes(tornado.web.RequestHandler):
 class Member(tornado.websocket.WebSocketHandler):
     """Gets back ``primes N: HOW MANY`` for each N that it sends, and ``news N: HOW MANY`` for what others send."""
 
-    members = set()
+    members: set["Member"] = set()
 
     def open(self):
         self.members.add(self)

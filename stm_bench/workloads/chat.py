@@ -17,7 +17,10 @@ from stm_bench.workloads.workload import Workload, by_name
 
 KEPT = 100  # of what was said last
 WORDS = "some *words* of a member, with `code`, a <tag> and https://example.com/page?x=1 in them " * 12
-MARKS = [(re.compile(r"\*(\w+)\*"), r"<b>\1</b>"), (re.compile(r"`(\w+)`"), r"<code>\1</code>"), (re.compile(r"(https?://\S+)"), r"<a href='\1'>\1</a>")]
+MARKS = [
+    (re.compile(r"\*(\w+)\*"), r"<b>\1</b>"), (re.compile(r"`(\w+)`"), r"<code>\1</code>"),
+    (re.compile(r"(https?://\S+)"), r"<a href='\1'>\1</a>"),
+]  # fmt: skip
 
 
 def marked_up(text):

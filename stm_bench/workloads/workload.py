@@ -84,7 +84,7 @@ class Pages(Workload):
         with self._making:  # loops of several threads have one
             if self._state is None:
                 self._state = self.state() or self
-        handler = HANDLERS[how.kind, self.shared] if (how.kind, self.shared) in HANDLERS else Plain
+        handler = HANDLERS.get((how.kind, self.shared), Plain)
         application = tornado.web.Application([(r"/(.*)", handler, {"pages": self, "state": self._state})])
         server = tornado.httpserver.HTTPServer(application)
         server.add_sockets(tornado.netutil.bind_sockets(port, HOST, reuse_port=how.kind == "loops"))

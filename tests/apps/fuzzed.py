@@ -1,7 +1,8 @@
 """What the fuzzer's bytes meet, ``fuzzed.py [at-once]``: answers tell all that Tornado has made of a request.
 
 Limits are small, so that bytes can go beyond them.  With ``at-once`` the kernel holds no small answer back (Nagle's
-algorithm): it would forget it if the connection is closed, and thereby reset, with bytes left unread.  Environment: ABORT_RATE and ABORT_SEED inject aborts.
+algorithm): it would forget it if the connection is closed, and thereby reset, with bytes left unread.  Environment: ABORT_RATE and
+ABORT_SEED inject aborts.
 """
 
 import asyncio

@@ -13,7 +13,6 @@ import array
 import asyncio
 import bisect
 import bz2
-import collections
 import contextlib
 import contextvars
 import copy

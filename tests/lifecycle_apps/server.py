@@ -17,10 +17,11 @@ import time
 import tornado.httpserver
 import tornado.ioloop
 import tornado.netutil
+import tornado.web
+
 import tornado.stm
 import tornado.stm.loop.graceful
 import tornado.stm.program.runner
-import tornado.web
 
 
 class Busy(tornado.web.RequestHandler):

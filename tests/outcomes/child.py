@@ -46,13 +46,13 @@ class Outcome:
         self.events.append(f"skipped: {reason}")
 
     def addError(self, test, error):
-        self.add(f"error: ", error)
+        self.add("error: ", error)
 
     def addFailure(self, test, error):
-        self.add(f"failure: ", error)
+        self.add("failure: ", error)
 
     def addExpectedFailure(self, test, error):
-        self.add(f"expected failure: ", error)
+        self.add("expected failure: ", error)
 
     def addUnexpectedSuccess(self, test):
         self.events.append("unexpected success")

@@ -5,10 +5,24 @@
     tornado.stm.run(main(), threads=4)      # instead of asyncio.run(main())
 """
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
 __all__ = ["install", "run"]
 
+T = TypeVar("T")
 
-def run(main, *, threads=None, debug=None):
+#: what ``asyncio.run`` takes
+if sys.version_info >= (3, 14):
+    Main = Awaitable[T]
+else:
+    Main = Coroutine[Any, Any, T]
+
+
+def run(main: Main[T], *, threads: int | None = None, debug: bool | None = None) -> T:
     """Like ``asyncio.run``, on the transactional loop.
 
     SIGTERM ends it gracefully: no new connections, what has begun is answered, then ``main`` is cancelled.
@@ -31,7 +45,7 @@ def run(main, *, threads=None, debug=None):
     return runner.run(main, threads, debug)
 
 
-def install(threads=None):
+def install(threads: int | None = None) -> None:
     """Make the transactional loop the one that ``asyncio.run``, ``asyncio.new_event_loop`` and Tornado create.
 
     Args:

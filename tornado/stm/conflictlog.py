@@ -3,6 +3,8 @@
 ``python -m tornado.stm.log FILE`` says what it tells.  A program that forks has a log of each child, ``FILE.fork<pid>``.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys
@@ -14,19 +16,19 @@ from .core import once, trusted
 LIMIT = 1 << 30
 
 #: what `begin` begins, if not what the environment says: the log, and its limit
-_wanted = None
+_wanted: tuple[str, int] | None = None
 
-_path = None
+_path: tuple[str, int] | None = None
 
 
-def want(path, limit=LIMIT):
+def want(path: str, limit: int = LIMIT) -> None:
     """Let this be the log that begins before the first transaction, whatever the environment says."""
     global _wanted
     _wanted = path, limit
 
 
 @trusted
-def start(path, limit=LIMIT):
+def start(path: str | os.PathLike[str], limit: int = LIMIT) -> None:
     """Begin a log; one that is open ends.
 
     Transactions that have begun before are in it from what they do next.  What is told is written every 20 ms by a thread of its own.
@@ -48,14 +50,14 @@ def start(path, limit=LIMIT):
 
 
 @trusted
-def stop():
+def stop() -> None:
     """End the log, if one is open, when all that has been told is written."""
     global _path
     core.log_close()
     _path = None
 
 
-def path():
+def path() -> str | None:
     """Of the log that is open, absolute, or None."""
     if _path is None:
         return None
@@ -65,7 +67,7 @@ def path():
 
 @trusted
 @once
-def begin():
+def begin() -> None:
     """Begin the log that is asked for, before the first transaction.
 
     Raises:

@@ -14,9 +14,12 @@ own, unless the page is declared to be public.  It shows source code: where a pr
 not pass the path on.
 """
 
+from __future__ import annotations
+
 import asyncio
 import atexit
 import concurrent.futures
+import email.message
 import http.server
 import ipaddress
 import json
@@ -28,6 +31,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import tornado.httputil
 import tornado.web
@@ -36,6 +41,9 @@ from . import conflictlog, core, log
 from .core import once, trusted
 
 __all__ = ["add", "serve", "wrap"]
+
+#: an ASGI application: of scope, receive and send, which each library has types of its own for
+ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 
 #: seconds of the run that the page shows, and after which it asks anew
 SHOWN, EVERY = 60, 5
@@ -62,7 +70,7 @@ REFUSED = "the dashboard is for clients on this machine: see tornado.stm.dashboa
 
 @trusted
 @once
-def _begin():
+def _begin() -> None:
     """See to it that there is a log."""
     if conflictlog.path() is None:
         folder = tempfile.mkdtemp(prefix="stm-dashboard-")
@@ -71,7 +79,7 @@ def _begin():
 
 
 @trusted
-def _remove(folder, process):
+def _remove(folder: str, process: int) -> None:
     """At the end of the process that has made it, not of its children."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
@@ -80,13 +88,14 @@ def _remove(folder, process):
 class _Latest:
     """The data of the page: made once for all that ask at about the same time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made = self._process = None
+        self._made: float | None = None
+        self._process: int | None = None
         self._data = b"{}"
 
     @trusted
-    def get(self):
+    def get(self) -> bytes:
         """JSON; blocks while it is made.  Where there is nothing to tell: why not, as ``error``."""
         with self._lock:
             if self._made is None or time.monotonic() - self._made > KEPT or self._process != os.getpid():
@@ -94,7 +103,7 @@ class _Latest:
                 self._made, self._process = time.monotonic(), os.getpid()
             return self._data
 
-    def _make(self):
+    def _make(self) -> bytes:
         path = conflictlog.path()
         if path is None:
             return _error("there is no log: it has been ended")
@@ -109,7 +118,7 @@ class _Latest:
         return done.stdout.strip() or _error(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
 
 
-def _error(text):
+def _error(text: str) -> bytes:
     return json.dumps({"error": text}).encode()
 
 
@@ -120,13 +129,13 @@ _executor = concurrent.futures.ThreadPoolExecutor(2, "stm-dashboard")
 
 
 @trusted
-def page():
+def page() -> str:
     """The page, which asks for its data itself (text)."""
     return log.live_page(EVERY)
 
 
 @trusted
-def metrics():
+def metrics() -> bytes:
     """All counts since the start of the process, in Prometheus' text format (bytes).
 
     Raises:
@@ -136,7 +145,7 @@ def metrics():
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     class Collector:
-        def collect(self):
+        def collect(self) -> Iterator[Any]:
             stats = core.stats()
             for name, key, text in (
                 ("committed", "commits", "transactions that have committed"), ("rolled_back", "aborts", "attempts that were rolled back"),
@@ -150,15 +159,16 @@ def metrics():
             yield GaugeMetricFamily("stm_transactions_running", "transactions that run now", len(core.running()))
             yield from self.losses()
 
-        def losses(self):
+        def losses(self) -> Iterable[Any]:
             families = [
                 CounterMetricFamily(f"stm_{name}", f"{text}, by place", labels=["place", "handler"])
                 for name, text in (
                     ("conflicts", "conflicts"), ("waited_seconds", "time that threads have waited in conflicts"),
-                    ("lost_seconds", "time of attempts that were rolled back"), ("inevitable_seconds", "time of transactions once they were inevitable"),
+                    ("lost_seconds", "time of attempts that were rolled back"),
+                    ("inevitable_seconds", "time of transactions once they were inevitable"),
                 )
             ]  # fmt: skip
-            sums = {}
+            sums: dict[tuple[str, ...], list[float]] = {}
             for place, caller, handler, *values in core.log_losses():
                 labels = tuple(text.decode("utf-8", "replace") for text in (caller or place, handler))
                 sums[labels] = [a + b for a, b in zip(sums.get(labels, [0] * len(values)), values)]
@@ -173,7 +183,7 @@ def metrics():
 
 
 @trusted
-def answer(path):
+def answer(path: str) -> tuple[int, str, bytes]:
     """What is under a path of the dashboard, relative to it: (status, content type, bytes)."""
     if path in ("", "/"):
         return 200, "text/html; charset=utf-8", page().encode()
@@ -187,7 +197,7 @@ def answer(path):
     return 404, "text/plain; charset=utf-8", b"the dashboard has /, /data and /metrics\n"
 
 
-def _is_refused(client, headers):
+def _is_refused(client: str, headers: Mapping[str, str] | email.message.Message) -> bool:
     """Is this client, by its address, not on this machine?
 
     One behind a proxy is somewhere else; and a page of another site, whose name leads here, asks for that name.
@@ -199,7 +209,7 @@ def _is_refused(client, headers):
     return not (_is_loopback(client) and (name.lower() == "localhost" or _is_loopback(name)))
 
 
-def _is_loopback(address):
+def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -210,11 +220,12 @@ def _is_loopback(address):
 
 
 class _Handler(tornado.web.RequestHandler):
-    def initialize(self, public):
+    def initialize(self, public: bool) -> None:
         self.public = public
 
-    async def get(self, path):
-        if not self.public and _is_refused(self.request.connection.context.remote_ip, self.request.headers):
+    async def get(self, path: str) -> None:
+        context = self.request.connection.context  # type: ignore[union-attr]  # an HTTP1Connection
+        if not self.public and _is_refused(context.remote_ip, self.request.headers):
             self.set_status(403)
             self.finish(REFUSED)
             return
@@ -225,7 +236,7 @@ class _Handler(tornado.web.RequestHandler):
         self.finish(body)
 
 
-def add(application, path="/stm", public=False):
+def add(application: tornado.web.Application, path: str = "/stm", public: bool = False) -> None:
     """Add the dashboard to a Tornado application.
 
     Args:
@@ -241,7 +252,7 @@ def add(application, path="/stm", public=False):
     application.add_handlers(".*", [(rf"{re.escape(path.rstrip('/'))}(/.*|)", _Handler, {"public": public})])
 
 
-def wrap(app, path="/stm", public=False):
+def wrap(app: ASGI, path: str = "/stm", public: bool = False) -> ASGI:
     """An ASGI application that has the dashboard, too, and hands all else on.
 
     Args:
@@ -255,12 +266,13 @@ def wrap(app, path="/stm", public=False):
     _begin()
     path = path.rstrip("/")
 
-    async def with_dashboard(scope, receive, send):
+    async def with_dashboard(scope: Any, receive: Any, send: Any) -> None:
         asked = scope.get("path", "")
         if scope["type"] != "http" or not (asked == path or asked.startswith(f"{path}/")):
             await app(scope, receive, send)
             return
-        given = tornado.httputil.HTTPHeaders((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        given = tornado.httputil.HTTPHeaders(pairs)  # type: ignore[call-overload]  # it takes what a dict takes
         if not public and _is_refused((scope.get("client") or [""])[0], given):
             status, kind, body = 403, "text/plain; charset=utf-8", REFUSED.encode()
         else:
@@ -273,10 +285,11 @@ def wrap(app, path="/stm", public=False):
 
 
 class _Server(http.server.BaseHTTPRequestHandler):
-    path_of_page = public = None
+    path_of_page = ""
+    public = False
 
     @trusted
-    def do_GET(self):
+    def do_GET(self) -> None:
         asked, prefix = self.path.partition("?")[0], self.path_of_page
         if not self.public and _is_refused(self.client_address[0], self.headers):
             status, kind, body = 403, "text/plain; charset=utf-8", REFUSED.encode()
@@ -292,12 +305,12 @@ class _Server(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     @trusted
-    def log_message(self, format, *args):
+    def log_message(self, format: str, *args: object) -> None:
         """Requests are not told of."""
 
 
 @trusted
-def serve(port, address="127.0.0.1", path="/stm", public=False):
+def serve(port: int, address: str = "127.0.0.1", path: str = "/stm", public: bool = False) -> int:
     """Serve the dashboard on a port of its own, by a thread beside the program.
 
     Args:
@@ -318,9 +331,9 @@ def serve(port, address="127.0.0.1", path="/stm", public=False):
     server = http.server.ThreadingHTTPServer((address, port), handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="stm-dashboard", daemon=True).start()
-    return server.server_address[1]
+    return server.server_port
 
 
-def _check(path, least):
+def _check(path: str, least: int) -> None:
     if not path.startswith("/") or len(path) < least:
         raise ValueError(f"the path of the dashboard must begin with a slash, and of an application's not be all: {path!r}")

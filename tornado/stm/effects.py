@@ -6,6 +6,9 @@ change what it changes is not rolled back, and others see it change in the middl
 read the source of; ``transaction.stats()["exclusive_reasons"]`` tells what is worth it.
 """
 
+from __future__ import annotations
+
+import os
 from pathlib import Path
 
 from .c_functions import libraries
@@ -13,7 +16,7 @@ from .c_functions import libraries
 __all__ = ["declare", "load"]
 
 
-def declare(name, effect=None, *, kind=None, instances=None):
+def declare(name: str, effect: str | None = None, *, kind: str | None = None, instances: str | None = None) -> None:
     """Say what a C function does, or what a C type is.
 
     It counts from when the module that the name begins with has been imported; the engine's own declarations are not overridden.
@@ -35,7 +38,7 @@ def declare(name, effect=None, *, kind=None, instances=None):
     libraries.add([libraries.Declaration(what, name, value) for what, value in given.items() if value is not None])
 
 
-def load(path):
+def load(path: str | os.PathLike[str]) -> None:
     """Read declarations from a file: lines ``call NAME EFFECT``, ``type NAME KIND``, ``instances NAME EFFECT``.
 
     What follows ``#`` is a comment.  ``library DISTRIBUTION FROM BELOW`` says for which releases the lines below it hold, to the

@@ -68,7 +68,7 @@ def _codes_of_module(namespace):
 
 def _is_filled(cell):
     try:
-        cell.cell_contents
+        cell.cell_contents  # noqa: B018, it may be unset
     except ValueError:
         return False
     return True

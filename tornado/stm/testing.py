@@ -23,6 +23,8 @@ that looks at a state which no serial run has, even if that attempt is rolled ba
 With hypothesis, `programs` generates the calls from a table of small operations.
 """
 
+from __future__ import annotations
+
 import collections
 import contextvars
 import enum
@@ -34,14 +36,24 @@ import threading
 import time
 import types
 import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import activation, core
 from .core import trusted
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 __all__ = [
     "Run", "check_serializable", "compare", "describe", "judge", "perform", "perform_all", "perform_rehearsed", "programs",
     "replay", "require", "run_concurrently",
 ]
+
+H = TypeVar("H")
+
+#: a function and its arguments after the heap
+Call = tuple[Any, ...]
 
 
 class Run:
@@ -56,15 +68,15 @@ class Run:
         strays: how many functions of the program rollbacks have called, where barriers are off.
     """
 
-    def __init__(self, heap, count):
+    def __init__(self, heap: Any, count: int) -> None:
         self.heap = heap
-        self.values = [None] * count
-        self.exceptions = [None] * count
-        self.order = []
-        self.broken = []
+        self.values: list[Any] = [None] * count
+        self.exceptions: list[BaseException | None] = [None] * count
+        self.order: list[int] = []
+        self.broken: list[tuple[int | None, str]] = []
         self.strays = 0
 
-    def call(self, number, function, *args):
+    def call(self, number: int, function: Callable[..., object], *args: object) -> None:
         """Call, and keep what comes of it as that of the call with this number."""
         try:
             self.values[number] = function(*args)
@@ -75,11 +87,11 @@ class Run:
 # ---- Requirements -----------------------------------------------------------------------------------------------------
 
 _one_run = threading.Lock()
-_broken = []  # (Transaction or None, message); appended to by trusted code, so that a rollback leaves it alone
+_broken: list[tuple[Any, str]] = []  # (Transaction or None, message); appended to by trusted code, so that a rollback leaves it alone
 
 
 @trusted
-def require(condition, message="a requirement"):
+def require(condition: object, message: str = "a requirement") -> None:
     """Note that a condition does not hold, in a way that outlives a rollback of the transaction.
 
     No transaction ever looks at a state that no serial run has, so what holds in every serial run holds here.  Does not
@@ -92,7 +104,10 @@ def require(condition, message="a requirement"):
 # ---- Running ------------------------------------------------------------------------------------------------------------
 
 
-def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delays=0.02, pause=0.0003, alone=0.05, timeout=60):
+def run_concurrently(
+    make_heap: Callable[[], object], calls: Iterable[Call], *, threads: int = 4, seed: int = 0, aborts: float = 0.005, delays: float = 0.02,
+    pause: float = 0.0003, alone: float = 0.05, timeout: float = 60,
+) -> Run:  # fmt: skip
     """Run each call as a transaction, on several threads at the same time.
 
     Args:
@@ -121,13 +136,13 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
     choice = random.Random(seed)
     _bias_some(run.heap, choice)
     transactions = [core.Transaction(function, (run.heap, *args)) for function, *args in calls]
-    hands = [[] for _ in range(threads)]
+    hands: list[list[int]] = [[] for _ in range(threads)]
     for number in range(len(calls)):
         choice.choice(hands).append(number)
     exclusive = [choice.random() < alone for _ in calls]
     start = threading.Barrier(threads)
 
-    def play(hand):
+    def play(hand: list[int]) -> None:
         start.wait()
         for number in hand:
             run.call(number, transactions[number].run, exclusive[number])
@@ -158,7 +173,7 @@ def run_concurrently(make_heap, calls, *, threads=4, seed=0, aborts=0.005, delay
     return run
 
 
-def _bias_some(heap, choice):
+def _bias_some(heap: object, choice: random.Random) -> None:
     """In every second run, half of what can be reached from there."""
     if choice.random() < 0.5:
         return
@@ -173,7 +188,7 @@ def _bias_some(heap, choice):
                 found.append(part)
 
 
-def replay(make_heap, calls, order):
+def replay(make_heap: Callable[[], object], calls: Iterable[Call], order: Iterable[int]) -> Run:
     """Run the calls one after the other, as plain Python, in a thread of their own.
 
     Args:
@@ -187,8 +202,8 @@ def replay(make_heap, calls, order):
     run = Run(make_heap(), len(calls))
     run.order = list(order)
 
-    def play():
-        for number in order:
+    def play() -> None:
+        for number in run.order:
             _broken.clear()
             function, *args = calls[number]
             run.call(number, function, run.heap, *args)
@@ -201,7 +216,7 @@ def replay(make_heap, calls, order):
     return run
 
 
-def compare(concurrent, serial, observe=None):
+def compare(concurrent: Run, serial: Run, observe: Callable[[Any], object] | None = None) -> list[str]:
     """How two runs differ, as lines of text; none if what can be seen of them is the same.
 
     Args:
@@ -210,7 +225,7 @@ def compare(concurrent, serial, observe=None):
     """
     pictures = []
     for run in (concurrent, serial):
-        roots = {f"call {number}": end for number, end in enumerate(zip(run.values, run.exceptions))}
+        roots: dict[str, object] = {f"call {number}": end for number, end in enumerate(zip(run.values, run.exceptions))}
         roots["heap"] = run.heap if observe is None else observe(run.heap)
         pictures.append(describe(**roots))
     ours, theirs = pictures
@@ -225,7 +240,10 @@ def compare(concurrent, serial, observe=None):
 SHOWN = 12  # lines of differences in a failure's message
 
 
-def check_serializable(make_heap, calls, *, observe=None, seed=None, runs=1, **options):
+def check_serializable(
+    make_heap: Callable[[], H], calls: Iterable[Call], *, observe: Callable[[H], object] | None = None, seed: int | None = None, runs: int = 1,
+    **options: Any,
+) -> Run:  # fmt: skip
     """Check that calls which run concurrently do what they do one after the other, in the order of their commits.
 
     Args:
@@ -246,13 +264,13 @@ def check_serializable(make_heap, calls, *, observe=None, seed=None, runs=1, **o
     calls = list(calls)
     if seed is None:
         seed = random.randrange(2**32)
-    for seed in range(seed, seed + runs):
+    for seed in range(seed, seed + runs):  # noqa: B020, it counts on
         run = run_concurrently(make_heap, calls, seed=seed, **options)
         judge(run, replay(make_heap, calls, run.order), calls, seed, observe)
     return run
 
 
-def judge(run, serial, calls, seed, observe=None):
+def judge(run: Run, serial: Run, calls: Sequence[Call], seed: int, observe: Callable[[Any], object] | None = None) -> None:
     """Raise an AssertionError if a run differs from its replay, or broke a requirement; says where."""
     lines = [f"call {number} has seen a state that no serial run has: {message}" for number, message in run.broken]
     if serial.broken:
@@ -267,7 +285,7 @@ def judge(run, serial, calls, seed, observe=None):
     raise AssertionError("\n".join([f"not serializable (seed={seed})", *shown, "in the order of commits:", *program]))
 
 
-def _call_text(call):
+def _call_text(call: Call) -> str:
     function, *args = call
     return f"{getattr(function, '__qualname__', function)}({', '.join(map(repr, args))})"
 
@@ -275,7 +293,7 @@ def _call_text(call):
 # ---- Programs -------------------------------------------------------------------------------------------------------------
 
 
-def perform(heap, *steps):
+def perform(heap: object, *steps: Call) -> list[Any]:
     """One transaction of several operations: return what they return; an exception ends it.
 
     Args:
@@ -288,7 +306,7 @@ def perform(heap, *steps):
     return results
 
 
-def perform_all(heap, *steps):
+def perform_all(heap: object, *steps: Call) -> list[Any]:
     """The same, but go on after an exception, which is one of the results then."""
     results = []
     for operation, *args in steps:
@@ -299,7 +317,7 @@ def perform_all(heap, *steps):
     return results
 
 
-def perform_rehearsed(heap, rehearsal, *steps):
+def perform_rehearsed(heap: object, rehearsal: Iterable[Call], *steps: Call) -> list[Any]:
     """The same, after an attempt that performs the rehearsal in the place of the steps, and is rolled back.
 
     Args:
@@ -312,11 +330,14 @@ def perform_rehearsed(heap, rehearsal, *steps):
 
 
 @trusted
-def _roll_back():
+def _roll_back() -> None:
     raise core.Abort
 
 
-def programs(operations, undone=(), *, ways=(perform, perform_all), rehearsed=perform_rehearsed, transactions=8, length=5):
+def programs(
+    operations: Iterable[Call], undone: Iterable[Call] = (), *, ways: Sequence[Callable[..., object]] = (perform, perform_all),
+    rehearsed: Callable[..., object] = perform_rehearsed, transactions: int = 8, length: int = 5,
+) -> SearchStrategy[list[Call]]:  # fmt: skip
     """A hypothesis strategy for lists of calls, each of some random operations.
 
     Args:
@@ -329,13 +350,13 @@ def programs(operations, undone=(), *, ways=(perform, perform_all), rehearsed=pe
     """
     from hypothesis import strategies
 
-    def steps_of(operations):
-        step = [strategies.tuples(strategies.just(operation), *arguments) for operation, *arguments in operations]
+    def steps_of(operations: Iterable[Call]) -> SearchStrategy[list[Call]]:
+        step: list[SearchStrategy[Call]] = [strategies.tuples(strategies.just(operation), *arguments) for operation, *arguments in operations]
         return strategies.lists(strategies.one_of(step), min_size=1, max_size=length)
 
     steps = steps_of(operations)
-    rehearsal = steps_of([*operations, *undone]).map(tuple)
-    call = strategies.one_of(
+    rehearsal: SearchStrategy[Call] = steps_of([*operations, *undone]).map(tuple)
+    call: SearchStrategy[Call] = strategies.one_of(
         strategies.builds(lambda way, steps: (way, *steps), strategies.sampled_from(ways), steps),
         strategies.builds(lambda rehearsal, steps: (rehearsed, rehearsal, *steps), rehearsal, steps),
     )
@@ -344,17 +365,17 @@ def programs(operations, undone=(), *, ways=(perform, perform_all), rehearsed=pe
 
 # ---- Pictures of objects ----------------------------------------------------------------------------------------------------
 
-_ATOMS = (
+_ATOMS: tuple[type, ...] = (
     types.NoneType, bool, int, float, complex, str, bytes, types.EllipsisType, types.NotImplementedType, range,
 )
-_NAMED = (
+_NAMED: tuple[type, ...] = (
     types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.CodeType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodWrapperType, types.FrameType, property, staticmethod, classmethod,
     contextvars.ContextVar, functools._lru_cache_wrapper,
 )
 
 
-def describe(**roots):
+def describe(**roots: object) -> dict[str, str]:
     """Everything that can be seen of some objects: values, order, identities.  Looks, but changes and calls nothing.
 
     Sets have no order; how far an iterator has come is seen where Python shows it (not inside ``map`` or ``zip``).
@@ -365,8 +386,8 @@ def describe(**roots):
     Returns:
         dict: path → text, such as ``"heap['a'][0].x": "1"``, in the order in which they are found.
     """
-    picture = {}
-    seen = {}
+    picture: dict[str, str] = {}
+    seen: dict[int, str] = {}
     alive = []  # ids are only distinct among objects that live
     todo = [(name, roots[name]) for name in reversed(roots)]
     while todo:
@@ -389,11 +410,15 @@ def describe(**roots):
     return picture
 
 
+#: what an object consists of: (suffix of the path, object)
+Parts = list[tuple[str, Any]]
+
+
 class _Text(str):
     """A part of a picture that is no object."""
 
 
-def _look(obj):
+def _look(obj: Any) -> tuple[str, Parts]:
     """The text for an object, and its parts: (suffix of the path, object)."""
     for kind, look in _LOOKS:
         if isinstance(obj, kind):
@@ -404,15 +429,15 @@ def _look(obj):
     return text, parts
 
 
-def _name(obj):
+def _name(obj: Any) -> Any:
     return getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None) or getattr(obj, "name", "")
 
 
-def _look_at_name(obj):
+def _look_at_name(obj: Any) -> tuple[str, Parts]:
     return f"{type(obj).__name__} {_name(obj)}", []
 
 
-def _look_at_attributes(obj):
+def _look_at_attributes(obj: Any) -> tuple[str, Parts]:
     parts = []
     try:
         attributes = dict(object.__getattribute__(obj, "__dict__"))
@@ -432,7 +457,7 @@ def _look_at_attributes(obj):
     return type(obj).__qualname__ + names, parts
 
 
-def _reduced(obj):
+def _reduced(obj: Any) -> Any:
     """What pickle would keep of a C object."""
     try:
         reduced = obj.__reduce_ex__(4)
@@ -441,7 +466,7 @@ def _reduced(obj):
     return [(".reduced", reduced[1:3])] if isinstance(reduced, tuple) else []
 
 
-def _look_at_items(obj):
+def _look_at_items(obj: Any) -> tuple[str, Parts]:
     text, parts = _look_at_attributes(obj)
     items = list(obj)
     if isinstance(obj, collections.deque) and obj.maxlen is not None:
@@ -449,7 +474,7 @@ def _look_at_items(obj):
     return f"{text} of {len(items)}", parts + [(f"[{i}]", item) for i, item in enumerate(items)]
 
 
-def _look_at_mapping(obj):
+def _look_at_mapping(obj: Any) -> tuple[str, Parts]:
     text, parts = _look_at_attributes(obj)
     items = [(key, dict.__getitem__(obj, key)) for key in obj] if isinstance(obj, dict) else list(obj.items())
     keys = [repr(key) if type(key) in _ATOMS else _look(key)[0] for key, _ in items]
@@ -463,23 +488,23 @@ def _look_at_mapping(obj):
     return f"{text} of {{{', '.join(keys)}}}", parts
 
 
-def _in_order(items):
+def _in_order(items: Iterable[Any]) -> list[Any]:
     """The items of something that has no order, in an order that depends only on what they look like."""
     return sorted(items, key=lambda item: "\n".join(f"{path} {text}" for path, text in describe(item=item).items()))
 
 
-def _look_at_set(obj):
+def _look_at_set(obj: Any) -> tuple[str, Parts]:
     text, parts = _look_at_attributes(obj)
     items = _in_order(obj)
     return f"{text} of {len(items)}", parts + [(f"{{{i}}}", item) for i, item in enumerate(items)]
 
 
-def _look_at_weak_keys(obj):
+def _look_at_weak_keys(obj: Any) -> tuple[str, Parts]:
     items = _in_order(obj.items())
     return f"{type(obj).__qualname__} of {len(items)}", [(f"{{{i}}}", item) for i, item in enumerate(items)]
 
 
-def _look_at_class(obj):
+def _look_at_class(obj: Any) -> tuple[str, Parts]:
     if "<locals>" not in obj.__qualname__:
         return f"class {obj.__qualname__}", []
     ignored = ("__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "__doc__")
@@ -492,7 +517,7 @@ def _look_at_class(obj):
     return f"class {obj.__qualname__}({bases}) with {', '.join(members)}", parts
 
 
-def _look_at_function(obj):
+def _look_at_function(obj: Any) -> tuple[str, Parts]:
     if "<locals>" not in obj.__qualname__:
         return f"function {obj.__qualname__}", []
     parts = [(f".{name}", value) for name, value in vars(obj).items()]
@@ -507,7 +532,7 @@ def _look_at_function(obj):
     return f"function {obj.__qualname__}", parts
 
 
-def _look_at_generator(obj):
+def _look_at_generator(obj: Any) -> tuple[str, Parts]:
     prefix = {types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}[type(obj)]
     frame = getattr(obj, prefix + "_frame")
     text = f"{type(obj).__name__} {obj.__qualname__}"
@@ -520,7 +545,7 @@ def _look_at_generator(obj):
     return f"{text}, suspended at line {frame.f_lineno - frame.f_code.co_firstlineno}", parts
 
 
-def _look_at_exception(obj):
+def _look_at_exception(obj: Any) -> tuple[str, Parts]:
     text, parts = _look_at_attributes(obj)
     parts.append((".args", obj.args))
     for name in ("__cause__", "__context__"):
@@ -531,7 +556,7 @@ def _look_at_exception(obj):
     return f"{text}({shown}){hidden}, {_places(obj.__traceback__)}", parts
 
 
-def _places(traceback):
+def _places(traceback: types.TracebackType | None) -> str:
     """Where an exception has come through, but for the machinery of this package."""
     places = []
     while traceback is not None:
@@ -542,13 +567,13 @@ def _places(traceback):
     return f"raised through {', '.join(places)}"
 
 
-def _look_at_context(obj):
+def _look_at_context(obj: Any) -> tuple[str, Parts]:
     variables = sorted(obj.items(), key=lambda item: item[0].name)
     return "Context", [(f"[{variable.name}]", value) for variable, value in variables]
 
 
 #: type → how to look at its instances; the first that fits
-_LOOKS = [
+_LOOKS: list[tuple[Any, Callable[[Any], tuple[str, Parts]]]] = [
     (enum.Enum, lambda obj: (f"{type(obj).__qualname__}.{obj.name}", [])),
     (_NAMED, _look_at_name),
     (type, _look_at_class),

@@ -68,7 +68,7 @@ Effects of calls (the receiver of a method counts as the first argument)
 Functions that have a *twin*, a transactional stand-in, are in `activation.TWINS`.
 """
 
-import _hashlib
+import _hashlib  # noqa: F401, what it has is declared
 import _string
 import array
 import builtins

@@ -101,7 +101,7 @@ def dict_update(self, other=_missing, /, **kwargs):
             for key, value in dict.items(other):
                 dict.__setitem__(self, key, value)
         elif hasattr(other, "keys"):
-            for key in other.keys():
+            for key in other.keys():  # noqa: SIM118, what has keys() need not be iterable
                 dict.__setitem__(self, key, other[key])
         else:
             for i, row in enumerate(other):
@@ -117,7 +117,7 @@ def ordered_dict_update(self, other=_missing, /, **kwargs):
             for key, value in list(other.items()):
                 self[key] = value
         elif hasattr(other, "keys"):
-            for key in other.keys():
+            for key in other.keys():  # noqa: SIM118, what has keys() need not be iterable
                 self[key] = other[key]
         else:
             for row in other.items() if hasattr(other, "items") else other:

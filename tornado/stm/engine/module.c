@@ -852,7 +852,8 @@ static PyMethodDef methods[] = {
      DOC("on_abort(f, *args): call if this attempt is rolled back, in its turn in the undo log")},
     {"receive", _PyCFunction_CAST(receive), METH_FASTCALL,
      DOC("receive(put_back, key, f, *args): f(*args); if rolled back, put_back(key, result)")},
-    {"sockets_begin", sockets_begin, METH_VARARGS, DOC("sockets_begin(send, setsockopt, close, shutdown, fileno, gettimeout, family, type, proto): methods and attributes of"
+    {"sockets_begin", sockets_begin, METH_VARARGS,
+     DOC("sockets_begin(send, setsockopt, close, shutdown, fileno, gettimeout, family, type, proto): methods and attributes of"
          " _socket.socket")},
     {"receiving_begin", receiving_begin, METH_VARARGS,
      DOC("receiving_begin(inboxes, put_back): dict by descriptor of what the next attempts receive, and put_back(descriptor, bytes)")},
@@ -1061,9 +1062,11 @@ engine_exec(PyObject *module)
     first_moment.ns = now_ns();
     first_moment.cycles = __builtin_ia32_rdtsc();
     bias_init();
-    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0 || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0
-        || functions_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
-        || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0 || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
+    if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0
+        || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0 || functions_init() < 0
+        || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
+        || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0
+        || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;
     PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");

@@ -562,7 +562,7 @@ def begin():
 @trusted
 def _learn():
     """Is all that is relied upon as expected, in this build of the module?"""
-    module, made = sys.modules["_sqlite3"], []
+    made = []
     mine = _connect(":memory:")
     thread = threading.Thread(
         target=lambda: made.extend((_connect(":memory:", detect_types=3, check_same_thread=False), _thread.get_ident()))

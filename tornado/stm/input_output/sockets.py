@@ -211,7 +211,9 @@ def setsockopt(sock, level, option, /, *value):
     """Twin of ``socket.setsockopt``."""
     # One of another kind raises what it has to.
     usual = (level, option) in _SENDING and len(value) == 1 and (
-        isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER else isinstance(value[0], int) and -(1 << 31) <= value[0] < 1 << 31)
+        isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER
+        else isinstance(value[0], int) and -(1 << 31) <= value[0] < 1 << 31
+    )
     if not usual or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)

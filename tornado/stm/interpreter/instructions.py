@@ -36,8 +36,8 @@ MICRO_OPS = {
     "_STM_GET_ITER": ("iterable", "STM_WILL_ITERATE({iterable}) || STM_ITERABLE_LEFT({iterable})", "stm_iterate({iterable})"),
     "_STM_NEXT": ("iterator", "STM_STEP_LEFT(frame, {iterator})", "stm_iterate({iterator})"),
     "_STM_SEND": ("receiver, value", "STM_STEP_LEFT(frame, {receiver})", "stm_iterate({receiver})"),
-    "_STM_READ_CELL": ("", "STM_READ_CELL_LEFT(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))", "stm_read_cell(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))"),
-    "_STM_WRITE_CELL": ("", "STM_WRITTEN_CELL_LEFT(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))", "stm_write_cell(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))"),
+    "_STM_READ_CELL": ("", "STM_READ_CELL_LEFT(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))", "stm_read_cell(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))"),  # noqa: E501
+    "_STM_WRITE_CELL": ("", "STM_WRITTEN_CELL_LEFT(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))", "stm_write_cell(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))"),  # noqa: E501
     "_STM_READ_GLOBAL": ("", "STM_GLOBAL_LEFT(frame, NAME2)", "stm_read_global(frame, NAME2)"),
     "_STM_WRITE_GLOBAL": ("", "STM_ACTS()", "stm_write_global(frame, NAME)"),
     "_STM_DELETE_GLOBAL": ("", "STM_ACTS()", "stm_delete_global(frame, NAME)"),

@@ -78,7 +78,7 @@ def changed(name, text):
         ValueError: something that is to be replaced is not in it.
     """
     for pattern, replacement in CHANGED[name]:
-        text, places = re.subn(pattern, lambda match: replacement, text)
+        text, places = re.subn(pattern, lambda match, text_of=replacement: text_of, text)
         if not places:
             raise ValueError(f"{name} has no {pattern!r}")
     if "/" in name:

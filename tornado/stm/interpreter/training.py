@@ -12,7 +12,6 @@ import importlib.util
 import json
 import pathlib
 import re
-import subprocess
 import sys
 from collections import Counter, defaultdict, namedtuple
 

@@ -183,8 +183,8 @@ name_of_module(PyObject *globals)
     return name != NULL ? name : PyUnicode_FromString("?");
 }
 
-/* As the code calls it: a global, an attribute of one of its variables, or else by its type, with its type if all of it is wanted.  What is wanted with a key that is an
- * attribute belongs to the type: instances are many. */
+/* As the code calls it: a global, an attribute of one of its variables, or else by its type, with its type if all of it is wanted.
+ * What is wanted with a key that is an attribute belongs to the type: instances are many. */
 static PyObject *
 name_of_object(Wanted *w)
 {

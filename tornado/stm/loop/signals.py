@@ -11,15 +11,15 @@ A child process inherits the mask of the thread that starts it, and so does the 
 They begin with the mask that this program has outside of transactions.
 """
 
-import _posixsubprocess  # and what it has is changed, as in posix and subprocess
+import _posixsubprocess  # noqa: F401, what it has is changed, as in posix and subprocess
 import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
 import _thread
 import asyncio
 import functools
 import os
-import posix
+import posix  # noqa: F401
 import signal
-import subprocess
+import subprocess  # noqa: F401
 import threading
 
 from .. import core

@@ -3,7 +3,7 @@
 And a finalizer that has nothing to do as a rule.
 """
 
-import gzip  # and what it has is changed
+import gzip  # noqa: F401, what it has is changed
 
 from .. import core
 from ..core import trusted

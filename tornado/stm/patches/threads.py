@@ -31,7 +31,7 @@ A thread that is none of the loop (an executor's) is told what it is told elsewh
 
 import _thread
 import asyncio
-import bdb  # and what it has is changed
+import bdb  # noqa: F401, what it has is changed
 import contextlib
 import functools
 import sys

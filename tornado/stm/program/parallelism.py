@@ -1,6 +1,6 @@
 """How many threads can run transactions; and where it is one, who says so, and why."""
 
-import importlib.machinery  # and what it has is changed
+import importlib.machinery  # noqa: F401, what it has is changed
 import sys
 
 from .. import core, transaction

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+from typing import Any
 
 from .. import conflictlog, core
 from ..loop.serial_loop import SerialEventLoop
@@ -46,7 +47,7 @@ def selector_event_loop(threads):
     return SelectorEventLoop
 
 
-def run(main, threads, debug):
+def run(main, threads, debug) -> Any:
     """See `tornado.stm.run`."""
     if asyncio._get_running_loop() is not None:
         return asyncio.run(main)  # which says that this cannot be

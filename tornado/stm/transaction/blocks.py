@@ -1,5 +1,7 @@
 """Blocks of code that nothing else runs in between of, in any thread; and what PyPy-STM has besides for its own blocks."""
 
+from __future__ import annotations
+
 from .. import activation, core
 from ..core import TransactionError, trusted
 
@@ -11,7 +13,7 @@ class _Atomic:
     """
 
     @trusted
-    def __enter__(self):
+    def __enter__(self) -> None:
         activation.activate()
         if core.atomic_enter():
             _blocks.mine().depth = 1
@@ -19,7 +21,7 @@ class _Atomic:
             _blocks.mine().depth += 1
 
     @trusted
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         if not core.in_transaction():
             raise TransactionError("more exits from atomic blocks than entries")
         if _blocks.mine().depth:
@@ -36,7 +38,7 @@ class _ExclusiveAtomic(_Atomic):
     """
 
     @trusted
-    def __enter__(self):
+    def __enter__(self) -> None:
         if core.in_transaction():
             raise TransactionError("exclusive_atomic cannot be entered inside a transaction or an atomic block")
         super().__enter__()
@@ -49,16 +51,17 @@ class _Blocks:
 
 
 _blocks = core.PerThread(_Blocks)
-atomic = single_transaction = _Atomic()
-exclusive_atomic = _ExclusiveAtomic()
+atomic: _Atomic = _Atomic()
+single_transaction: _Atomic = atomic
+exclusive_atomic: _ExclusiveAtomic = _ExclusiveAtomic()
 
 
-def is_atomic():
+def is_atomic() -> bool:
     """Does nothing else run in between here?"""
     return core.in_transaction()
 
 
-def hint_commit_soon():
+def hint_commit_soon() -> None:
     """Do nothing: a transaction here is what was added as one, and threads outside of transactions are in none.
 
     (On PyPy-STM all code is in some transaction, which goes on into the next block that has to be atomic.)
@@ -71,11 +74,11 @@ class _SignalsEnabled:
     So there is nothing to do.  The main thread is among those that run transactions where it calls ``run()``: see `interrupts`.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         pass
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         pass
 
 
-signals_enabled = _SignalsEnabled()
+signals_enabled: _SignalsEnabled = _SignalsEnabled()

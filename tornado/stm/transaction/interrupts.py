@@ -10,20 +10,28 @@ handler is called by a *guard*:
   which is exclusive too.  So its exception ends the run as any other does.
 """
 
-import _signal  # signal.signal makes an enum member of every handler and number
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # signal.signal makes an enum member of every handler and number
 import contextlib
 import signal
 import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from .. import core
 from ..core import is_trusted, trusted
+
+#: calls that wait: (function, arguments)
+Calls = list[tuple[Callable[..., object], tuple[Any, ...]]]
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
 
 @contextlib.contextmanager
 @trusted
-def guarded_signals():
+def guarded_signals() -> Iterator[Calls | None]:
     """Guard the handlers that there are.
 
     Gives the list of the calls that wait, as (function, arguments); None on other threads than the main one, which no signal
@@ -32,7 +40,8 @@ def guarded_signals():
     if threading.current_thread() is not threading.main_thread():
         yield None
         return
-    waiting, guards = [], {}
+    waiting: Calls = []
+    guards: dict[int, Any] = {}
     try:
         for signum in _SIGNALS:
             handler = _signal.getsignal(signum)
@@ -49,8 +58,8 @@ def guarded_signals():
 
 
 @trusted
-def _guard(handler, waiting):
-    def guard(signum, frame):
+def _guard(handler: Callable[[int, types.FrameType | None], object], waiting: Calls) -> Any:
+    def guard(signum: int, frame: types.FrameType | None) -> None:
         if not _is_in_own_code(frame):
             waiting.append((_handle, (handler, signum)))
             return
@@ -61,18 +70,18 @@ def _guard(handler, waiting):
             raise
         handler(signum, frame)
 
-    guard.handler = handler
+    guard.handler = handler  # type: ignore[attr-defined]
     return guard
 
 
 @trusted
-def _handle(handler, signum):
+def _handle(handler: Callable[[int, types.FrameType | None], object], signum: int) -> None:
     core.exclusive("a signal handler")
     handler(signum, None)
 
 
 @trusted
-def _is_in_own_code(frame):
+def _is_in_own_code(frame: types.FrameType | None) -> bool:
     """Has the signal interrupted code of the transaction itself, and not the project's, which may hold locks?"""
     if core.current() is None or not core.in_transaction():
         return False

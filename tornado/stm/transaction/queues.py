@@ -11,10 +11,13 @@ transactions take them from without a lock, and give them back when they are rol
 A thread that is no transaction has one for each item that it puts or gets, and waits between them.
 """
 
+from __future__ import annotations
+
 import collections
 import threading
 from queue import Empty
 from time import monotonic
+from typing import Any, Generic, TypeVar
 
 from .. import activation, core
 from ..core import TransactionError, trusted
@@ -22,30 +25,32 @@ from .counting import count
 
 __all__ = ["Empty", "queue"]
 
-_nothing = object()
+T = TypeVar("T")
+
+_nothing: Any = object()
 
 
-class queue:
+class queue(Generic[T]):
     """Items on their way from some transactions or threads to others, oldest first where nobody else is about to take them.
 
     What a transaction puts is there from its commit on, for the others.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         activation.activate()
-        self._items = {}
-        self._known = collections.deque()  # numbers of committed items that nobody is taking; some may be gone
+        self._items: dict[int, T] = {}
+        self._known: collections.deque[int] = collections.deque()  # numbers of committed items that nobody is taking; some may be gone
         self._unfinished = 0
         self._changed = threading.Condition()  # of the last two; no transaction that may still abort waits for its lock
 
-    def put(self, item):
+    def put(self, item: T) -> None:
         """Put an item into the queue, which has room for any number of them."""
         if core.in_transaction():
             self._put(item)
         else:
             core.Transaction(self._put, (item,)).run()
 
-    def get(self, block=True, timeout=None):
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
         """Remove an item from the queue and return it.
 
         Args:
@@ -67,12 +72,12 @@ class queue:
             raise TransactionError("queue.get() cannot wait inside a transaction or an atomic block: use block=False")
         return self._get()
 
-    def task_done(self):
+    def task_done(self) -> None:
         """Say that what had to be done about one item, got earlier, has been done."""
         core.defer(self._done)
 
     @trusted
-    def join(self):
+    def join(self) -> None:
         """Wait until `task_done` has been called for every item that has been put.
 
         Raises:
@@ -94,12 +99,12 @@ class queue:
 
     # -- In a transaction ------------------------------------------------------------------------------------------------
 
-    def _put(self, item):
+    def _put(self, item: T) -> None:
         number = count()
         self._items[number] = item
         core.defer(self._arrived, number)
 
-    def _get(self):
+    def _get(self) -> T:
         item = self._get_known()
         if item is not _nothing:
             return item
@@ -107,7 +112,7 @@ class queue:
             return self._items.pop(number)
         raise Empty
 
-    def _get_known(self):
+    def _get_known(self) -> T:
         while (number := self._take_number()) is not None:
             item = self._items.pop(number, _nothing)
             if item is not _nothing:
@@ -115,7 +120,7 @@ class queue:
         return _nothing
 
     @trusted
-    def _take_number(self):
+    def _take_number(self) -> int | None:
         try:
             return core.receive(queue._put_back, self, self._known.popleft)
         except IndexError:
@@ -124,20 +129,20 @@ class queue:
     # -- At its commit, or when it is rolled back ------------------------------------------------------------------------
 
     @trusted
-    def _arrived(self, number):
+    def _arrived(self, number: int) -> None:
         with self._changed:
             self._known.append(number)
             self._unfinished += 1
             self._changed.notify_all()
 
     @trusted
-    def _put_back(self, number):
+    def _put_back(self, number: int) -> None:
         with self._changed:
             self._known.appendleft(number)
             self._changed.notify_all()
 
     @trusted
-    def _done(self):
+    def _done(self) -> None:
         with self._changed:
             self._unfinished -= 1
             self._changed.notify_all()
@@ -145,7 +150,7 @@ class queue:
     # -- Outside of transactions -----------------------------------------------------------------------------------------
 
     @trusted
-    def _wait_for_one(self, timeout):
+    def _wait_for_one(self, timeout: float | None) -> T:
         deadline = None if timeout is None else monotonic() + timeout
         while self._wait_until(deadline):
             item = core.Transaction(self._get_known, ()).run()
@@ -154,7 +159,7 @@ class queue:
         return core.Transaction(self._get, ()).run()
 
     @trusted
-    def _wait_until(self, deadline):
+    def _wait_until(self, deadline: float | None) -> bool:
         """Is there anything to try?"""
         with self._changed:
             return self._changed.wait_for(

@@ -1,7 +1,11 @@
 """Queues of functions that run as transactions, and how many threads run them."""
 
+from __future__ import annotations
+
 import functools
 import os
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec
 
 from .. import activation, core
 from ..core import TransactionError, trusted
@@ -10,26 +14,26 @@ from .interrupts import guarded_signals
 if core.PARALLEL:
     from ..patches.threads import Worker
 
-_threads = None
+P = ParamSpec("P")
+
+_threads: int | None = None
 
 
-def _default_threads():
+def _default_threads() -> int:
     count = getattr(os, "process_cpu_count", None)
     return min((count() if count else len(os.sched_getaffinity(0))) or 1, core.MOST_THREADS)
 
 
-def set_threads(threads):
+def set_threads(threads: int | None) -> None:
     """Set how many threads `run` uses, 127 at most; None: as many as this process may use CPUs.
 
     Raises:
         ValueError: not such a number.
     """
     global _threads
-    if threads is not None:
-        if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= core.MOST_THREADS:
-            raise ValueError(
-                f"the number of threads must be a positive integer, {core.MOST_THREADS} at most, not {threads!r}"
-            )
+    valid = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= core.MOST_THREADS
+    if threads is not None and not valid:
+        raise ValueError(f"the number of threads must be a positive integer, {core.MOST_THREADS} at most, not {threads!r}")
     _threads = threads
 
 
@@ -37,7 +41,7 @@ def set_threads(threads):
 set_num_threads = set_threads
 
 
-def getsegmentlimit():
+def getsegmentlimit() -> int:
     """The most threads that run transactions in parallel: 1 where the engine is serial."""
     if not core.PARALLEL:
         return 1
@@ -51,24 +55,24 @@ class TransactionQueue(core.Queue):
     one's commit.  It runs in a copy of the context (`contextvars`) in which it is added, as with asyncio's ``call_soon``.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         activation.activate()
         super().__init__()
-        self._helpers = []
+        self._helpers: list[Any] = []
 
-    def add_generator(self, generator):
+    def add_generator(self, generator: Iterator[object]) -> None:
         """Add what a generator does until each ``yield``, and after the last, as transactions one after the other.
 
         What it yields is ignored.  Nobody else may use it from here on.
         """
         self.add(self._go_on, generator)
 
-    def _go_on(self, generator):
+    def _go_on(self, generator: Iterator[object]) -> None:
         for _ in generator:
             self.add(self._go_on, generator)
             return
 
-    def number_of_transactions_executed(self):
+    def number_of_transactions_executed(self) -> int:
         """How many have run so far, those that raised an exception among them.
 
         Raises:
@@ -79,14 +83,14 @@ class TransactionQueue(core.Queue):
         return self._executed
 
     @trusted
-    def _hire(self):
+    def _hire(self) -> None:
         """Start one more thread; called by any of those that work."""
         helper = Worker(functools.partial(self._work, self._hire), "transactions")
         helper.start()
         self._helpers.append(helper)
 
     @trusted
-    def _dismiss(self):
+    def _dismiss(self) -> None:
         """Wait until the threads that have been hired, and have left, have ended."""
         try:
             while True:
@@ -95,7 +99,7 @@ class TransactionQueue(core.Queue):
             pass
 
     @trusted
-    def run(self, nb_segments=0):
+    def run(self, nb_segments: int = 0) -> None:
         """Run everything added so far, and what it adds, until nothing is left.
 
         The first transaction that raises an exception is the last one: its effects stay, the others that have not
@@ -119,10 +123,10 @@ class TransactionQueue(core.Queue):
                 raise failure
 
 
-_queue = None
+_queue: TransactionQueue | None = None
 
 
-def add(f, /, *args, **kwds):
+def add(f: Callable[P, object], /, *args: P.args, **kwds: P.kwargs) -> None:
     """Add ``f(*args, **kwds)`` to the module's own queue (the form that the loop of 2014 used)."""
     global _queue
     if _queue is None:
@@ -130,7 +134,7 @@ def add(f, /, *args, **kwds):
     _queue.add(f, *args, **kwds)
 
 
-def run():
+def run() -> None:
     """Run the module's own queue until it is empty.  See `TransactionQueue.run`."""
     if _queue is not None:
         _queue.run()

@@ -4,8 +4,12 @@ Which thread runs a transaction is open, so what it finds there may come from an
 and scratch space.
 """
 
+from __future__ import annotations
+
 import weakref
+from collections.abc import Callable
 from threading import local
+from typing import Any, Generic, TypeVar, overload
 
 from .. import core
 from ..core import trusted
@@ -13,7 +17,10 @@ from ..core import trusted
 __all__ = ["local", "threadlocalproperty"]
 
 
-class threadlocalproperty:
+T = TypeVar("T")
+
+
+class threadlocalproperty(Generic[T]):
     """An attribute of instances whose value each thread has for itself.
 
     The values lie beside the instance, not in it: copies, pickles and comparisons of instances know nothing of them.  They
@@ -24,18 +31,24 @@ class threadlocalproperty:
         factory: makes the value where the thread has none; None: reading it raises AttributeError then.
     """
 
-    def __init__(self, factory=None):
+    def __init__(self, factory: Callable[[], T] | None = None) -> None:
         self._factory = factory
-        self._name = None
-        self._locals = {}  # id of an instance -> (weak reference to it, what holds its values)
+        self._name: str | None = None
+        self._locals: dict[int, tuple[weakref.ref[Any], local]] = {}  # id of an instance -> (weak reference to it, what holds its values)
 
-    def __set_name__(self, cls, name):
+    def __set_name__(self, cls: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, obj, cls=None):
+    @overload
+    def __get__(self, obj: None, cls: type | None = None) -> threadlocalproperty[T]: ...
+
+    @overload
+    def __get__(self, obj: object, cls: type | None = None) -> T: ...
+
+    def __get__(self, obj: object, cls: type | None = None) -> threadlocalproperty[T] | T:
         if obj is None:
             return self
-        values = self._values(obj).__dict__
+        values: dict[str, T] = self._values(obj).__dict__
         try:
             return values["value"]
         except KeyError:
@@ -44,23 +57,23 @@ class threadlocalproperty:
         value = values["value"] = self._factory()
         return value
 
-    def __set__(self, obj, value):
+    def __set__(self, obj: object, value: T) -> None:
         self._values(obj).value = value
 
-    def __delete__(self, obj):
+    def __delete__(self, obj: object) -> None:
         try:
             del self._values(obj).value
         except AttributeError:
             raise self._missing(obj) from None
 
     @trusted
-    def clear(self, obj):
+    def clear(self, obj: object) -> None:
         """Remove the values that all threads have in this instance.  In a transaction it runs alone."""
         core.exclusive("threadlocalproperty.clear")
         self._locals.pop(id(obj), None)
 
     @trusted
-    def _values(self, obj):
+    def _values(self, obj: object) -> local:
         """The `threading.local` of the instance.
 
         That there is one is no state of the program, so transactions find and make it without locks; an attempt that is
@@ -71,11 +84,11 @@ class threadlocalproperty:
         if entry is None:
 
             @trusted
-            def forget(reference):
+            def forget(reference: object) -> None:
                 found.pop(key, None)
 
             entry = found.setdefault(key, (weakref.ref(obj, forget), local()))
         return entry[1]
 
-    def _missing(self, obj):
+    def _missing(self, obj: object) -> AttributeError:
         return AttributeError(f"{type(obj).__name__!r} object has no attribute {self._name!r} in this thread")

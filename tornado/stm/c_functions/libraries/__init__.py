@@ -15,8 +15,8 @@ from ... import core
 from ...core import trusted
 
 #: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters", "leaf"
-#: or "prepare" (call it once with None); name: dotted; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name, first, the one
-#: that is too late), or None
+#: or "prepare" (call it once with None); name: dotted; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name,
+#: first, the one that is too late), or None
 Declaration = namedtuple("Declaration", "what name value releases", defaults=(None, None))
 
 _lock = threading.RLock()

@@ -5,7 +5,10 @@
 #include "../core/tx.h"
 
 enum { USE_NOTHING, USE_TRUTH, USE_ITEMS, USE_ALL };    /* what C code looks at in a result */
-enum { VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT, VIA_LATER, VIA_CONVERSION, VIA_LRU, VIA_ANCHOR, VIA_NEW, VIA_COMPUTATION, VIA_COMPUTATION_INTO };
+enum {
+    VIA_METHOD, VIA_PARTIAL, VIA_ATTRGETTER, VIA_METHODCALLER, VIA_CALLBACKS, VIA_CONTEXT, VIA_LATER, VIA_CONVERSION, VIA_LRU, VIA_ANCHOR,
+    VIA_NEW, VIA_COMPUTATION, VIA_COMPUTATION_INTO
+};
 extern PyTypeObject Guarded_Type, GuardedItems_Type;
 PyObject *guarded_new(PyObject *inner, int use);
 PyObject *guarded_items(PyObject *iterable, int use);

@@ -1349,8 +1349,8 @@ static PyMethodDef methods[] = {
     {"stop", stop, METH_NOARGS, PyDoc_STR("stop($self, /)\n--\n\nAt commit: run what is ready now, then return from `work`.")},
     {"wake_all", wake_all, METH_NOARGS, PyDoc_STR("wake_all($self, /)\n--\n\nAll threads that poll look around.")},
     {"begin", begin, METH_VARARGS,
-     PyDoc_STR("begin($self, threads, other_clock, resolution, collect, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's time()"
-               " not asyncio's?  resolution: of that clock, in seconds.  collect: called when there may be garbage, or None.")},
+     PyDoc_STR("begin($self, threads, other_clock, resolution, collect, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's"
+               " time() not asyncio's?  resolution: of that clock, in seconds.  collect: called when there may be garbage, or None.")},
     {"work", work, METH_O,
      PyDoc_STR("work($self, open, /)\n--\n\nRun transactions on this thread until `stop`.\n\n`open` is the program's signal mask on the main"
                " thread, which has the signals blocked that the program handles, and None elsewhere.  Raises what the handler of a signal"
@@ -1395,14 +1395,14 @@ int
 dispatcher_init(PyObject *module)
 {
     static const struct { PyObject **name; const char *is; } all[] = {
-        {&dispatch_names.reader, "reader"}, {&dispatch_names.writer, "writer"}, {&dispatch_names.flush, "flush"}, {&dispatch_names.fd, "fd"}, {&dispatch_names.when, "_when"},
-        {&dispatch_names.cancelled, "_cancelled"}, {&dispatch_names.time, "time"},
+        {&dispatch_names.reader, "reader"}, {&dispatch_names.writer, "writer"}, {&dispatch_names.flush, "flush"}, {&dispatch_names.fd, "fd"},
+        {&dispatch_names.when, "_when"}, {&dispatch_names.cancelled, "_cancelled"}, {&dispatch_names.time, "time"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if ((*all[i].name = PyUnicode_InternFromString(all[i].is)) == NULL)
             return -1;
     }
     dispatcher_name = PyUnicode_InternFromString("_dispatcher");
-    return dispatcher_name == NULL || PyType_Ready(&Order_Type) < 0 || PyType_Ready(&Scheduling_Type) < 0 || PyModule_AddType(module, &Dispatcher_Type) < 0
-        || types_register(&Dispatcher_Type, KIND_INERT) < 0 ? -1 : 0;
+    return dispatcher_name == NULL || PyType_Ready(&Order_Type) < 0 || PyType_Ready(&Scheduling_Type) < 0
+        || PyModule_AddType(module, &Dispatcher_Type) < 0 || types_register(&Dispatcher_Type, KIND_INERT) < 0 ? -1 : 0;
 }

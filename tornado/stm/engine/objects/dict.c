@@ -356,7 +356,8 @@ delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value)
         return thread_of(tx)->mutexes.n > 0 ? open_whole_for_key(tx, obj, key, hash) : log_contents(tx, obj);
     /* The same may be true, and forgotten; or it has read by bias, the whole or a key; or it may have made the dict, and that has
      * been forgotten. */
-    if (may_have_read(tx, cell_of(obj, WHOLE)) || may_have_read_by_bias(tx, obj) || (thread_of(tx)->opened.forgot && obj->ob_tid == thread_of(tx)->opened.tid))
+    if (may_have_read(tx, cell_of(obj, WHOLE)) || may_have_read_by_bias(tx, obj)
+        || (thread_of(tx)->opened.forgot && obj->ob_tid == thread_of(tx)->opened.tid))
         return open_whole_for_key(tx, obj, key, hash);
     int done = order_delete_key(tx, obj, key, hash, value);
     if (done == -2)

@@ -550,7 +550,8 @@ static PyMemberDef outbox_members[] = {
     {"fd", Py_T_INT, offsetof(Outbox, fd), Py_READONLY, PyDoc_STR("the number of its descriptor")},
     {"size", Py_T_PYSSIZET, offsetof(Outbox, size), Py_READONLY,
      PyDoc_STR("how many bytes wait to be sent, with those that running transactions have put aside")},
-    {"error", _Py_T_OBJECT, offsetof(Outbox, error), 0, PyDoc_STR("what the kernel has said of bytes that were sent, and nobody has been told; or None")},
+    {"error", _Py_T_OBJECT, offsetof(Outbox, error), 0,
+     PyDoc_STR("what the kernel has said of bytes that were sent, and nobody has been told; or None")},
     {NULL, 0, 0, 0, NULL},
 };
 

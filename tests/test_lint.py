@@ -1,0 +1,80 @@
+"""What `make lint`, `make format` and `make nightly` run."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from interpreters import ROOT
+
+
+def run(folder, script, *arguments):
+    """Run the script that was copied there; returns its status and all that it says."""
+    done = subprocess.run([folder / "scripts" / script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with the scripts, and with commands in .venv/bin that do nothing."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("lint.sh", "nightly.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    for name in ("ruff", "mypy", "basedpyright", "git-clang-format", "python"):
+        command(tmp_path / ".venv" / "bin" / name)
+    (tmp_path / "tornado").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tornado" / "fine.c").write_text("int\nmain(void)\n{\n    return 0;\n}\n")
+    return tmp_path
+
+
+def command(path, text="exit 0"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_lint_finds_nothing_where_nothing_is(place):
+    assert run(place, "lint.sh") == (0, "")
+
+
+@pytest.mark.parametrize("line, told", [
+    ("\treturn 0;", "a tab"), ("return 0; ", "blanks at the end"), ("return 0;\r", "blanks at the end"),
+    (f"return {'0' * 150};", "longer than 150 characters"),
+])  # fmt: skip
+def test_lint_finds_what_c_must_not_have(place, line, told):
+    (place / "tornado" / "wrong.h").write_text(f"/* a line before */\n{line}\n")
+    assert run(place, "lint.sh") == (1, f"tornado/wrong.h:2: {told}\n")
+
+
+@pytest.mark.parametrize("tool", ["ruff", "mypy", "basedpyright"])
+def test_lint_runs_all_and_has_the_status_of_each(place, tool):
+    for name in ("ruff", "mypy", "basedpyright"):
+        command(place / ".venv" / "bin" / name, f"echo {name}\nexit {int(name == tool)}")
+    assert run(place, "lint.sh") == (1, "ruff\nmypy\nbasedpyright\n")
+
+
+def test_lint_says_what_is_missing(place):
+    os.remove(place / ".venv" / "bin" / "mypy")
+    assert run(place, "lint.sh") == (2, "lint: there is no .venv/bin/mypy: run make setup\n")
+
+
+def test_nightly_goes_on_after_a_failure_and_fails_in_the_end(place):
+    command(place / "scripts" / "sanitize.sh", "echo a report; exit 3")
+    status, told = run(place, "nightly.sh", "sanitize", "long")
+    assert status == 1
+    assert "sanitize: status 3" in told and "a report" in told and "long: right" in told
+    assert told.endswith("nightly: failed: sanitize\n")
+
+
+def test_nightly_is_right_where_all_is(place):
+    status, told = run(place, "nightly.sh", "long", "fuzz")
+    assert status == 0 and told.endswith("nightly: all right\n")
+    assert run(place, "nightly.sh", "longer")[0] == 2
+
+
+@pytest.mark.parametrize("status, expected", [(0, 0), (1, 0), (2, 1)])
+def test_format_is_right_where_something_was_to_be_changed(place, status, expected):
+    command(place / ".venv" / "bin" / "git-clang-format", f"exit {status}")
+    assert run(place, "lint.sh", "format") == (expected, "")
