@@ -1,8 +1,10 @@
-"""Run a Tornado or asyncio program's one event loop on every core, with serial semantics.
+"""Run a Tornado or asyncio program's one event loop on every core, with serial semantics::
 
     import tornado.stm
 
     tornado.stm.run(main(), threads=4)      # instead of asyncio.run(main())
+
+or `install`, for every loop that is created from there on.
 """
 
 __all__ = ["install", "run"]
