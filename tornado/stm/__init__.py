@@ -25,8 +25,8 @@ def run(main, *, threads=None, debug=None):
 
     Raises:
         ValueError: ``threads`` is no such number.
-        What ``asyncio.run`` raises: for anything else than a coroutine, and where a loop is running.
-        Whatever the coroutine raises.
+        Exception: what ``asyncio.run`` raises for anything else than a coroutine, and where a loop is running.
+        BaseException: whatever the coroutine raises.
     """
     from .program import runner
 
