@@ -145,6 +145,21 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
     assert re.findall(r":[a-z]+:`", readme) == []  # an index knows no roles of Sphinx
 
 
+def rows(text):
+    """{workload: its figures} of each table whose lines begin with the name of a workload, in the order of the text."""
+    found = {}
+    for name, rest in re.findall(r"^    ([a-z-]+)  +(.*\d\.\d\d.*)$", text, re.M):
+        found.setdefault(name, re.findall(r"(?<![\d.])\d+\.\d\d(?![\d.])", rest))
+    return found
+
+
+def test_the_figures_of_the_readme_are_measured_ones():
+    few, all_of_them = rows(TEXTS[ROOT / "README.rst"]), rows((ROOT / "docs" / "benchmarks.rst").read_text().split("Ratios to upstream", 1)[1])
+    assert len(few) == 7
+    for name, figures in few.items():
+        assert [figure for figure in figures if figure not in all_of_them[name]] == [], name
+
+
 def test_every_page_is_linked_from_the_readme():
     assert [page.name for page in DOCS if page.name != "index.rst" and f"docs/{page.name}>" not in TEXTS[ROOT / "README.rst"]] == []
 
