@@ -119,6 +119,11 @@ def strange_documents(text):
     return [name for name in re.findall(r":doc:`(\w+)`", text) if not (ROOT / "docs" / f"{name}.rst").exists()]
 
 
+def swallowed_headings(text):
+    """Headings right behind a paragraph: they would be its last line, without a warning."""
+    return re.findall(r"\n(?![=-]{3})[^\n ][^\n]*\n(\S[^\n]*)\n(?:={4,}|-{4,})\n", text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_what_a_page_names_is_there(page):
     text = TEXTS[page]
@@ -128,6 +133,7 @@ def test_what_a_page_names_is_there(page):
     assert wrong_options(text) == []
     assert unknown_options(text) == []
     assert strange_documents(text) == []
+    assert swallowed_headings(text) == []
 
 
 @pytest.mark.parametrize("name", ["design", "extending"])
@@ -179,6 +185,7 @@ def test_the_checks_find_what_is_wrong():
     ]  # fmt: skip
     assert unknown_options("``--explain`` ``--explains``") == ["--explains"]
     assert broken_links("`a <docs/index.rst>`_ `b <docs/none.rst>`_", ROOT) == ["docs/none.rst"]
+    assert swallowed_headings("\nText.\nHeading\n=======\n\nText.\n\nAnother\n-------\n") == ["Heading"]
     assert strange_documents(":doc:`index` :doc:`none`") == ["none"]
 
 
