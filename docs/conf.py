@@ -14,6 +14,8 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["examples"]
 html_theme = "furo"
 html_title = "tornado-stm"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_show_copyright = False
 html_copy_source = False
 
