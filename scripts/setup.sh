@@ -3,7 +3,7 @@
 #
 #   1. a free-threaded CPython 3.14 or later: found on this machine, or fetched by uv, or built from Debian's source; and
 #      the source of exactly its version, which the engine's evaluation loop is made from;
-#   2. .venv        made from it, with this checkout (editable) and the test, bench, lint and, if it can be had, compat extras;
+#   2. .venv        made from it, with this checkout (editable) and the test, bench, lint, docs and, if it can be had, compat extras;
 #   3. .venv-gil-3.11, -3.12 and so on: the same checkout on each minor version of CPython with a GIL that there is, and
 #      .venv-gil, a link to the newest; .venv-pypy with plain Tornado, and .venv-27 with Tornado 4 on CPython 2.7 (for
 #      the tests of the PyPy-STM loop), if they are there;
@@ -158,7 +158,7 @@ setup_venv() {
     if ! is_stamped .venv/install.stamp "$wanted"; then
         say "filling .venv and compiling the engine (a minute or two)"
         # setuptools: to compile the engine in place; pip itself builds in an environment of its own.
-        fill_venv .venv 'setuptools>=77' -e '.[test,bench,lint]'
+        fill_venv .venv 'setuptools>=77' -e '.[test,bench,lint,docs]'
         (fill_venv .venv -e '.[compat]') || say "some of Tornado's own tests will be skipped"
         echo "$wanted" >.venv/install.stamp
         echo "$engine" >.venv/engine.stamp

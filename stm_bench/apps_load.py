@@ -34,7 +34,7 @@ SUMMARY = "CPU-heavy handlers behind HTTPS, web sockets, other frameworks and da
 
 SCALES = 1.6  # what two threads should answer, to upstream
 OFTEN = 0.5  # times a request: what runs alone so often is told
-REQUEST_SECONDS = 0.01  # CPU time of one request: as README and the targets have it
+REQUEST_SECONDS = 0.01  # CPU time of one request: as docs/benchmarks.rst and the targets have it
 WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be specialized
 ANSWER_TIMEOUT = 60  # seconds until a server is taken to hang
 

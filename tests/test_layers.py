@@ -7,7 +7,7 @@ import tornado.stm
 
 PACKAGE = Path(tornado.stm.__file__).parent
 
-#: from the bottom up, as README.rst names them under "How it works"; what stands in one line does not import each other
+#: from the bottom up, as docs/design.rst names them; what stands in one line does not import each other
 LAYERS = [
     ["_engine", "serial"],
     ["core"],

@@ -1874,7 +1874,7 @@ def redirection(_):
         print("redirected")
 
 
-#: what runs alone, and why; the same table for users is in the README
+#: what runs alone, and why; the same table for users is in docs/limits.rst
 ALONE = {
     "bytearray_changed_while_it_joins": "views that ended transactions still hold are gone only when this one is alone",
     "bytes_io": "getbuffer() of a stream that is older than the transaction lets anybody change its memory",

@@ -1,8 +1,10 @@
-"""Run a Tornado or asyncio program's one event loop on every core, with serial semantics.
+"""Run a Tornado or asyncio program's one event loop on every core, with serial semantics::
 
     import tornado.stm
 
     tornado.stm.run(main(), threads=4)      # instead of asyncio.run(main())
+
+or `install`, for every loop that is created from there on.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ def run(main: Main[T], *, threads: int | None = None, debug: bool | None = None)
 
     Raises:
         ValueError: ``threads`` is no such number.
-        What ``asyncio.run`` raises: for anything else than a coroutine, and where a loop is running.
-        Whatever the coroutine raises.
+        Exception: what ``asyncio.run`` raises for anything else than a coroutine, and where a loop is running.
+        BaseException: whatever the coroutine raises.
     """
     from .program import runner
 

@@ -1,4 +1,4 @@
-"""What transactions do, live: a page of the last minute, and metrics for Prometheus.
+"""What transactions do, live: a page of the last minute, and metrics for Prometheus::
 
     from tornado.stm import dashboard
 

@@ -1,4 +1,4 @@
-"""Is what ran in parallel what one thread could have done?  A tool for tests of applications, and of this package.
+"""Is what ran in parallel what one thread could have done?  A tool for tests of applications, and of this package::
 
     from tornado.stm import testing
 

@@ -690,7 +690,7 @@ CALLS = """
     datetime.tzinfo.* PURE
     datetime.tzinfo.__reduce__ ATTRIBUTES    # attributes of a subclass
     decimal.Decimal DEEP
-    decimal.Decimal.* PURE    # but for the flags of the context: see the README
+    decimal.Decimal.* PURE    # but for the flags of the context: see docs/limits.rst
     decimal.Context CREATES
     decimal.Context.* PURE    # the same
     decimal.Context.copy CREATES

@@ -1,4 +1,4 @@
-"""PyPy-STM's ``transaction`` module on this engine: run functions in parallel as if one after the other.
+"""PyPy-STM's ``transaction`` module on this engine: run functions in parallel as if one after the other::
 
     from tornado.stm import transaction
 
