@@ -1,4 +1,4 @@
-.PHONY: help setup build test sanitize suites compat primes bench bench-engine bench-handlers bench-apps clean
+.PHONY: help setup build test sanitize suites compat primes bench bench-engine bench-handlers bench-apps wheels clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,9 @@ bench-handlers: setup ## measure ordinary handlers of 1 and 10 ms on upstream an
 
 bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, other frameworks and a database
 	@.venv/bin/python -m stm_bench apps
+
+wheels: setup         ## build the wheels and the source distribution, into dist/
+	@scripts/wheels.sh
 
 clean:                ## remove what was made here; the cached interpreter stays
 	@rm -rf .venv .venv-gil* .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so
