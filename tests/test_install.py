@@ -131,6 +131,19 @@ def test_tests_run_in_the_unpacked_source_distribution(unpacked):
     assert re.search(r"\b\d{2,} passed", some) and "failed" not in some, some
 
 
+def test_the_wheels_hold_all_but_what_builds_the_engine(dist):
+    package = ROOT / "tornado" / "stm"
+    made = re.compile(r"(^|/)__pycache__/|\.(so|py[co])$|^(engine|interpreter)/")
+    files = [str(file.relative_to(package)) for file in package.rglob("*") if file.is_file()]
+    wanted = {f"tornado/stm/{name}" for name in files if not made.search(name)}
+    for file in dist.glob("*.whl"):
+        with zipfile.ZipFile(file) as archive:
+            names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        engines = {name for name in names if name.endswith(".so")}
+        assert names - engines == wanted
+        assert len(engines) == ("-abi3-" not in file.name)
+
+
 def tags_of(minor, abi, architecture="x86_64"):
     """The tags that pip takes on such an interpreter on a recent Linux, the best first."""
     platforms = [f"manylinux_2_{glibc}_{architecture}" for glibc in range(39, 4, -1)] + [f"linux_{architecture}"]
@@ -314,6 +327,49 @@ def test_no_compiler(unpacked, tmp_path):
         assert (done.stdout, done.stderr.splitlines()) == ("", [
             "setup: there is no gcc here to compile the engine with: install gcc and libc6-dev, or what they are called here, or take the wheel"
         ])  # fmt: skip
+
+
+#: in the place of .venv's interpreter and of what gets CPython's sources
+FAKE_PYTHON = """#!/bin/sh
+case $1 in
+    -c) echo 3.14.5 ;;
+    -m) while [ "$1" != --wheel-dir ]; do shift; done; echo "$STM_SOURCE" >"$2/tornado_stm-1-$STM_PURE.whl" ;;
+    setup.py) while [ "$1" != --dist-dir ]; do shift; done; touch "$2/tornado_stm-1.tar.gz" ;;
+esac
+"""
+FAKE_SOURCES = """#!/bin/sh
+case $2 in
+    list) printf '3.14.6\\n3.14.4\\n' ;;
+    %s) echo "setup: no $2" >&2; exit 2 ;;
+    *) echo "/src/$2" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("missing, said, status", [
+    ("none", [], 0),
+    ("3.14.4", ["setup: no 3.14.4", "wheels: without the source of CPython 3.14.4, the wheel has no engine for it"], 0),
+    ("3.14.5", ["setup: no 3.14.5", "wheels: without the source of CPython 3.14.5, which .venv runs on, there is no wheel"], 2),
+])  # fmt: skip
+def test_a_source_that_cannot_be_had_is_one_line(tmp_path, missing, said, status):
+    for name, text in {".venv/bin/python": FAKE_PYTHON, "scripts/build_cpython.sh": FAKE_SOURCES % missing}.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    shutil.copy2(ROOT / "scripts" / "wheels.sh", tmp_path / "scripts")
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "tornado_stm-0-old.whl").touch()
+    env = {name: value for name, value in os.environ.items() if name != "STM_SOURCE"}
+    done = run(tmp_path / "scripts" / "wheels.sh", cwd=tmp_path, status=status, env=env)
+    errors = done.stderr.splitlines()
+    assert errors[:len(said)] == said
+    made = {file.name for file in (tmp_path / "dist").iterdir()}
+    if status:
+        assert len(errors) == len(said) and made == {"tornado_stm-0-old.whl"}
+    else:
+        assert made == {"tornado_stm-1-0.whl", "tornado_stm-1-1.whl", "tornado_stm-1.tar.gz"}
+        sources = [f"/src/{version}" for version in ("3.14.4", "3.14.5", "3.14.6") if version != missing]
+        assert (tmp_path / "dist" / "tornado_stm-1-0.whl").read_text() == ":".join(sources) + "\n"
 
 
 def test_what_pure_may_be(unpacked):
