@@ -1,4 +1,4 @@
-.PHONY: help setup build lint format test check nightly sanitize suites compat primes bench bench-engine bench-handlers bench-apps docs clean
+.PHONY: help setup build lint format test check nightly sanitize suites compat primes bench bench-engine bench-handlers bench-apps docs wheels clean
 
 help:                 ## print this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +51,9 @@ bench-apps: setup     ## measure how handlers scale behind TLS, web sockets, oth
 
 docs: setup           ## build the documentation, into build/docs; a warning is an error
 	@.venv/bin/python -m sphinx -q -W -n --keep-going -b html docs build/docs
+
+wheels: setup         ## build the wheels and the source distribution, into dist/
+	@scripts/wheels.sh
 
 clean:                ## remove what was made here; the cached interpreter stays
 	@rm -rf .venv .venv-gil* .venv-pypy .venv-27 pypystm-lib build dist *.egg-info tornado/stm/*.so

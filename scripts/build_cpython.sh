@@ -3,6 +3,7 @@
 #
 #   scripts/build_cpython.sh CACHE
 #   scripts/build_cpython.sh CACHE VERSION      unpacks the source of that version and prints its folder
+#   scripts/build_cpython.sh CACHE list         prints the versions whose checksums are below
 #
 # Only a tarball with the right SHA-256 is ever unpacked.  The sum of the newest version comes from Debian's index, which
 # apt has checked against Debian's signature; the sums of the versions to fall back on are below.
@@ -181,6 +182,10 @@ clean_up() {
     rm -rf "$WORK"
 }
 
+if [[ $WANTED == list ]]; then
+    printf '%s\n' "${PINNED[@]%% *}"
+    exit
+fi
 
 mkdir -p "$SRC"
 WORK=$(mktemp -d "$CACHE/build.XXXXXX")

@@ -14,7 +14,7 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFil
 
 from . import conflictlog, core, effects, install, transaction
 from .loop import graceful
-from .program import report, restart, tracebacks
+from .program import parallelism, report, restart, tracebacks
 
 #: the name of a script that is read from standard input
 STDIN = "-"
@@ -39,10 +39,14 @@ def main(arguments):
     parser.add_argument("--explain", action="store_true", help="at the end, tell all that ran alone, and what could be declared")
     parser.add_argument("--log", metavar="FILE", help="write the conflict log there, for python -m tornado.stm.log")
     parser.add_argument("--log-size", metavar="MB", help="megabytes of it, of which the older half is in FILE.1 (1024; 0: no limit)")
+    parser.add_argument("--version", action="store_true", help="print the versions of all that matters here, and end")
     parser.add_argument("-q", dest="quiet", action="store_true", help="tell nothing: no report of a run, no warnings")
     parser.add_argument("-m", dest="module", action="store_true", help="the program is a module's name")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script or module, and its arguments")
     options = parser.parse_args(arguments)
+    if options.version:
+        print(versions())
+        return 0
     if not options.program:
         parser.error("which program? Give a script, or -m and a module")
     threads = None
@@ -91,6 +95,22 @@ def main(arguments):
             return fail(f"{program}: {e.strerror or 'address already in use'}: end the other server or choose another port")
         tracebacks.show_programs_own(e)
         raise
+
+
+def versions():
+    """One line for a report of a bug."""
+    # only here: both take a while
+    import importlib.metadata
+
+    import tornado
+
+    try:
+        name = f"tornado-stm {importlib.metadata.version('tornado-stm')}"
+    except importlib.metadata.PackageNotFoundError:
+        name = "tornado-stm, not installed"
+    python, why = "{}.{}.{}".format(*sys.version_info), parallelism.why_serial()
+    engine = f"compiled for {python}" + f", but {why}" * bool(why) if core.COMPILED else f"serial, as {why}"
+    return f"{name} (Python {python}{' free-threading' * parallelism.FREE_THREADED}; engine: {engine}; tornado {tornado.version})"
 
 
 def may_be_module(name):

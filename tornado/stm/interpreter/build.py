@@ -33,6 +33,10 @@ LINKED = "-shared -pthread -lm -Wl,--gc-sections -Wl,-Bsymbolic-functions".split
 COUNTED = ["-fprofile-generate={profile}", "-fprofile-update=atomic"]
 GUIDED = ["-fprofile-use={profile}", "-fprofile-partial-training", "-fprofile-correction", "-Wno-coverage-mismatch"]
 
+#: what the tags of wheels promise of every Linux of that age, of the libraries that the engine is linked with
+LIBRARIES = {"ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libpthread.so.0"}
+NO_COMPILER = "there is no {} here to compile the engine with: install gcc and libc6-dev, or what they are called here, or take the wheel"
+
 
 class BuildError(Exception):
     """Why there can be no engine, and what to do."""
@@ -118,6 +122,17 @@ def make_sources(source, made):
     return [f"{pathlib.Path(name).name}.c" for name in names]
 
 
+def manylinux(modules):
+    """The tag of the systems that can load these modules, such as "manylinux_2_34_x86_64"; None if they need more than the C library."""
+    newest = (2, 5)
+    for module in modules:
+        needed, versions = symbols.needs(module)
+        if not needed <= LIBRARIES:
+            return None
+        newest = max(newest, *versions)
+    return "manylinux_{}_{}_x86_64".format(*newest)
+
+
 def is_guided():
     """Is an engine for this interpreter to be profile-guided?  If the interpreter is, which would be faster than its loop else."""
     return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
@@ -158,6 +173,8 @@ def build(source, output, flags=(), compiler="gcc", everywhere=()):
     """
     source, output = pathlib.Path(source).resolve(), pathlib.Path(output).resolve()
     version = check(source)
+    if shutil.which(compiler) is None:
+        raise BuildError(NO_COMPILER.format(compiler))
     output /= version
     common = [*COMMON, *everywhere]
     made, objects = output / "made", output / "objects"

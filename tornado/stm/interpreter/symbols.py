@@ -1,5 +1,6 @@
 """Symbols of executables and object files, on x86-64 Linux (ELF, little-endian, 64 bits)."""
 
+import re
 import struct
 import subprocess
 
@@ -21,6 +22,13 @@ def undefined(module):
 def _listed(path, which):
     done = subprocess.run(["nm", "--dynamic", which, "--format=posix", path], capture_output=True, text=True, check=True)
     return {line.split()[0].partition("@")[0] for line in done.stdout.splitlines()}
+
+
+def needs(module):
+    """The libraries that a module is linked with, and the versions of glibc that what it refers to has been there since, as pairs."""
+    done = subprocess.run(["objdump", "--private-headers", module], capture_output=True, text=True, check=True)
+    libraries = set(re.findall(r"^ +NEEDED +(\S+)$", done.stdout, re.MULTILINE))
+    return libraries, {(int(major), int(minor)) for major, minor in re.findall(r" GLIBC_(\d+)\.(\d+)", done.stdout)}
 
 
 def undefine(path, keep=None):

@@ -26,6 +26,15 @@ def usable_threads(threads):
     return transaction.getsegmentlimit()
 
 
+def why_serial():
+    """Why transactions run one at a time; None if they run in parallel."""
+    if core.PARALLEL:
+        return None
+    if not FREE_THREADED:
+        return "Python {}.{}.{} has a GIL".format(*sys.version_info)
+    return "the GIL is switched on" if core.COMPILED else core.MISSING
+
+
 _said = False
 
 
@@ -33,14 +42,7 @@ def _say_why_serial():
     global _said
     if not _said:
         _said = True
-        version = ".".join(map(str, sys.version_info[:3]))
-        if not FREE_THREADED:
-            why = f"Python {version} has a GIL"
-        elif not core.COMPILED:
-            why = core.MISSING
-        else:
-            why = "the GIL is switched on"
-        print(f"tornado.stm: {why}: transactions run on one thread", file=sys.stderr)
+        print(f"tornado.stm: {why_serial()}: transactions run on one thread", file=sys.stderr)
 
 
 def _warn_of_gil():
