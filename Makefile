@@ -27,9 +27,9 @@ sanitize: setup       ## run the engine's stress program and the tests under the
 	@scripts/sanitize.sh
 
 suites: setup         ## run CPython's own tests as transactions, without and with injected aborts, and on our loop outside of them
-	@.venv/bin/python -m tests.suites
-	@.venv/bin/python -m tests.suites --inject 0.02 --seed 1
-	@.venv/bin/python -m tests.suites --outside
+	@.venv/bin/python -m tests.cpython_suites
+	@.venv/bin/python -m tests.cpython_suites --inject 0.02 --seed 1
+	@.venv/bin/python -m tests.cpython_suites --outside
 
 compat: setup         ## run Tornado's own tests on our loop, without and with injected aborts, beside upstream's
 	@.venv/bin/python -m tests.compat --inject 0 --inject 0.005 --seed 1

@@ -40,7 +40,10 @@ INSTEAD = "use a free-threaded CPython 3.14 (python3.14t), or for one thread a C
 PURE_TAG = "cp311", "abi3", "manylinux_2_5_x86_64.manylinux_2_17_aarch64.musllinux_1_1_aarch64.musllinux_1_1_x86_64"
 
 #: what a checkout has, besides the files that setuptools knows of; and which of that is made by running things
-SHIPPED = ["Makefile", ".gitignore", ".ci", "docs", "scripts", "stm_bench", "tests", "tornado"]
+SHIPPED = [
+    "Makefile", "CONTRIBUTING.rst", "CHANGELOG.rst", ".gitignore", ".editorconfig", ".clang-format", ".pre-commit-config.yaml", ".ci",
+    "docs", "scripts", "stm_bench", "tests", "tornado",
+]
 MADE = re.compile(r"__pycache__/|\.(?:so|o|py[co])$|/stm\.log[^/]*$")
 
 SANITIZERS = {  # by the value of STM_SANITIZE

@@ -4,7 +4,7 @@
 #   1. ruff, on all Python (settings: pyproject.toml);
 #   2. C: no tabs, no blanks at the ends of lines, no line longer than ruff allows in Python.  (.clang-format has more of the style,
 #      but not all of it: `make format` applies it to changed lines only, and nothing is checked for it.)
-#   3. mypy and pyright, on the public modules and the example applications.  tests/test_types.py has what they have to find.
+#   3. mypy and pyright, on the public modules and the example applications.  tests/product/test_types.py has what they have to find.
 #
 # Says all that it finds, and has status 1 then.
 #

@@ -15,7 +15,7 @@ declare -A COMMANDS=(
     [suites]="make --no-print-directory suites"
     [compat]="make --no-print-directory compat"
     [long]="$PYTHON -m pytest -q -rs -m long"
-    [fuzz]="$PYTHON tests/fuzz_http.py --requests 100000"
+    [fuzz]="$PYTHON tests/support/fuzz_http.py --requests 100000"
 )
 names=("$@")
 ((${#names[@]})) || names=(sanitize suites compat long fuzz)

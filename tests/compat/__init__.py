@@ -15,7 +15,7 @@ import functools
 import importlib
 from pathlib import Path
 
-from tests import outcomes
+from tests import comparison as compared
 
 HERE = Path(__file__).resolve().parent
 
@@ -26,7 +26,7 @@ THREADS = 2
 TIMEOUT = 900  # seconds for a module in one process
 
 
-class Comparison(outcomes.Comparison):
+class Comparison(compared.Comparison):
     """A module's tests on upstream's loop (`plain`) and on `ours`."""
 
     @property
@@ -34,7 +34,7 @@ class Comparison(outcomes.Comparison):
         """The tests that run a selector event loop plainly, and no transaction with ours."""
         return sorted(
             name for name in self.plain.having("selector_loops") & self.ours.outcomes.keys()
-            if not self.ours.facts[name]["commits"] and outcomes.reason(self.listed, name) is None
+            if not self.ours.facts[name]["commits"] and compared.reason(self.listed, name) is None
         )
 
     @property
@@ -66,7 +66,7 @@ def compare(module, inject=0.0, seed=0, timeout=TIMEOUT, threads=THREADS):
         threads: how many run transactions.
     """
     ours = run(module, f"--threads={threads}", f"--inject={inject}", f"--seed={seed}", timeout=timeout)
-    return Comparison(module, upstream(module, timeout), ours, outcomes.differences(HERE / "differences.txt"))
+    return Comparison(module, upstream(module, timeout), ours, compared.differences(HERE / "differences.txt"))
 
 
 @functools.cache
@@ -77,4 +77,4 @@ def upstream(module, timeout):
 
 def run(module, *options, timeout):
     name = suite_of(module)
-    return outcomes.run(HERE / "child.py", name, module, *options, timeout=timeout, environment=suite(name).ENVIRONMENT)
+    return compared.run(HERE / "child.py", name, module, *options, timeout=timeout, environment=suite(name).ENVIRONMENT)

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.outcomes import report
+from tests.comparison import report
 
 from . import SUITES, THREADS, TIMEOUT, compare, suite, suite_of
 

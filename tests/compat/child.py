@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.outcomes.child import Runner, load_tests, open_records, outcome_of, prepare_process  # noqa: E402
+from tests.comparison.child import Runner, load_tests, open_records, outcome_of, prepare_process  # noqa: E402
 
 LONGEST = 300  # seconds that a test may take
 

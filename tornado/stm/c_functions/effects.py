@@ -82,6 +82,7 @@ import functools
 import gc
 import importlib
 import io
+import os
 import random
 import re
 import sys
@@ -1051,12 +1052,13 @@ def _find_hidden(name):
 
 
 def _lies_in(structure, module):
-    """Is it part of the file that the module has been loaded from?"""
+    """Is it part of the file that the module has been loaded from?  The kernel knows that by its real path, Python by the way there."""
+    file = os.path.realpath(module.__file__)
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for line in maps:
             begin, end = (int(address, 16) for address in line.split(None, 1)[0].split("-"))
             if begin <= id(structure) < end:
-                return line.rstrip("\n").endswith(f" {module.__file__}")
+                return line.rstrip("\n").endswith(f" {file}")
     return False
 
 

@@ -1,0 +1,89 @@
+"""The benchmark of applications.  No test looks at a speed."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("rich")
+
+from stm_bench import apps_load  # noqa: E402
+from stm_bench.errors import WrongAnswer  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "stm_bench", "apps", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+
+
+def test_it_measures(tmp_path):
+    file = tmp_path / "figures.json"
+    done = run(
+        "--only", "websocket", "--threads", "1,2", "--time", "1", "--repeats", "1", "--size", "300", "--concurrency", "3",
+        "--json", str(file),
+    )
+    assert (done.returncode, "Tornado, web sockets" in done.stdout) == (0, True), done.stderr
+    (row,) = json.loads(file.read_text())["sections"]["apps"]
+    assert row["figure"] == row["threads2"] / row["upstream"] > 0
+    assert row["releases"] and {"target", "met", "aborted", "alone"} < row.keys()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", apps_load.KINDS)
+def test_every_application_is_measured(kind):
+    done = run("--only", kind, "--threads", "1", "--time", "1", "--repeats", "1", "--size", "300")
+    assert (done.returncode, apps_load.KINDS[kind].title in done.stdout) == (0, True), done.stderr
+
+
+def test_bad_arguments_are_one_line():
+    done = run("--only", "nonsense")
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+
+
+class Member:
+    """A web socket that gets these messages."""
+
+    def __init__(self, *messages):
+        self.messages = list(messages)
+
+    async def send_str(self, text):
+        assert text == "10"
+
+    async def receive_str(self):
+        return self.messages.pop(0)
+
+
+def in_a_room(*messages):
+    """A room of one member who has asked once, and its answers."""
+
+    async def ask():
+        room = apps_load.Room(SimpleNamespace(name="test"), 10, 1)
+        member = Member(*messages)
+        room.members, room.sent, room.each, room.end = {member: 0}, 0, 1, float("inf")
+        await room.ask_on(member)
+        return room
+
+    return asyncio.run(ask())
+
+
+def test_a_right_answer_counts():
+    assert in_a_room("primes 10: 4").answered == 1
+    assert in_a_room("news 10: 4", "primes 10: 4").answered == 1
+
+
+@pytest.mark.parametrize("answer", ["primes 10: 5", "primes 11: 4", "news 10: 3"])
+def test_a_wrong_answer_is_told(answer):
+    with pytest.raises(WrongAnswer):
+        in_a_room(answer, "primes 10: 4")
+
+
+def test_an_answer_that_is_missing_is_told():
+    with pytest.raises(IndexError):
+        in_a_room("news 10: 4")

@@ -1,0 +1,32 @@
+"""The benchmark of servers that have just been started.  No test looks at a time or a size."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "stm_bench", "fresh", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+
+
+def test_it_measures(tmp_path):
+    file = tmp_path / "figures.json"
+    done = run("--connections", "150", "--repeats", "1", "--threads", "2", "--json", str(file))
+    assert (done.returncode, "memory with 150 connections" in done.stdout) == (0, True), done.stderr
+    rows = json.loads(file.read_text())["sections"]["fresh"]
+    assert len(rows) == 6 and all(row["figure"] == row["ratios"]["-j 2"] > 0 for row in rows)
+
+
+def test_more_connections_than_there_may_be_files_are_refused():
+    done = run("--connections", "1000000000")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "--connections" in done.stderr

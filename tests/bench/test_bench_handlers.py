@@ -1,0 +1,74 @@
+"""The benchmark of ordinary handlers.  No test looks at a speed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("rich")
+
+from stm_bench import pages  # noqa: E402
+from stm_bench.errors import WrongAnswer  # noqa: E402
+from stm_bench.servers import Server  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "stm_bench", "handlers", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+
+
+def test_it_measures(tmp_path):
+    file = tmp_path / "figures.json"
+    done = run(
+        "--only", "catalogue", "--milliseconds", "10", "--threads", "1,2", "--time", "1", "--repeats", "1",
+        "--concurrency", "2", "--json", str(file),
+    )  # fmt: skip
+    assert (done.returncode, "catalogue, 10 ms" in done.stdout) == (0, True), done.stderr
+    (row,) = json.loads(file.read_text())["sections"]["handlers"]
+    assert all(row[key] > 0 for key in ("upstream", "threads1", "threads2", "cpu1", "cpu2", "two"))
+    assert row["figure"] == row["threads2"] and {"target", "met", "range"} < row.keys()
+
+
+def test_it_measures_what_takes_next_to_nothing_beside_endless_loops(tmp_path):
+    file = tmp_path / "figures.json"
+    done = run(
+        "--only", "missing", "echo", "--threads", "1", "--time", "1", "--repeats", "1", "--concurrency", "2", "--beside", "1",
+        "--json", str(file),
+    )  # fmt: skip
+    assert done.returncode == 0 and "kept of requests/s beside 1 endless" in done.stdout, done.stderr
+    rows = json.loads(file.read_text())["sections"]["handlers"]
+    assert [row["name"] for row in rows] == ["missing", "echo"]
+    assert all(row["figure"] == row["threads1"] > 0 and row["upstream"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("app", dict.fromkeys(page.app for page in pages.TRIVIAL.values()))
+def test_trivial_pages_answer_what_they_are_asked_for(app):
+    with Server("an application", [sys.executable, "-m", "stm_bench.app_server", app, "--threads", "1"]) as server:
+        for page in pages.TRIVIAL.values():
+            if page.app == app:
+                page.check(server)
+
+
+def test_every_page_that_computes_is_asked_for_what_it_answers():
+    found = pages.computing(pages.COMPUTING, [3, 30])
+    assert len(found) == 2 * len(pages.COMPUTING) and all(page.answer for page in found)
+    assert len({page.path for page in found}) == len(found)
+
+
+def test_a_wrong_answer_is_told():
+    page = pages.TRIVIAL["hello"]
+    page.check(SimpleNamespace(name="right", answer=lambda path, form: (200, page.answer)))
+    for answer in (200, "Bye"), (404, page.answer):
+        with pytest.raises(WrongAnswer, match="wrong"):
+            page.check(SimpleNamespace(name="wrong", answer=lambda path, form: answer))
+
+
+def test_bad_arguments_are_one_line():
+    done = run("--only", "nonsense")
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1

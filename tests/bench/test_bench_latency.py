@@ -1,0 +1,23 @@
+"""The benchmark of trivial requests beside heavy ones.  No test looks at a time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_it_measures(tmp_path):
+    file = tmp_path / "figures.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "stm_bench", "latency", "--time", "3", "--threads", "1", "--repeats", "1",
+         "--concurrency", "2", "--json", str(file)],
+        cwd=ROOT, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert (done.returncode, "tornado-stm, 1 thread" in done.stdout) == (0, True), done.stderr
+    assert json.loads(file.read_text())

@@ -1,0 +1,151 @@
+"""C code that makes data of other data: pydantic's models, in transactions on several threads."""
+
+import functools
+import sqlite3
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core
+
+pytest.importorskip("pydantic", reason="pydantic is not installed")
+needs_engine()
+
+import pydantic  # noqa: E402
+import pydantic_core  # noqa: E402
+
+import random_programs  # noqa: E402
+from apart import run_beside  # noqa: E402
+from apps import models  # noqa: E402
+from meeting import APART, CONFLICT, is_alone, meet  # noqa: E402
+
+activation.activate()
+
+needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+
+run_programs = functools.partial(random_programs.run, models.Heap, models.OPERATIONS)
+
+
+def alone_after(function, *args):
+    """Is the transaction exclusive after the call?"""
+
+    seen = []
+
+    def step():
+        function(*args)
+        core.defer(seen.append, is_alone())
+
+    core.Transaction(step, ()).run()
+    return seen == [True]
+
+
+def test_random_programs_of_models_are_serializable():
+    run_programs(60, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_random_programs_of_models_are_serializable():
+    random_programs.run_as_told(run_programs, 2000)
+
+
+@needs_threads
+@pytest.mark.parametrize("name", ["to_python", "validate_python"])
+def test_a_wrong_declaration_is_found(name):
+    """So these programs can fail: with a serializer, or a validator, that is said to read nothing."""
+    holder = "SchemaSerializer" if name == "to_python" else "SchemaValidator"
+    code = f"""
+import test_conversions as t, pydantic_core
+from tornado.stm import _engine
+_engine.register_effect(pydantic_core.{holder}.{name}, _engine.EFFECTS["PURE"])
+t.run_programs(1500, seed=1)
+"""
+    done = run_beside(__file__, code, timeout=250)
+    assert done.returncode != 0 and "not serializable" in done.stderr, done.stderr[-2000:]
+
+
+@needs_threads
+@pytest.mark.parametrize("name", [
+    "raw_validated", "raw_validated_with_context", "numbers_validated", "order_dumped", "order_as_json", "order_kept",
+    "strict_from_attributes", "point_made", "point_dumped", "anything_dumped",
+    "order_taken_from_json",
+])  # fmt: skip
+def test_models_are_validated_and_serialized_beside_others(name):
+    function = models.OPERATIONS[name]
+    heap = models.Heap()
+    arguments = [1] * (function.__code__.co_argcount - 1)
+    function(heap, *arguments)  # what is asked of a class for the first time is asked alone
+    assert not alone_after(function, heap, *arguments)
+
+
+@needs_threads
+def test_a_model_that_calls_unknown_c_code_runs_alone():
+    class Unknown(pydantic.BaseModel):
+        y: models.Annotated[str, models.PlainSerializer(sqlite3.complete_statement)] = "a"
+
+    class Around(pydantic.BaseModel):
+        what: models.Any = None
+
+    assert alone_after(Unknown().model_dump)
+    assert alone_after(Around(what=[Unknown()]).model_dump)
+    assert alone_after(lambda: pydantic_core.to_json([1], fallback=sqlite3.complete_statement))
+    assert not alone_after(lambda: pydantic_core.to_json([1], fallback=lambda x: x))
+
+
+@needs_threads
+def test_a_generator_is_not_looked_into_beside_others():
+    values = (n for n in range(3))
+    assert alone_after(models.ANY.dump_python, values)
+
+
+class Hashed(pydantic.BaseModel):
+    """It can be an element of a set, and changes."""
+
+    size: int = 0
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@needs_threads
+@pytest.mark.parametrize("container", [list, tuple, set, frozenset])
+def test_what_is_in_a_container_is_read_as_its_attributes_are(container):
+    def make():
+        inside = Hashed()
+        return inside, models.Anything(what=container([inside]))
+
+    def dump(inside, around):
+        around.model_dump_json()
+
+    def change(inside, around):
+        inside.size += 1
+
+    assert meet(make, dump, change) == CONFLICT
+
+
+@needs_threads
+def test_partial_functions_are_called_beside_others():
+    def fallback(more, value, *, last):
+        return [more, last]
+
+    shared = functools.partial(fallback, 1, last=2)
+    pydantic_core.to_json([sqlite3], fallback=shared)  # what is asked of a class for the first time is asked alone
+    assert not alone_after(lambda: pydantic_core.to_json([sqlite3], fallback=shared))
+    assert alone_after(lambda: pydantic_core.to_json(["a"], fallback=functools.partial(sqlite3.complete_statement)))
+
+    def dump(shared):
+        pydantic_core.to_json([sqlite3], fallback=shared)
+
+    def change(shared):
+        shared.keywords["last"] = 3
+
+    assert meet(lambda: (functools.partial(fallback, 1, last=2),), dump, change) == CONFLICT
+    assert meet(lambda: (shared,), dump, dump) == APART
+
+
+@needs_threads
+def test_a_class_as_a_callback_runs_alone():
+    class Named:
+        def __init__(self, value):
+            pass
+
+    assert alone_after(lambda: pydantic_core.to_json(["a"], fallback=Named))

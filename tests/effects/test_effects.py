@@ -1,0 +1,185 @@
+"""The tables of effects: every line means something here, and what has no line runs alone."""
+
+import sys
+import zlib
+from collections import Counter
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core
+
+needs_engine()
+
+from meeting import is_alone
+from tornado.stm import _engine
+from tornado.stm.c_functions import effects
+from tornado.stm.core import trusted
+
+activation.activate()
+
+#: names in the tables that only some versions or builds of Python have
+VERSION_DEPENDENT = set()
+
+needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="the engine is absent: transactions run one at a time")
+
+
+def lines(table):
+    return list(effects._entries(table))
+
+
+def run(function, *args):
+    return core.Transaction(function, args).run()
+
+
+def test_every_type_resolves():
+    missing = {name for name, _ in lines(effects.TYPES) if not isinstance(effects._lookup(name), type)}
+    assert missing - VERSION_DEPENDENT == set()
+
+
+def test_every_call_resolves():
+    missing = {name for name, _ in lines(effects.CALLS) if not effects._callables(name)}
+    assert missing - VERSION_DEPENDENT == set()
+
+
+def test_every_instance_and_stateful_type_resolves():
+    names = [name for name, _ in lines(effects.INSTANCES)] + effects.STATEFUL_TYPES.split()
+    assert [name for name in names if not isinstance(effects._lookup(name), type)] == []
+
+
+def test_the_version_dependent_names_are_in_the_tables():
+    assert VERSION_DEPENDENT <= {name for name, _ in lines(effects.TYPES + effects.CALLS)}
+
+
+def test_every_line_has_two_words():
+    assert [line for line in lines(effects.TYPES) + lines(effects.CALLS) if len(line) != 2] == []
+
+
+def test_every_kind_is_known():
+    assert {kind for _, kind in lines(effects.TYPES)} | {kind for _, kind in effects.HIDDEN_TYPES} <= set(_engine.KINDS)
+
+
+def test_every_effect_is_known():
+    assert {effect for _, effect in lines(effects.CALLS + effects.INSTANCES) + effects.HIDDEN_CALLS} <= set(_engine.EFFECTS)
+
+
+def test_every_word_is_explained():
+    explained = effects.__doc__.replace("LIST_...", "LIST_APPEND LIST_EXTEND LIST_POP").replace(
+        "DEQUE_...", "DEQUE_APPEND DEQUE_APPENDLEFT DEQUE_POP DEQUE_POPLEFT").split()
+    used = {effect for _, effect in lines(effects.CALLS + effects.INSTANCES)} | {kind for _, kind in lines(effects.TYPES)} - {"UNKNOWN"}
+    assert used - set(explained) == set()
+
+
+def test_no_line_is_repeated_with_another_effect():
+    seen, contradictions = {}, []
+    for name, effect in lines(effects.CALLS):
+        if seen.setdefault(name, effect) != effect:
+            contradictions.append(name)
+    assert contradictions == []
+
+
+def test_twins_are_python_functions_for_c_callables():
+    for callable_, twin in activation.TWINS.items():
+        assert callable_ is None or isinstance(callable_, (*effects._C_CALLABLES, type)), callable_
+        assert callable(twin)
+
+
+@needs_threads
+@pytest.mark.parametrize("unknown", [
+    lambda: sys.setswitchinterval(sys.getswitchinterval()),
+    lambda: zlib._ZlibDecompressor(),
+    lambda: sys.call_tracing(int, ()),
+], ids=["function", "constructor", "caller"])
+def test_what_is_not_in_the_table_runs_alone(unknown):
+    seen = []
+    note = trusted(lambda: seen.append(core.is_exclusive()))
+
+    def transaction():
+        note()
+        unknown()
+        note()
+
+    before = core.stats()
+    run(transaction)
+    after = core.stats()
+    assert seen[-2:] == [False, True]
+    reasons = Counter(after["exclusive_reasons"]) - Counter(before["exclusive_reasons"])
+    assert [count for reason, count in reasons.items() if __file__ in reason] == [1]
+    # What other tests have left behind may be finalized meanwhile, alone too, and need no reason.
+    assert after["exclusives"] > before["exclusives"]
+
+
+@needs_threads
+def test_the_reason_names_the_function_and_the_place():
+    def transaction():
+        sys.setswitchinterval(sys.getswitchinterval())
+
+    before = core.stats()["exclusive_reasons"]
+    run(transaction)
+    after = core.stats()["exclusive_reasons"]
+    (reason,) = [reason for reason in after if after[reason] != before.get(reason)]
+    assert "getswitchinterval" in reason or "setswitchinterval" in reason
+    assert __file__ in reason and "transaction" in reason
+
+
+@needs_threads
+def test_the_next_transaction_is_not_alone():
+    run(lambda: sys.setswitchinterval(sys.getswitchinterval()))
+    assert run(is_alone) is False
+
+
+KNOWN = {
+    "arithmetic": lambda: abs(-1) + max(1, 2) + len("abc") + int("5") + round(2.5),
+    "strings": lambda: ",".join(["a", "b"]).split(",")[0].upper().encode().decode(),
+    "json": lambda: json_round_trip({"a": [1, {"b": None}]}),
+    "regular expressions": lambda: pattern.sub("x", "abc") + str(pattern.match("b")),
+    "hashes": lambda: hashlib.sha1(b"abc").hexdigest(),
+    "time": lambda: time.time() + time.monotonic(),
+    "struct": lambda: struct.unpack("<I", struct.pack("<I", 5)),
+    "containers": lambda: sorted({1: 2}.items()) + list(enumerate({3})) + [collections.deque([1]).popleft()],
+    "iterators": lambda: list(itertools.chain([1], itertools.islice([2, 3], 1))),
+    "StringIO": lambda: io.StringIO("abc").read(),
+    "math": lambda: math.sqrt(math.floor(4.5)),
+    "dates": lambda: datetime.datetime(2020, 1, 2).isoformat(),
+    "base64": lambda: base64.b64encode(b"abc"),
+    "random": lambda: random.random() + random.randrange(10),
+}
+
+import base64  # noqa: E402
+import collections  # noqa: E402
+import datetime  # noqa: E402
+import decimal  # noqa: E402
+import hashlib  # noqa: E402
+import io  # noqa: E402
+import itertools  # noqa: E402
+import json  # noqa: E402
+import math  # noqa: E402
+import random  # noqa: E402
+import re  # noqa: E402
+import struct  # noqa: E402
+import time  # noqa: E402
+
+pattern = re.compile("[bc]")
+
+
+def json_round_trip(value):
+    return json.loads(json.dumps(value)) == value
+
+
+@needs_threads
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_web_code_uses_does_not_run_alone(name):
+    for _ in range(2):  # code that C calls for the first time runs alone that once
+        run(KNOWN[name])
+    before = core.stats()["exclusive_reasons"]
+    run(KNOWN[name])
+    after = core.stats()["exclusive_reasons"]
+    assert [reason for reason in after if after[reason] != before.get(reason)] == []
+
+
+def test_a_bound_method_that_makes_an_object_gets_its_receiver():
+    def find():
+        found, copied = pattern.finditer, decimal.Context(prec=5).copy
+        return [match.start() for match in found("abcb")], copied().prec
+
+    assert run(find) == ([1, 2, 3], 5)

@@ -1,0 +1,188 @@
+"""C code that reads more than the values it is given: the size of their memory, who refers to them, what they were made with."""
+
+import contextlib
+import copy
+import datetime
+import decimal
+import functools
+import io
+import socket
+import sys
+import types
+import weakref
+from collections import deque
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core
+
+needs_engine()
+
+from meeting import ALONE, APART, CONFLICT, meet, run
+from tornado.stm._engine import Abort
+from tornado.stm.core import trusted
+
+activation.activate()
+
+
+class Zone(datetime.tzinfo):
+    pass
+
+
+class OwnSet(set):
+    pass
+
+
+class OwnDeque(deque):
+    pass
+
+
+class OwnStream(io.BytesIO):
+    pass
+
+
+class OwnBytes(bytearray):
+    pass
+
+
+class OwnFrozen(frozenset):
+    pass
+
+
+def set_note(obj, *_):
+    obj.note = 1
+
+
+def reads_state(cls, reduce=None):
+    return lambda: (cls(),), set_note, lambda obj: (reduce or cls.__reduce__)(obj)
+
+
+MODULES = [types.ModuleType("made_for_hidden_reads") for _ in range(2)]
+
+
+def module_dict():
+    sys.modules["made_for_hidden_reads"] = MODULES[0]
+    return (sys.modules,)
+
+
+def replace_module(modules):
+    modules["made_for_hidden_reads"] = MODULES[1]
+
+
+def import_it(modules):
+    import made_for_hidden_reads
+
+    return made_for_hidden_reads
+
+
+def a_socket():
+    return (socket.socket(),)
+
+
+def counting():
+    x = 0
+    while True:
+        x += 1
+        yield x
+
+
+def suspended():
+    g = run(counting)
+    run(next, g)
+    return g, g.gi_frame
+
+
+#: name -> what makes the objects, what changes them, and what sees the change
+HIDDEN = {
+    "the size of a list": (lambda: ([],), lambda l: l.extend(range(100)), sys.getsizeof),
+    "the size of a dict": (lambda: ({},), lambda d: d.update(dict.fromkeys(range(100))), sys.getsizeof),
+    "the size of a set": (lambda: (set(),), lambda s: s.update(range(100)), sys.getsizeof),
+    "the size of a deque": (lambda: (deque(),), lambda d: d.extend(range(100)), sys.getsizeof),
+    "the size of a bytearray": (lambda: (bytearray(),), lambda b: b.extend(bytes(100)), sys.getsizeof),
+    "what a set is reduced to": reads_state(OwnSet),
+    "what a frozenset is reduced to": reads_state(OwnFrozen),
+    "what a deque is reduced to": reads_state(OwnDeque),
+    "what a bytearray is reduced to": reads_state(OwnBytes),
+    "what a bytearray is reduced to for a protocol": reads_state(OwnBytes, lambda b: bytearray.__reduce_ex__(b, 2)),
+    "what a tzinfo is reduced to": reads_state(Zone),
+    "what an exception is reduced to": reads_state(ValueError),
+    "what a partial is reduced to": (
+        lambda: (functools.partial(int),), set_note, lambda p: functools.partial.__reduce__(p)),
+    "a reversed proxy": (
+        lambda: ({1: 2},), lambda d: d.update({3: 4}), lambda d: list(types.MappingProxyType(d).__reversed__())),
+    "the mapping of a namespace": (
+        lambda: ({"a": 1},), lambda d: d.update(a=2), lambda d: types.SimpleNamespace(d)),
+    "the digits of a decimal": (
+        lambda: ([1, 2],), lambda digits: digits.append(3),
+        lambda digits: decimal.Context().create_decimal((0, digits, 0))),
+    "whether a view has been released": (
+        lambda: (memoryview(b"abc"),), lambda view: view.release(), lambda view: contextlib.suppress(view.nbytes)),
+    "the imported modules": (module_dict, replace_module, import_it),
+    "the imported modules, by a call": (module_dict, replace_module, lambda modules: __import__("made_for_hidden_reads")),
+    "whether a stream has been closed": (lambda: (OwnStream(),), lambda stream: stream.close(), lambda stream: stream.closed),
+    "the timeout of a socket": (a_socket, lambda s: s.settimeout(5), lambda s: s.gettimeout()),
+    "whether a socket blocks": (a_socket, lambda s: s.setblocking(False), lambda s: s.getblocking()),
+    "the line of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_lineno),
+    "the variables of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_locals),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_hidden_read_conflicts_with_a_change(name):
+    def see(*objects):
+        with contextlib.suppress(ValueError):  # a view that has been released
+            HIDDEN[name][2](*objects)
+
+    make, change, _ = HIDDEN[name]
+    assert meet(make, change, see) == CONFLICT
+
+
+def test_sizes_of_what_does_not_change_conflict_with_nothing():
+    class Thing:
+        pass
+
+    assert meet(lambda: (Thing(),), set_note, sys.getsizeof) == APART
+
+
+@pytest.mark.parametrize("count", [weakref.getweakrefcount, weakref.getweakrefs, sys.getrefcount])
+def test_references_are_counted_alone(count):
+    class Thing:
+        pass
+
+    assert meet(lambda: (Thing(), []), lambda thing, refs: refs.append(weakref.ref(thing)), lambda thing, refs: count(thing)) \
+        in (ALONE, [ALONE, CONFLICT])
+
+
+def test_an_aborted_attempt_leaves_the_timeout_of_a_socket():
+    attempts = []
+
+    @trusted
+    def end(sock):
+        attempts.append(core.is_exclusive())
+        if len(attempts) == 1:
+            raise Abort
+
+    @trusted
+    def is_first():
+        return not attempts
+
+    def change(sock):
+        if is_first():
+            sock.settimeout(7)
+            sock.setblocking(False)
+        end(sock)
+        return sock.gettimeout()
+
+    with socket.socket() as sock:
+        sock.settimeout(3)
+        assert run(change, sock) == 3
+        assert attempts == [False, False]
+        assert sock.gettimeout() == 3
+
+
+def test_what_is_read_in_hiding_is_right():
+    assert run(lambda: types.SimpleNamespace({"a": 1}, b=2)) == types.SimpleNamespace(a=1, b=2)
+    assert run(lambda: decimal.Context(prec=2).create_decimal((0, [1, 2, 7], 0))) == decimal.Decimal("1.3E2")
+    assert run(lambda: decimal.Context().create_decimal()) == decimal.Decimal(0)
+    assert run(lambda: copy.copy(OwnSet([1]))) == OwnSet([1])

@@ -1,0 +1,234 @@
+"""What is known of the C code of other libraries: the files that come with the engine, and what programs declare."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tornado.stm import core, effects
+from tornado.stm.c_functions import libraries
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted(Path(libraries.__file__).parent.glob("*.effects"))
+
+needs_engine = pytest.mark.skipif(not core.COMPILED, reason="the engine is absent: nothing has effects")
+needs_threads = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+
+#: a function of C code that the engine knows nothing about
+UNKNOWN = "_sqlite3.complete_statement"
+ASK = """
+import _sqlite3
+from tornado.stm import activation, core, transaction
+from tornado.stm.core import trusted
+@trusted
+def tell():
+    core.defer(print, "alone" if core.is_exclusive() else "beside others")
+def ask():
+    _sqlite3.complete_statement("a")
+    tell()
+activation.activate()
+core.Transaction(ask, ()).run()
+"""
+
+
+def run(*arguments, text=None):
+    return subprocess.run([sys.executable, *arguments], input=text, cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_line_means_something(file):
+    found = libraries.parse(file.read_text(), file.name)
+    assert found and all(declaration.releases for declaration in found)
+    assert {declaration.name.partition(".")[0] for declaration in found} == {file.stem}
+
+
+@needs_engine
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_line_of_a_library_that_is_installed_is_about_something_there(file):
+    found = libraries.parse(file.read_text(), file.name)
+    if not libraries._is_installed(*found[0].releases):
+        pytest.skip("another release is installed, or none")
+    names = sorted({declaration.name.rpartition(".")[0] for declaration in found if declaration.what == "hidden"})
+    parts = [declaration.name.split(".") for declaration in found]
+    modules = sorted({".".join(each[:i]) for each in parts for i in range(2, len(each))}, key=lambda name: (name.count("."), name))
+    code = f"""
+import contextlib, importlib
+import {file.stem}
+for name in {modules}:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+from tornado.stm import activation
+activation.activate()
+from tornado.stm.c_functions import libraries
+print([each for each in libraries._waiting if each.name.startswith("{file.stem}.")])
+"""
+    done = run("-c", code)
+    assert (done.stdout, names) == ("[]\n", names), done.stderr
+
+
+@needs_threads
+def test_what_is_not_declared_runs_alone_and_what_is_does_not(tmp_path):
+    assert run("-c", ASK).stdout == "alone\n"
+    early = f"from tornado.stm import effects\neffects.declare('{UNKNOWN}', 'PURE')\n"
+    assert run("-c", early + ASK).stdout == "beside others\n"
+    late = ASK.replace("activation.activate()\n", "activation.activate()\n" + early)
+    assert run("-c", late).stdout == "beside others\n"
+    later = ASK.replace("import _sqlite3\n", early).replace("def ask():\n", "def ask():\n    import _sqlite3\n") + "ask()\n"
+    assert run("-c", later).stdout.splitlines()[-1] == "beside others"
+
+
+SEEN_BEFORE = """
+import bz2
+from tornado.stm import activation, core, effects
+from tornado.stm.core import trusted
+@trusted
+def is_alone():
+    return core.is_exclusive()
+def look(decompressor):
+    return decompressor.eof, is_alone()
+activation.activate()
+objects = bz2.BZ2Decompressor(),
+print(core.Transaction(look, objects).run())
+effects.declare("_bz2.BZ2Decompressor", kind="INERT")
+print(core.Transaction(look, objects).run())
+"""
+
+
+@needs_threads
+def test_what_is_declared_of_a_type_counts_for_those_who_have_seen_it_before():
+    done = run("-c", SEEN_BEFORE)
+    assert (done.stdout, done.stderr) == ("(False, True)\n(False, False)\n", "")
+
+
+IMPORTED_MEANWHILE = """
+import sys
+from tornado.stm import activation, effects
+sys.path.append(sys.argv[1])
+activation.activate()
+for name in "second.one", "second.two", "second.three", "first.Class.method", "third.complete_statement":
+    effects.declare(name, "PURE")
+import first
+""" + ASK.replace("_sqlite3", "third")
+
+
+@needs_threads
+def test_to_look_for_what_is_declared_may_import_something_that_is_declared_too(tmp_path):
+    (tmp_path / "first.py").write_text("""
+class Importing(type):
+    def __getattr__(cls, name):
+        import second
+        raise AttributeError(name)
+class Class(metaclass=Importing): pass
+""")
+    (tmp_path / "second.py").write_text("from _sqlite3 import adapt as one, register_adapter as two, register_converter as three")
+    (tmp_path / "third.py").write_text("from _sqlite3 import complete_statement")
+    done = run("-c", IMPORTED_MEANWHILE, str(tmp_path))
+    assert (done.stdout, done.stderr) == ("beside others\n", "")
+
+
+@needs_threads
+def test_a_file_on_the_command_line(tmp_path):
+    app, file = tmp_path / "app.py", tmp_path / "more.effects"
+    app.write_text(ASK)
+    file.write_text(f"# what I have read\ncall {UNKNOWN} PURE  # it only looks at the text\n")
+    done = run("-m", "tornado.stm", "--effects", str(file), str(app))
+    assert done.stdout == "beside others\n", done.stderr
+
+
+@needs_threads
+def test_declarations_for_another_release_do_not_count(tmp_path):
+    app, file = tmp_path / "app.py", tmp_path / "more.effects"
+    app.write_text(ASK)
+    file.write_text(f"library tornado 1.0 2\ncall {UNKNOWN} PURE\nlibrary tornado 6 7\n")
+    done = run("-m", "tornado.stm", "--effects", str(file), str(app))
+    assert done.stdout == "alone\n", done.stderr
+
+
+@pytest.mark.parametrize("text, said", [
+    ("call a.b", "more.effects:1: 'call a.b': it should be"),
+    ("\ncalls a.b PURE", "more.effects:2:"),
+    ("call nodots PURE", "'nodots' is no dotted name"),
+    pytest.param("call a.b PURER", "there is no effect 'PURER'", marks=needs_engine),
+    pytest.param("type a.b PURE", "there is no kind 'PURE'", marks=needs_engine),
+    pytest.param("call a.b TWIN", "there is no effect 'TWIN'", marks=needs_engine),
+    ("library x one two", "more.effects:1:"),
+    (b"\xff\xfe", "more.effects: not a text file"),
+])  # fmt: skip
+def test_what_cannot_be_declared_is_refused_in_one_line(tmp_path, text, said):
+    file = tmp_path / "more.effects"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError):
+        effects.load(file)
+    done = run("-m", "tornado.stm", "--effects", str(file), "app.py")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert said in done.stderr
+
+
+def test_a_file_that_is_not_there_is_refused_in_one_line(tmp_path):
+    done = run("-m", "tornado.stm", "--effects", str(tmp_path / "none"), "app.py")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "No such file" in done.stderr
+
+
+def test_a_module_may_say_that_it_has_another_name(tmp_path):
+    (tmp_path / "says_another.py").write_text("__name__ = 'another'\n")
+    code = "from tornado.stm import activation; activation.activate(); import sys; sys.path.append(sys.argv[1]); import says_another"
+    done = run("-c", code, str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_cannot_be_declared():
+    with pytest.raises(ValueError):
+        effects.declare("a.b")
+    with pytest.raises(ValueError):
+        effects.declare("nodots", "PURE")
+
+
+COMPILED_OR_NOT = """
+import importlib, sys
+import tornado.stm
+tornado.stm.install(2)
+module = importlib.import_module(sys.argv[1])
+print(module.__file__ is not None and module.__file__.endswith(".py"))
+"""
+
+
+@needs_threads
+@pytest.mark.parametrize("name", ["sqlalchemy.util._immutabledict_cy", "sqlalchemy.engine._row_cy"])
+def test_what_has_a_twin_in_python_and_is_not_declared_runs_in_python(name):
+    pytest.importorskip(name)
+    done = run("-c", COMPILED_OR_NOT, name)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+LITESTAR = """
+import asyncio
+from litestar import Litestar, get
+from tornado.stm import core
+
+@get("/{n:int}", media_type="text/plain")
+async def ask(n: int) -> str:
+    return "alone" if core.is_exclusive() else "beside others"
+
+async def main(app=Litestar([ask], openapi_config=None)):
+    scope = dict(type="http", method="GET", path="/1", raw_path=b"/1", root_path="", query_string=b"", headers=[], scheme="http",
+                 server=("test", 80), client=("test", 1), http_version="1.1", asgi={"version": "3.0"})
+    sent = []
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+    async def send(message):
+        sent.append(message)
+    await app(scope, receive, send)
+    print(sent[0]["status"], sent[1]["body"].decode())
+
+asyncio.run(main())
+"""
+
+
+@needs_threads
+def test_a_handler_of_litestar_does_not_run_alone_after_its_arguments_were_made(tmp_path):
+    pytest.importorskip("litestar", reason="litestar is not installed")
+    (tmp_path / "app.py").write_text(LITESTAR)
+    done = run("-m", "tornado.stm", "-q", "-j", "2", str(tmp_path / "app.py"))
+    assert (done.returncode, done.stdout) == (0, "200 beside others\n"), done.stderr

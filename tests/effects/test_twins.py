@@ -1,0 +1,1076 @@
+"""Twins do what the C callables do that they stand for: results, exceptions, the order of effects, what is left.
+
+`CALLS` and `SEQUENCES` have a strategy for every twin.  Hypothesis makes arguments of it: containers, iterators, functions and
+values that record what is done to them, and raise at the n-th thing that is done.  Each call is made plain, as a
+transaction, and with aborts injected; what can be seen afterwards must be the same.
+"""
+
+import _abc
+import _bisect
+import _collections
+import _heapq
+import _io
+import _locale
+import _queue
+import _socket
+import _ssl
+import _thread
+import builtins
+import decimal
+import errno
+import functools
+import io
+import locale
+import operator
+import os
+import pickle
+import socket
+import ssl
+import struct
+import sys
+import time
+import types
+from collections import OrderedDict, defaultdict
+
+import pytest
+import tornado.test
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from interpreters import needs_engine
+from tornado.stm import activation, core, transaction
+
+needs_engine()
+
+from tornado.stm.c_functions import twins
+
+activation.activate()
+
+EXAMPLES = settings(
+    max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+)
+ABORTS = 0.05  # the chance of an injected abort at a barrier
+
+
+@pytest.fixture(autouse=True, scope="module")
+def the_same_locale_afterwards():
+    before = locale.setlocale(locale.LC_ALL)
+    yield
+    locale.setlocale(locale.LC_ALL, before)
+
+
+# ---- What records what is done to it ---------------------------------------------------------------------------------
+
+
+class Failure(Exception):
+    pass
+
+
+class World:
+    """One run: what has been done, and the number of the thing at which it fails."""
+
+    def __init__(self, fails_at=0, path=None):
+        self.log = []
+        self.fails_at = fails_at
+        self.path = path
+        self.objects = []  # whatever has to be looked at afterwards, or closed
+
+    def did(self, *event):
+        self.log.append(event)
+        if len(self.log) == self.fails_at:
+            raise Failure(*event)
+
+    def keep(self, value):
+        self.objects.append(value)
+        return value
+
+
+class Value:
+    """Compares, adds, counts and prints by methods in Python."""
+
+    def __init__(self, world, n):
+        self.world, self.n = world, n
+
+    def __lt__(self, other):
+        self.world.did("lt", self.n, number(other))
+        return self.n < number(other)
+
+    def __gt__(self, other):
+        self.world.did("gt", self.n, number(other))
+        return self.n > number(other)
+
+    def __eq__(self, other):
+        self.world.did("eq", self.n, number(other))
+        return self.n == number(other)
+
+    def __hash__(self):
+        return hash(self.n)  # not recorded: a dict's own barriers ask for it once more
+
+    def __add__(self, other):
+        self.world.did("add", self.n, number(other))
+        return Value(self.world, self.n + number(other))
+
+    def __radd__(self, other):
+        self.world.did("radd", self.n, number(other))
+        return Value(self.world, number(other) + self.n)
+
+    def __bool__(self):
+        self.world.did("bool", self.n)
+        return self.n > 0
+
+    def __index__(self):
+        self.world.did("index", self.n)
+        return self.n
+
+    def __str__(self):
+        self.world.did("str", self.n)
+        return f"<{self.n}>"
+
+    def __repr__(self):
+        self.world.did("repr", self.n)
+        return f"<{self.n!r}>"
+
+    def __format__(self, spec):
+        self.world.did("format", self.n, spec)
+        return f"<{self.n}:{spec}>"
+
+
+def number(value):
+    value = getattr(value, "n", value)
+    return value if isinstance(value, (int, float)) else 0
+
+
+class Iterator:
+    """Yields by Python methods."""
+
+    def __init__(self, world, items):
+        self.world, self.items = world, list(items)
+
+    def __iter__(self):
+        self.world.did("iter")
+        return self
+
+    def __next__(self):
+        self.world.did("next", len(self.items))
+        if not self.items:
+            raise StopIteration
+        return self.items.pop(0)
+
+
+class Hinting(Iterator):
+    """Knows how many items are left."""
+
+    def __length_hint__(self):
+        self.world.did("hint")
+        return len(self.items)
+
+
+class Sequence:
+    """Has items, and a length, by Python methods."""
+
+    def __init__(self, world, items):
+        self.world, self.items = world, list(items)
+
+    def __len__(self):
+        self.world.did("len")
+        return len(self.items)
+
+    def __getitem__(self, i):
+        self.world.did("getitem", i)
+        return self.items[i]
+
+    def insert(self, i, item):
+        self.world.did("insert", i)
+        self.items.insert(i, item)
+
+
+class Mapping:
+    """Is taken for a mapping, since it has keys."""
+
+    def __init__(self, world, items):
+        self.world, self.contents = world, dict(items)
+
+    def keys(self):
+        self.world.did("keys")
+        return list(self.contents)
+
+    def __getitem__(self, key):
+        self.world.did("getitem", key)
+        return self.contents[key]
+
+
+class OtherDict(dict):
+    """A dict that has other items than it seems to."""
+
+    def keys(self):
+        return [*super().keys(), "other"]
+
+    def items(self):
+        return [*super().items(), ("items", 1)]
+
+    def __getitem__(self, key):
+        return (key, "got")
+
+
+class IterableDict(OtherDict):
+    """The same, where iteration too is in Python."""
+
+    def __iter__(self):
+        return iter([*super().keys(), "iterated"])
+
+
+class Stream:
+    """A file object of the program's own."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def write(self, text):
+        self.world.did("write", text)
+        return len(text)
+
+    def flush(self):
+        self.world.did("flush")
+
+
+def generator(world, items):
+    for item in items:
+        world.did("yield")
+        yield item
+    world.did("end")
+
+
+def function(world, name, result):
+    """A function that records its calls."""
+
+    def recorded(*args):
+        world.did(name, *map(number, args))
+        return result(*args)
+
+    return recorded
+
+
+# ---- Recipes: what an argument is made of, so that each run gets its own -------------------------------------------------
+
+
+def make(world, recipe):
+    """The object that a recipe (kind, what of it) stands for; anything else stands for itself."""
+    if not (type(recipe) is tuple and recipe and recipe[0] in KINDS):
+        return recipe
+    return KINDS[recipe[0]](world, recipe[1])
+
+
+def many(world, recipes):
+    return [make(world, recipe) for recipe in recipes]
+
+
+KINDS = {
+    "value": Value,
+    "as it is": lambda world, value: value,
+    "list": many,
+    "tuple": lambda world, recipes: tuple(many(world, recipes)),
+    "generator": lambda world, recipes: generator(world, many(world, recipes)),
+    "iterator": lambda world, recipes: Iterator(world, many(world, recipes)),
+    "hinting": lambda world, recipes: Hinting(world, many(world, recipes)),
+    "sequence": lambda world, recipes: Sequence(world, many(world, recipes)),
+    "list iterator": lambda world, recipes: iter(many(world, recipes)),
+    "map": lambda world, recipes: map(function(world, "mapped", lambda item: item), many(world, recipes)),
+    "dict": lambda world, rows: dict(rows),
+    "other dict": lambda world, rows: OtherDict(rows),
+    "iterable dict": lambda world, rows: IterableDict(rows),
+    "mapping": lambda world, rows: Mapping(world, rows),
+    "key": lambda world, name: function(world, "key", FUNCTIONS[name]),
+    "compare": lambda world, name: function(world, "compare", lambda a, b: number(a) - number(b)),
+    "stream": lambda world, _: world.keep(Stream(world)),
+    "bytearray": lambda world, text: bytearray(text),
+    "view": lambda world, text: memoryview(text),
+    "attributes": lambda world, contents: types.SimpleNamespace(a=contents, b=[contents]),
+    "exception": lambda world, _: ValueError("of the test"),
+    "noted": lambda world, notes: with_notes(ValueError("of the test"), notes),
+    "context": lambda world, _: decimal.localcontext(),
+    "cached": lambda world, _: functools.lru_cache(function(world, "cached", number)),
+}
+
+FUNCTIONS = {"same": lambda x: x, "minus": lambda x: -number(x), "text": str, "list": lambda x: [number(x)]}
+
+
+def with_notes(exception, notes):
+    exception.__notes__ = notes
+    return exception
+
+
+NUMBERS = st.integers(-3, 3)
+VALUES = st.one_of(NUMBERS, st.tuples(st.just("value"), NUMBERS), st.sampled_from([0.5, -0.1, "a", "", None, True]))
+ALIKE = st.one_of(
+    st.lists(NUMBERS, max_size=6), st.lists(st.tuples(st.just("value"), NUMBERS), max_size=6),
+    st.lists(st.sampled_from([0.1, 0.2, 1e16, -1e16, 1, 2**70]), max_size=6),
+    st.lists(st.tuples(st.just("list"), st.lists(NUMBERS, max_size=2)), max_size=3), st.lists(VALUES, max_size=5),
+)
+ITERABLE_KINDS = ["list", "tuple", "generator", "iterator", "hinting", "sequence", "list iterator", "map"]
+
+
+def iterables(items=ALIKE):
+    return st.one_of(st.tuples(st.sampled_from(ITERABLE_KINDS), items), st.tuples(st.sampled_from(ITERABLE_KINDS), items), VALUES)
+
+
+LISTS = st.tuples(st.just("list"), ALIKE)
+SORTED = st.one_of(
+    st.tuples(st.sampled_from(["list", "tuple", "sequence"]), st.lists(NUMBERS, max_size=6).map(sorted)),
+    st.tuples(st.sampled_from(["list", "sequence"]), st.lists(st.tuples(st.just("value"), NUMBERS), max_size=6)),
+    st.sampled_from(["abc", None, ("dict", ((0, 1),))]),
+)
+KEYS = st.one_of(st.none(), st.tuples(st.just("key"), st.sampled_from(sorted(FUNCTIONS))), st.just(3))
+INDICES = st.one_of(NUMBERS, st.tuples(st.just("value"), NUMBERS), st.sampled_from([None, 2**80, "a", 1.0]))
+ROWS = st.lists(st.one_of(
+    st.tuples(st.sampled_from("abc"), NUMBERS).map(lambda row: ("tuple", row)),
+    st.sampled_from([("list", ("a", 1)), ("generator", ("b", 2)), ("iterator", ("c",)), "ab", "abc", 5, ("tuple", (("list", ()), 1)),
+                     ("list", (("value", 1), 1))]),
+), max_size=4)
+CONTENTS = st.dictionaries(st.sampled_from("abc"), NUMBERS, max_size=3).map(lambda d: tuple(d.items()))
+MAPPINGS = st.one_of(
+    st.tuples(st.sampled_from(["dict", "other dict", "iterable dict", "mapping"]), CONTENTS), iterables(ROWS),
+)
+DICTS = st.tuples(st.just("dict"), CONTENTS)
+ORDERED = CONTENTS.map(lambda rows: ("ordered", rows))
+KINDS["ordered"] = lambda world, rows: OrderedDict(rows)
+TEXTS = st.sampled_from(["", "a", "é", "\ud800", "x\ny", 5, None, b"b"])
+BYTES = st.one_of(
+    st.sampled_from([b"", b"ab"]), st.sampled_from([("bytearray", b"xy"), ("view", b"vw"), "text", 3, None]),
+)
+FORMATS = st.sampled_from([
+    "", "{}", "{} {}", "{0}{1}", "{a}", "{0.a}", "{0.b[0]}", "{0[1]}", "{!r:>5}", "{:{}}", "{0}{}", "{", "}", "{0.}", "{a[x]}",
+    "{!x}", "{0.missing}", "{:{:{}}}", "{a:>{b}}", "{0[}", "{-1}", "{ 0 }", "{!}", "{}{0}", "{0.a.real}", "{:d}",
+])
+FORMATTED = st.one_of(VALUES, st.tuples(st.just("attributes"), NUMBERS), st.just(("list", (1, ("value", 2)))))
+DATA = st.recursive(
+    st.sampled_from([1, "a", b"b", None, 2.5]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda l: ("list", l)),
+        st.dictionaries(st.sampled_from("xy"), inner, max_size=2).map(lambda d: ("as it is", {k: repr(v) for k, v in d.items()})),
+    ), max_leaves=5,
+)
+
+
+class Call:
+    """How a C callable is called.
+
+    Args:
+        positional: strategies of positional arguments.
+        needed: so many of these are always given.
+        keywords: name → strategy of arguments that may be given by name.
+        result: what of the result is to be compared.
+        misused: now and then with arguments too many, too few, or of a wrong name?
+    """
+
+    def __init__(self, *positional, needed=None, result=None, misused=True, **keywords):
+        self.misused = misused
+        self.positional = positional
+        self.needed = len(positional) if needed is None else needed
+        self.keywords = keywords
+        self.result = result
+
+    def recipes(self):
+        """A strategy of (positional arguments, named ones); now and then one too many, one too few, or of a wrong name."""
+
+        @st.composite
+        def arguments(draw):
+            n = draw(st.integers(self.needed, len(self.positional)))
+            args = [draw(strategy) for strategy in self.positional[:n]]
+            names = draw(st.lists(st.sampled_from(sorted(self.keywords)), unique=True)) if self.keywords else []
+            kwargs = {name: draw(self.keywords[name]) for name in names}
+            wrong = draw(st.integers(0, 19)) if self.misused else None
+            if wrong == 0:
+                args += draw(st.lists(VALUES, min_size=1, max_size=4))
+            elif wrong == 1:
+                args = args[: draw(st.integers(0, len(args)))]
+            elif wrong == 2:
+                kwargs[draw(st.sampled_from(["wrong", "iterable", "self", "data", "function", "size", "file"]))] = draw(VALUES)
+            return args, kwargs
+
+        return arguments()
+
+
+heaps = {name: Call(LISTS, *([VALUES] if name[4:8] in ("push", "repl") else [])) for name in twins.HEAP}
+bisects = Call(SORTED, VALUES, INDICES, INDICES, needed=2, lo=INDICES, hi=INDICES, key=KEYS)
+extremes = Call(iterables(), VALUES, VALUES, needed=1, key=KEYS, default=VALUES)
+
+
+def items_of(result):
+    return [type(result).__name__, operator.length_hint(result), next(result, None), operator.length_hint(result), *result]
+
+
+def sorted_by(made):
+    return sorted([2, 3, 1], key=made), repr(made)[:20]
+
+
+SOURCES = st.sampled_from(["x = 1 + y", "y", "1 +", "del y", "missing", "\tx", b"x = 2", 5, compile("y + 1", "<t>", "eval")])
+NAMESPACES = st.one_of(st.none(), st.tuples(st.just("dict"), CONTENTS.map(lambda rows: (*rows, ("y", 3)))), st.just(7))
+RUN = Call(SOURCES, NAMESPACES, NAMESPACES, needed=2, globals=NAMESPACES, locals=NAMESPACES, result=lambda made: made)
+
+#: C callable → how it is called
+CALLS = {
+    all: Call(iterables()),
+    any: Call(iterables()),
+    sum: Call(iterables(), VALUES, needed=1, start=VALUES),
+    min: extremes,
+    max: extremes,
+    sorted: Call(iterables(), key=KEYS, reverse=VALUES),
+    list.sort: Call(LISTS, key=KEYS, reverse=VALUES),
+    dict: Call(MAPPINGS, needed=0, a=NUMBERS, b=VALUES),
+    OrderedDict: Call(MAPPINGS, needed=0, a=NUMBERS, b=VALUES),
+    defaultdict: Call(st.sampled_from([int, None, 5, list]), MAPPINGS, needed=0, a=NUMBERS, b=VALUES),
+    dict.update: Call(DICTS, MAPPINGS, needed=1, a=NUMBERS, b=VALUES),
+    dict.__init__: Call(DICTS, MAPPINGS, needed=1, a=NUMBERS, b=VALUES),
+    OrderedDict.update: Call(ORDERED, MAPPINGS, needed=1, a=NUMBERS, b=VALUES),
+    OrderedDict.__init__: Call(ORDERED, MAPPINGS, needed=1, a=NUMBERS, b=VALUES),
+    _bisect.bisect_left: bisects,
+    _bisect.bisect_right: bisects,
+    _bisect.insort_left: bisects,
+    _bisect.insort_right: bisects,
+    functools.reduce: Call(
+        st.one_of(st.tuples(st.just("compare"), st.just("")), st.just(operator.add), st.just(3)), iterables(), VALUES, needed=2,
+        initial=VALUES),
+    functools.cmp_to_key: Call(st.one_of(st.tuples(st.just("compare"), st.just("")), st.just(3)), result=sorted_by),
+    operator.call: Call(KEYS, VALUES, needed=1),
+    str.format: Call(FORMATS, FORMATTED, FORMATTED, needed=1, a=FORMATTED, b=FORMATTED),
+    str.format_map: Call(FORMATS, st.one_of(MAPPINGS, st.just(("as it is", {"a": 1})), FORMATTED)),
+    bytes.join: Call(st.sampled_from([b"", b"-"]), iterables(st.lists(BYTES, max_size=4))),
+    bytearray.join: Call(st.just(("bytearray", b"-")), iterables(st.lists(BYTES, max_size=4))),
+    struct.iter_unpack: Call(st.sampled_from(["<H", "b", "", "z", b"<I", 4]), BYTES, result=items_of),
+    struct.Struct.iter_unpack: Call(st.sampled_from([struct.Struct("<H"), struct.Struct("b"), struct.Struct("")]), BYTES,
+                                    result=items_of, buffer=BYTES),
+    _locale.setlocale: Call(st.sampled_from([_locale.LC_ALL, _locale.LC_CTYPE, 99, "a"]), st.sampled_from([None, "C", "xx", 5]),
+                            needed=1),
+    BaseException.add_note: Call(
+        st.sampled_from([("exception", None), ("noted", ("list", ())), ("noted", 5)]), st.one_of(TEXTS, VALUES)),
+    twins._enter_decimal_context: Call(st.just(("context", None)), result=repr),
+    pickle.dumps: Call(DATA, st.sampled_from([0, 1, 4, 5, -1, 9, None, "a"]), needed=1, protocol=st.sampled_from([2, 99]),
+                       fix_imports=VALUES),
+    pickle.loads: Call(st.one_of(DATA.map(lambda data: pickle.dumps(make(World(), data))), BYTES,
+                                 st.just(pickle.dumps(OrderedDict(a=1)))),
+                       encoding=st.sampled_from(["ASCII", "bytes", 5]), fix_imports=VALUES),
+    **{vars(_heapq)[name]: how for name, how in heaps.items()},
+    _collections._count_elements: Call(
+        st.one_of(DICTS, ORDERED, st.tuples(st.just("other dict"), CONTENTS)), iterables(st.lists(NUMBERS, max_size=6))),
+    exec: RUN,
+    eval: RUN,
+    builtins.__import__: Call(
+        st.sampled_from(["json", "json.decoder", "not_there", "", 5]), st.none(), st.none(),
+        st.sampled_from([(), ("loads",), ["decoder"], ("missing",), None, 5]), st.sampled_from([0, 1, -1, "a"]), needed=1,
+        fromlist=st.just(("loads",)), level=st.just(0), result=lambda made: made.__name__),
+    type(len_cache := functools.lru_cache(len)).cache_info: Call(st.just(("cached", None)), result=repr),
+    type(len_cache).cache_clear: Call(st.just(("cached", None))),
+    time.sleep: Call(st.sampled_from([0, 0.0001, -1, "a", None, ("value", 0)])),
+    print: Call(VALUES, VALUES, TEXTS, needed=0, file=st.sampled_from([("stream", None), ("stream", None), 5]),
+                sep=TEXTS, end=TEXTS, flush=VALUES),
+}
+
+
+# ---- Running ------------------------------------------------------------------------------------------------------------
+
+
+def described(value, depth=0):
+    """What can be compared of a value."""
+    if isinstance(value, Value):
+        return "Value", value.n
+    if isinstance(value, (int, float, str, bytes, type(None), type)):
+        return type(value).__name__, repr(value)
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [described(item) for item in value]
+    if isinstance(value, (Iterator, Sequence)):
+        return type(value).__name__, described(value.items)
+    if isinstance(value, dict):
+        return type(value).__name__, [(described(k), described(v)) for k, v in dict.items(value) if k != "__builtins__"]
+    if isinstance(value, BaseException):
+        return type(value).__name__, described(value.args), described(getattr(value, "__notes__", None))
+    if isinstance(value, types.GeneratorType):
+        return "generator", value.gi_frame is None or value.gi_frame.f_lasti
+    if isinstance(value, (bytearray, memoryview)):
+        return type(value).__name__, bytes(value)
+    if isinstance(value, types.SimpleNamespace):
+        return type(value).__name__, described(vars(value))
+    return type(value).__name__
+
+
+def failure(exception):
+    return "raised", described(exception), type(exception.__context__).__name__
+
+
+def perform(callable_, args, kwargs):
+    return callable_(*args, **kwargs)
+
+
+def outcome(how, world, run, callable_, recipes, named):
+    """What comes of one call, and what it leaves."""
+    args = [make(world, recipe) for recipe in recipes]
+    kwargs = {name: make(world, recipe) for name, recipe in named.items()}
+    fails_at, world.fails_at = world.fails_at, 0
+    world.log.clear()
+    world.fails_at = fails_at
+    try:
+        result = run(perform, callable_, args, kwargs)
+        world.fails_at = 0
+        seen = list(world.log)
+        result = "returned", described(how.result(result) if how.result else result)
+    except (Exception, SystemExit) as e:
+        world.fails_at = 0
+        seen = list(world.log)
+        result = failure(e)
+    return result, seen, described(args), described(kwargs)
+
+
+def plainly(function_, *args):
+    return function_(*args)
+
+
+def as_transaction(function_, *args):
+    return core.Transaction(function_, args).run()
+
+
+def after_aborts(function_, *args):
+    core.inject_aborts(ABORTS, 7)
+    try:
+        return core.Transaction(function_, args).run()
+    finally:
+        core.inject_aborts(0, 0)
+
+
+@pytest.mark.parametrize("callable_", CALLS, ids=lambda callable_: f"{getattr(callable_, '__qualname__', callable_)}")
+def test_a_twin_does_what_it_stands_for(callable_):
+    how = CALLS[callable_]
+
+    @EXAMPLES
+    @given(how.recipes(), st.one_of(st.just(0), st.integers(1, 12)))
+    def check(recipe, fails_at):
+        expected = outcome(how, World(fails_at), plainly, callable_, *recipe)
+        for run in as_transaction, as_transaction, after_aborts:
+            assert outcome(how, World(fails_at), run, callable_, *recipe) == expected
+
+    check()
+
+
+# ---- What is done to something outside -----------------------------------------------------------------------------------
+
+
+class Sequences:
+    """How several methods are called, one after the other, on what `begin` makes; `end` tells what is left of it outside.
+
+    Args:
+        begin: called with the `World`, whose `path` is a folder of its own.
+        methods: C method → `Call`, whose positional arguments are those after the receiver.
+        end: called with the world and what `begin` returned, after the transaction.
+        last: methods after which there is nothing more to do.
+        examples: how many sequences.
+    """
+
+    def __init__(self, begin, methods, end, last=(), examples=20):
+        self.begin, self.methods, self.end, self.last, self.examples = begin, methods, end, last, examples
+
+    def recipes(self):
+        def until_the_last(calls):
+            places = [i for i, (method, *_) in enumerate(calls) if method in self.last]
+            return calls[: places[0] + 1] if places else calls
+
+        return st.lists(st.sampled_from(list(self.methods)).flatmap(
+            lambda method: self.methods[method].recipes().map(lambda recipe: (method, *recipe))), max_size=6).map(until_the_last)
+
+
+def open_for_reading(world):
+    path = world.path / "read"
+    path.write_bytes(b"one\ntwo\nthree\n")
+    return world.keep(open(path, "rb"))
+
+
+def whether_closed(world, file):
+    return file.closed or (file.tell(), file.read())
+
+
+OFFSETS = st.sampled_from([0, 3, -1, 100, None, "a", 2.5, ("value", 2)])
+READING = {
+    io.BufferedReader.read: Call(OFFSETS, needed=0, size=OFFSETS),
+    io.BufferedReader.seek: Call(OFFSETS, st.sampled_from([0, 1, 2, 7, "a"]), needed=1, whence=st.just(0)),
+    io.BufferedReader.tell: Call(),
+    io.BufferedReader.close: Call(),
+    _io._IOBase.__exit__: Call(st.none(), st.none(), st.none(), needed=0),
+}
+
+
+def open_text(encoding, errors):
+    def begin(world):
+        return world.keep(io.TextIOWrapper(open(world.path / "text", "wb"), encoding, errors))
+
+    return begin
+
+
+def text_left(world, file):
+    if not file.closed:
+        file.close()
+    return (world.path / "text").read_bytes()
+
+
+WRITING = {
+    _io.TextIOWrapper.write: Call(TEXTS, text=TEXTS),
+    _io.TextIOWrapper.flush: Call(),
+    _io.TextIOWrapper.tell: Call(),
+}
+
+
+def open_binary(world):
+    return world.keep(open(world.path / "text", "wb"))
+
+
+WRITING_BYTES = {
+    _io.BufferedWriter.write: Call(st.one_of(BYTES, st.just(("view", b"abc"))), buffer=BYTES),
+    _io.BufferedWriter.flush: Call(),
+}
+
+
+def lock_left(world, lock):
+    return lock.locked()
+
+
+def lock_methods(lock_type):
+    waiting = st.sampled_from([False, 0, ("value", 0)])
+    timeouts = st.sampled_from([-1, 0.5, -2, "a", None, 1e100])
+    calls = {
+        "acquire": Call(waiting, timeouts, needed=1, misused=False, timeout=timeouts),
+        "acquire_lock": Call(waiting, misused=False),
+        "__exit__": Call(st.none(), st.none(), st.none(), needed=0, misused=False),
+        **dict.fromkeys(("release", "release_lock", "locked", "locked_lock", "_is_owned", "_recursion_count"), Call(misused=False)),
+    }
+    if lock_type is _thread.RLock:
+        calls |= {"__enter__": Call(misused=False), "_release_save": Call(result=lambda state: state[0], misused=False),
+                  "_acquire_restore": Call(st.sampled_from([5, (1,)]), misused=False)}
+    return {getattr(lock_type, name): call for name, call in calls.items() if hasattr(lock_type, name)}
+
+
+def connected(world):
+    one, other = socket.socketpair()
+    for end in one, other:
+        world.keep(end).setblocking(False)
+    other.send(b"hello world")
+    return one
+
+
+def received_by_the_other(world, sock):
+    other = world.objects[1]
+    try:
+        return sock.fileno() == -1, other.recv(1 << 20)
+    except OSError as e:
+        return sock.fileno() == -1, errno.errorcode[e.errno]
+
+
+SIZES = st.sampled_from([0, 1, 5, 100, -1, "a", None])
+FLAGS = st.sampled_from([0, socket.MSG_PEEK, "a"])
+OPTIONS = st.sampled_from([(socket.SOL_SOCKET, socket.SO_ERROR), (socket.SOL_SOCKET, socket.SO_SNDBUF), (99, 99), ("a", 1),
+                           (socket.SOL_SOCKET, socket.SO_LINGER)])
+SENT = st.one_of(BYTES, st.just(b"some bytes"))
+SOCKET = {
+    _socket.socket.recv: Call(SIZES, FLAGS, needed=1),
+    _socket.socket.recv_into: Call(st.sampled_from([("bytearray", b"12345678"), b"12", 5]), SIZES, FLAGS, needed=1, nbytes=SIZES),
+    _socket.socket.recvfrom: Call(SIZES, FLAGS, needed=1),
+    _socket.socket.getsockopt: Call(OPTIONS.map(lambda o: o[0]), OPTIONS.map(lambda o: o[1])),
+    _socket.socket.setsockopt: Call(OPTIONS.map(lambda o: o[0]), OPTIONS.map(lambda o: o[1]), st.sampled_from([1, "a", b"1"])),
+    _socket.socket.send: Call(SENT, FLAGS, needed=1),
+    _socket.socket.sendall: Call(SENT, FLAGS, needed=1),
+    _socket.socket.sendmsg: Call(st.one_of(st.just(5), st.tuples(st.just("list"), st.lists(SENT, max_size=3)),
+                                           st.tuples(st.just("generator"), st.lists(SENT, max_size=3)))),
+    _socket.socket.shutdown: Call(st.sampled_from([socket.SHUT_WR, socket.SHUT_RDWR, 7, "a"])),
+    _socket.socket.close: Call(),
+}
+
+SOCKET |= {
+    _socket.socket.detach: Call(result=type),  # the number of a descriptor is nobody's business
+    _socket.socket.connect: Call(st.sampled_from(["/not/there", 5, b"x", ("127.0.0.1", 1)])),
+    _socket.socket.connect_ex: Call(st.sampled_from(["/not/there", 5, b"x", ("127.0.0.1", 1)])),
+}
+
+CERTIFICATE, KEY = (os.path.join(os.path.dirname(tornado.test.__file__), name) for name in ("test.crt", "test.key"))
+
+
+@functools.cache
+def contexts():
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.load_cert_chain(CERTIFICATE, KEY)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    return server, client
+
+
+def encrypted(world):
+    """The C object of one end of a connection, both of whose ends have shaken hands."""
+    sides = []
+    for end, context, is_server in zip(socket.socketpair(), contexts(), (True, False)):
+        side = context.wrap_socket(end, server_side=is_server, do_handshake_on_connect=False)
+        side.setblocking(False)
+        sides.append(world.keep(side))
+    waiting = set(sides)
+    while waiting:
+        for side in list(waiting):
+            try:
+                side.do_handshake()
+                waiting.discard(side)
+            except ssl.SSLWantReadError:
+                pass
+    sides[1].send(b"hello world")
+    return sides[0]._sslobj
+
+
+def decrypted_by_the_other(world, connection):
+    try:
+        return world.objects[1].recv(1 << 20)
+    except OSError as e:
+        return type(e).__name__
+
+
+ASKED = [
+    _ssl._SSLSocket.verify_client_post_handshake, _ssl._SSLSocket.get_verified_chain, _ssl._SSLSocket.get_unverified_chain,
+    _ssl._SSLSocket.selected_alpn_protocol, _ssl._SSLSocket.cipher, _ssl._SSLSocket.shared_ciphers,
+    _ssl._SSLSocket.compression, _ssl._SSLSocket.version, _ssl._SSLSocket.do_handshake,
+]
+TLS = {
+    _ssl._SSLSocket.read: Call(SIZES, st.sampled_from([("bytearray", b"12345678"), b"12", 5]), needed=1),
+    _ssl._SSLSocket.write: Call(SENT),
+    _ssl._SSLSocket.pending: Call(),
+    _ssl._SSLSocket.getpeercert: Call(st.sampled_from([True, False, "a"]), needed=0),
+    _ssl._SSLSocket.get_channel_binding: Call(st.sampled_from(["not known", 5]), needed=0),
+    **dict.fromkeys(ASKED, Call()),
+}
+IN_MEMORY = {
+    _ssl.MemoryBIO.read: Call(SIZES, needed=0),
+    _ssl.MemoryBIO.write: Call(SENT),
+    _ssl.MemoryBIO.write_eof: Call(),
+}
+
+def items_left(world, queue):
+    return [queue.get_nowait() for _ in range(queue.qsize())]
+
+
+QUEUE = {
+    _queue.SimpleQueue.put: Call(VALUES, st.sampled_from([True, False]), st.sampled_from([None, 5, "a"]), needed=0, item=VALUES,
+                                 result=type),
+    _queue.SimpleQueue.put_nowait: Call(VALUES, needed=0, item=VALUES, result=type),
+    _queue.SimpleQueue.qsize: Call(),
+}
+
+SEQUENCES = {
+    "reading a file": Sequences(open_for_reading, READING, whether_closed),
+    "writing text": Sequences(open_text("utf-8", "strict"), WRITING, text_left),
+    "writing ASCII": Sequences(open_text("ascii", "strict"), WRITING, text_left),
+    "writing text with replacements": Sequences(open_text("latin-1", "backslashreplace"), WRITING, text_left),
+    "writing bytes": Sequences(open_binary, WRITING_BYTES, text_left),
+    "a lock": Sequences(lambda world: _thread.allocate_lock(), lock_methods(_thread.lock), lock_left),
+    "a lock of a thread": Sequences(lambda world: _thread.RLock(), lock_methods(_thread.RLock), lock_left),
+    "a socket": Sequences(
+        connected, SOCKET, received_by_the_other, examples=12,
+        last=(_socket.socket.close, _socket.socket.detach, _socket.socket.shutdown)),
+    "a TLS connection": Sequences(encrypted, TLS, decrypted_by_the_other, examples=12),
+    "a queue": Sequences(lambda world: _queue.SimpleQueue(), QUEUE, items_left),
+    "TLS in memory": Sequences(lambda world: ssl.MemoryBIO(), IN_MEMORY, lambda world, memory: (memory.eof, memory.read())),
+}
+
+#: twins whose arguments are too special for a strategy → the test that compares them by hand
+BY_HAND = {
+    open: "test_opening_files",
+    _io.BufferedWriter: "test_making_a_buffered_writer",
+    os.sendfile: "test_sending_a_file",
+    _socket.socket: "test_making_sockets",
+    **dict.fromkeys((time.thread_time, time.thread_time_ns), "test_thread_ties"),
+    _ssl._SSLSocket.shutdown: "test_tls",  # what it returns depends on the other side: the whole of tests/io/test_tls.py
+    _thread.lock.__enter__: "test_entering_a_lock",
+    **dict.fromkeys([os.stat, os.lstat, os.fstat], "test_looking_at_files"),
+    **{getattr(_socket.socket, name): "test_blocking_of_sockets"
+       for name in ("gettimeout", "settimeout", "getblocking", "setblocking")},
+    decimal.Context.create_decimal: "test_making_decimals",
+    type.__subclasses__: "tests/objects/test_classes.py",
+    _abc._abc_subclasscheck: "tests/objects/test_classes.py",
+    **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
+}
+
+
+def attempt(method, receiver, args, kwargs, seen=None):
+    try:
+        result = method(receiver, *args, **kwargs)
+        return "returned", seen(result) if seen else result
+    except (Exception, SystemExit) as e:
+        return "raised", described(e)[:2]
+
+
+def perform_all(methods, calls, receiver):
+    return [attempt(method, receiver, args, kwargs, methods[method].result) for method, args, kwargs in calls]
+
+
+def test_every_twin_is_compared():
+    covered = {*CALLS, *BY_HAND}.union(*(how.methods for how in SEQUENCES.values()))
+    assert [f"{twin}" for twin in activation.TWINS if twin not in covered] == []
+    assert [f"{twin}" for twin in covered if twin not in activation.TWINS and twin is not _queue.SimpleQueue.qsize] == []
+    assert list(twins.INSTANCE_TWINS) == [type, types.GenericAlias]  # test_making_a_dict_of_a_class, test_making_what_an_alias_is_of
+
+
+def compared(function_, *args):
+    """Both ways, with the same effects: the outcome."""
+    outcomes = []
+    for run in plainly, as_transaction, after_aborts:
+        try:
+            outcomes.append(("returned", run(function_, *args)))
+        except Exception as e:
+            outcomes.append(failure(e))
+    assert outcomes[1:] == outcomes[:1] * 2
+    return outcomes[0]
+
+
+@pytest.mark.parametrize("args", [
+    ("there", "rb"), ("there", "r"), ("not there", "rb"), ("there", "bad"), (5.5,), ("there", "rb", 0), ("there", "r", -1, "ascii"), (),
+    ("there", "rb", -1, "ascii"), (b"there", "rb"), (...,), ("a\0b", "rb"), (True, "rb", 3, None, None, None, True, None, 9),
+], ids=str)
+def test_opening_files(args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").write_bytes(b"contents")
+
+    def read(*args, **kwargs):
+        with open(*args, **kwargs) as file:
+            return type(file).__name__, file.read(), file.mode
+
+    compared(read, *args)
+    compared(lambda: read(*args, wrong=1))
+
+
+def test_making_a_buffered_writer(tmp_path):
+    def write(*args, **kwargs):
+        raw = io.FileIO(tmp_path / "file", "wb")
+        writer = io.BufferedWriter(raw, *args, **kwargs)
+        writer.write(b"abc")
+        writer.close()
+        return (tmp_path / "file").read_bytes(), raw.closed
+
+    for args, kwargs in ((), {}), ((10,), {}), ((-1,), {}), (("a",), {}), ((), {"buffer_size": 5}), ((), {"wrong": 5}):
+        compared(lambda: write(*args, **kwargs))
+
+
+def test_sending_a_file(tmp_path):
+    (tmp_path / "file").write_bytes(b"contents")
+
+    def send(*args):
+        one, other = socket.socketpair()
+        with open(tmp_path / "file", "rb") as file, one, other:
+            os.sendfile(one.fileno(), file.fileno(), *args)
+            return other.recv(100)
+
+    for args in (0, 3), (2, 100), ("a", 1), (0, -1), (0,), (), (0, 1, 2, 3, 4):
+        compared(send, *args)
+
+
+def test_making_sockets():
+    def sockets(*args, **kwargs):
+        with socket.socket(*args, **kwargs) as one, _socket.socket(*args, **kwargs) as other:
+            return one.family, one.type, other.family, other.type, type(other).__name__
+
+    for args in (), (socket.AF_UNIX,), (socket.AF_INET, socket.SOCK_DGRAM), ("a",), (1, 2, 3, 4, 5), (999,), (-1, -1, -1, 10**6):
+        compared(sockets, *args)
+    compared(lambda: sockets(type=socket.SOCK_DGRAM))
+    compared(lambda: sockets(wrong=1))
+
+
+def test_entering_a_lock():
+    def enter():
+        lock = _thread.allocate_lock()
+        with lock as entered:
+            return entered, lock.locked()
+
+    compared(enter)
+
+
+class Remembering:
+    def __init__(self, *args, **kwargs):
+        if kwargs:
+            raise ValueError(kwargs)
+        self.args = args
+
+
+class WithoutRoom:
+    __slots__ = ()
+
+
+class Refusing(Remembering):
+    def __setattr__(self, name, value):
+        if name == "__orig_class__":
+            raise LookupError(name)
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("origin", [list, dict, Remembering, WithoutRoom, Refusing])
+def test_making_what_an_alias_is_of(origin):
+    alias = types.GenericAlias(origin, (int,))
+
+    def make(*args, **kwargs):
+        made = alias(*args, **kwargs)
+        return type(made), getattr(made, "__orig_class__", None) is alias, getattr(made, "args", made if origin in (list, dict) else None)
+
+    compared(make)
+    compared(make, [(1, 2)])
+    compared(lambda: make(key=5))
+
+
+
+def test_making_a_dict_of_a_class():
+    class Rows(dict):
+        pass
+
+    @EXAMPLES
+    @given(ROWS, st.sampled_from(["generator", "iterator", "list iterator"]))
+    def check(rows, kind):
+        compared(lambda: dict(Rows(make(World(), (kind, rows)))))
+
+    check()
+
+
+# ---- What strategies do not show ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consume", [sum, max, min, any, functools.partial(functools.reduce, max)], ids=str)
+def test_an_iterator_is_not_stored(consume):
+    """In steps: no more than one item lives at a time."""
+    alive, most = 0, 0
+
+    class Item(int):
+        def __new__(cls):
+            nonlocal alive, most
+            alive += 1
+            most = max(alive, most)
+            return super().__new__(cls)
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    def items():
+        for _ in range(200):
+            yield Item()
+
+    as_transaction(lambda: consume(items()))
+    assert alive == 0 and most < 10
+
+
+def test_what_cannot_be_encoded_is_complained_of_where_it_is_printed(tmp_path, monkeypatch):
+    def print_all(file):
+        monkeypatch.setattr(sys, "stdout", file)
+        try:
+            print("before", "\ud800", "after")
+        except UnicodeEncodeError as e:
+            print("caught", ascii(e.object), e.start, e.reason)
+
+    left = []
+    for run in plainly, as_transaction, after_aborts:
+        with open(tmp_path / "file", "w", encoding="utf-8", errors="strict") as file:
+            run(print_all, file)
+        left.append((tmp_path / "file").read_bytes())
+    assert left[0].startswith(b"before caught") and left[1:] == left[:1] * 2
+
+
+def test_what_two_transactions_print_does_not_mix(tmp_path):
+    def print_two(file, name):
+        print(name, 1, sep="-", file=file)
+        print(name, 2, sep="-", file=file)
+
+    with open(tmp_path / "file", "w") as file:
+        queue = transaction.TransactionQueue()
+        for i in range(200):
+            queue.add(print_two, file, i)
+        queue.run(2)
+    lines = (tmp_path / "file").read_text().splitlines()
+    assert sorted(int(line.split("-")[0]) for line in lines[::2]) == list(range(200))
+    assert [line.replace("-1", "-2") for line in lines[::2]] == lines[1::2]
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_sequence_of_twins_does_what_they_stand_for(name, tmp_path):
+    how = SEQUENCES[name]
+
+    def outcome_of(run, recipes):
+        world = World(path=tmp_path)
+        try:
+            receiver = how.begin(world)
+            calls = [(method, many(world, args), {k: make(world, v) for k, v in kwargs.items()}) for method, args, kwargs in recipes]
+            came = run(perform_all, how.methods, calls, receiver)
+            return [(what, described(result)) for what, result in came], described([args for _, args, _ in calls]), how.end(
+                world, receiver)
+        finally:
+            for each in world.objects:
+                if hasattr(each, "close"):
+                    each.close()
+
+    @settings(EXAMPLES, max_examples=how.examples)
+    @given(how.recipes())
+    def check(recipes):
+        expected = outcome_of(plainly, recipes)
+        for run in as_transaction, after_aborts:
+            assert outcome_of(run, recipes) == expected
+
+    check()
+
+
+def test_looking_at_files(tmp_path):
+    (tmp_path / "file").write_text("text")
+
+    def look(path):
+        with open(path, "rb") as file:
+            return [found.st_size for found in (os.stat(path), os.lstat(path), os.fstat(file.fileno()))]
+
+    compared(look, str(tmp_path / "file"))
+    for function in os.stat, os.lstat:
+        compared(function, str(tmp_path / "missing"))
+        compared(function, 1.5)
+    compared(os.fstat, -1)
+
+
+def test_blocking_of_sockets():
+    def change(value):
+        with socket.socket() as sock:
+            seen = [sock.gettimeout(), sock.getblocking()]
+            sock.settimeout(value)
+            seen += [sock.gettimeout(), sock.getblocking()]
+            sock.setblocking(value)
+            return seen + [sock.gettimeout(), sock.getblocking()]
+
+    for value in (None, 0, 1, 2.5, -1, "soon"):
+        compared(change, value)
+
+
+def test_making_decimals():
+    def make(value):
+        return decimal.Context(prec=3).create_decimal(value)
+
+    for value in ("1.23456", 7, 2.5, (0, (1, 2, 3, 4), -2), [0, [1], 0], "no number", None):
+        compared(make, value)
+
+
+PLAIN_KEYS = st.one_of(
+    st.integers(0, 4), st.integers(-(10**30), 10**30), st.floats(), st.sampled_from("abc"), st.tuples(st.integers(0, 2), st.text(max_size=2)),
+    st.tuples(st.floats(allow_nan=True), st.tuples(st.integers(0, 1), st.integers(0, 1))), st.lists(st.integers(0, 1), max_size=3).map(tuple),
+)
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="the originals are called")
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(PLAIN_KEYS, max_size=12), st.booleans())
+def test_heaps_of_plain_keys_are_ordered_as_by_heapq(keys, greatest_first):
+    """The same objects in the same places: also where some are not equal to themselves, or cannot be compared."""
+    make, push, pop = (
+        (_heapq.heapify_max, _heapq.heappush_max, _heapq.heappop_max) if greatest_first
+        else (_heapq.heapify, _heapq.heappush, _heapq.heappop)
+    )
+
+    def sort():
+        heap, popped = [], []
+        try:
+            for key in keys:
+                push(heap, key)
+            for _ in range(len(keys) // 2):
+                popped.append(pop(heap))
+            make(heap)
+        except TypeError as e:
+            popped.append(str(e))
+        return [id(key) if not isinstance(key, str) else key for key in popped + heap]
+
+    activation.activate()
+    assert core.Transaction(sort, ()).run() == sort()

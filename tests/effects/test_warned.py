@@ -1,0 +1,123 @@
+"""Warnings that C code gives in transactions are shown once, and keep nobody waiting."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tornado.stm import core
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+
+
+def run(code, *arguments):
+    """What the program prints, and what it says of errors.  Its function warns() calls C code that gives a warning."""
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", COMMON + code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+COMMON = """
+import contextlib, datetime, io, logging, sys, threading, time, warnings
+from tornado.stm import activation, core
+from tornado.stm.core import trusted
+activation.activate()
+
+def warns():
+    datetime.datetime.utcnow()
+
+@trusted
+def is_alone():
+    return core.is_exclusive()
+
+@trusted
+def roll_back():
+    raise core.Abort
+"""
+
+WAITING = """
+shared, events = [], []
+
+def show(message, *where):
+    wait_for("owned", "shown")
+    shared.append("shown")
+
+@trusted
+def wait_for(what, instead):
+    events.append(instead)
+    give_up = time.monotonic() + 1
+    while what not in events and time.monotonic() < give_up:
+        time.sleep(0.001)
+
+def owns():
+    shared.append("owned")
+    wait_for("shown", "owned")
+    warns()
+
+warnings.showwarning = show
+warnings.simplefilter("always")
+threads = [threading.Thread(target=core.Transaction(function, ()).run, daemon=True) for function in (owns, warns)[::int(sys.argv[1])]]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(20)
+print(sorted(shared), [thread.is_alive() for thread in threads])
+"""
+
+
+@pytest.mark.parametrize("order", ["1", "-1"])
+def test_who_shows_a_warning_and_who_is_about_to_give_one_do_not_wait_for_each_other(order):
+    assert run(WAITING, order) == ("['owned', 'shown', 'shown'] [False, False]\n", "")
+
+
+PRINTED = """
+def warn_and_look():
+    first = core.rehearse()
+    warns()
+    if first:
+        roll_back()
+    return is_alone()
+
+if sys.argv[1] == "logged":
+    logging.basicConfig(format="%(message)s")
+    logging.captureWarnings(True)
+print([core.Transaction(warn_and_look, ()).run() for _ in range(2)])
+"""
+
+
+@pytest.mark.parametrize("how", ["printed", "logged"])
+def test_a_warning_of_an_attempt_that_was_rolled_back_is_put_out_by_the_next_one(how):
+    out, err = run(PRINTED, how)
+    assert out == "[False, False]\n" and err.count("DeprecationWarning: datetime.datetime.utcnow() is deprecated") == 1
+
+
+SEEN = """
+def function():
+    warns()
+    return got[:], is_alone()
+
+def recorded():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warns()
+    return len(seen), is_alone()
+
+def redirected():
+    with contextlib.redirect_stderr(io.StringIO()) as stream:
+        warns()
+    return "utcnow" in stream.getvalue(), is_alone()
+
+got = []
+if sys.argv[1] == "function":
+    warnings.showwarning = lambda message, *where: got.append(len(where))
+print(core.Transaction(globals()[sys.argv[1]], ()).run())
+"""
+
+
+@pytest.mark.parametrize("how, seen", [("function", "[5]"), ("recorded", "1"), ("redirected", "True")])
+def test_a_warning_that_the_program_sees_is_there_at_once(how, seen):
+    assert run(SEEN, how) == (f"({seen}, True)\n", "")

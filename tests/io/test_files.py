@@ -1,0 +1,276 @@
+"""Files that transactions read: an aborted attempt leaves neither another position nor an open file."""
+
+import io
+import os
+import pathlib
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core
+from tornado.stm.core import trusted
+
+needs_engine()
+
+activation.activate()
+
+DATA = bytes(range(256)) * 1000
+
+
+def run(function):
+    return core.Transaction(function, ()).run()
+
+
+@trusted
+def ran_alone():
+    return core.stats()["exclusives"]
+
+
+def check(first, second, alone=False):
+    """What `second` returns in an attempt that comes after one in which `first` has been called and rolled back."""
+    seen = []
+
+    @trusted
+    def is_first():
+        seen.append(None)
+        return len(seen) == 1
+
+    def attempt():
+        if is_first():
+            first()
+            raise core.Abort
+        return second()
+
+    run(lambda: None)
+    before = ran_alone()
+    result = run(attempt)
+    assert len(seen) == 2
+    assert alone or ran_alone() == before
+    return result
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(DATA)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def called_before(path):
+    """What is called for the first time may have to run alone."""
+
+    def everything():
+        with open(path, "rb") as file:
+            file.seek(3)
+            return file.read(4), file.tell()
+
+    for _ in range(3):
+        assert run(everything) == (DATA[3:7], 7)
+
+
+def test_what_was_read_is_read_again(path):
+    with open(path, "rb") as file:
+        file.read(10)
+        assert check(lambda: file.read(100), lambda: file.read(20)) == DATA[10:30]
+        assert check(lambda: file.seek(5000), lambda: file.read(10)) == DATA[30:40]
+        assert check(lambda: (file.read(), file.read()), lambda: (file.tell(), file.read(2))) == (40, DATA[40:42])
+        assert file.tell() == 42
+
+
+def test_an_aborted_attempt_leaves_no_file_open(path):
+    before = os.listdir("/proc/self/fd")
+    kept = []
+
+    @trusted
+    def keep(file):
+        kept.append(file)
+
+    def read():
+        file = open(path, "rb")
+        keep(file)
+        return file.read(5)
+
+    assert check(read, read) == DATA[:5]
+    assert [file.closed for file in kept] == [True, False]
+    kept[1].close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_goes_from_one_transaction_to_the_next(path):
+    files = []
+    pieces = []
+
+    def begin():
+        files.append(open(path, "rb"))
+        return files[0].read(1000)
+
+    def go_on():
+        return files[0].read(100_000)
+
+    def end():
+        with files[0] as file:
+            return file.read()
+
+    pieces.append(check(begin, begin))
+    pieces += [check(go_on, go_on), check(go_on, go_on)]
+    assert not files[0].closed
+    pieces.append(check(lambda: files[0].close(), end, alone=True))
+    assert files[0].closed and b"".join(pieces) == DATA
+
+
+def test_closing_waits_for_the_commit(path):
+    file = open(path, "rb")
+    check(file.close, lambda: None)
+    assert file.read(3) == DATA[:3]
+    check(file.close, file.close)
+    assert file.closed
+
+
+def test_a_file_that_the_transaction_has_closed_cannot_be_read(path):
+    file = open(path, "rb")
+
+    def read():
+        file.close()
+        with pytest.raises(ValueError):
+            file.read()
+
+    run(read)
+
+
+def test_what_the_transaction_has_written_is_read(path):
+    with open(path, "ab") as log:
+
+        def write_and_read():
+            log.write(b"more")
+            log.flush()
+            with open(path, "rb") as file:
+                return file.read()
+
+        assert run(write_and_read) == DATA + b"more"
+
+
+@pytest.mark.parametrize("kind", [str, os.fsencode, pathlib.Path])
+def test_kinds_of_paths(path, kind):
+    file = kind(path)
+    for _ in range(2):
+        assert run(lambda: open(file, "rb").read()) == DATA
+
+
+def test_what_cannot_be_opened(path, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for file, mode, error in (
+        (tmp_path, "rb", IsADirectoryError), (tmp_path / "missing", "rb", FileNotFoundError), ("\0", "rb", ValueError),
+        (path, "nonsense", ValueError), (3.5, "rb", TypeError), (987654, "rb", OSError),
+    ):
+        with pytest.raises(error):
+            run(lambda: open(file, mode))
+    descriptor = os.open(path, os.O_RDONLY)
+    assert run(lambda: open(descriptor, "rb").read(3)) == DATA[:3]
+
+
+def test_other_ways_to_open(path):
+    def read_text():
+        with open(path, encoding="latin-1", newline="") as file:
+            return file.read()
+
+    def write():
+        with open(path, "wb") as file:
+            file.write(b"new")
+
+    def read_unbuffered():
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    for _ in range(2):
+        assert run(read_text).encode("latin-1") == run(read_unbuffered)
+    run(write)
+    assert run(read_unbuffered) == b"new"
+
+
+@pytest.mark.parametrize("look", [os.stat, os.lstat, os.path.getsize], ids=lambda look: look.__name__)
+def test_what_has_been_written_to_a_file_is_there_for_who_looks_at_its_size(path, look):
+    with open(path, "wb") as file:
+
+        def write():
+            file.write(b"abc")
+            file.flush()
+            found = look(path)
+            return found if isinstance(found, int) else found.st_size
+
+        assert run(write) == 3
+
+
+def test_the_descriptor_of_a_file_that_has_been_written_to(path):
+    with open(path, "wb") as file:
+
+        def write():
+            file.write(b"abcd")
+            file.flush()
+            return os.fstat(file.fileno()).st_size
+
+        assert run(write) == 4
+
+
+# ---- Streams in Python -----------------------------------------------------------------------------------------------------
+
+
+class Letters(io.RawIOBase):
+    """A stream as werkzeug's of a request's body: it fills buffers."""
+
+    def __init__(self, *pieces):
+        self.pieces = list(pieces)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if isinstance(piece, bytes):
+            buffer[: len(piece)] = piece
+            return len(piece)
+        return piece
+
+
+RAW = {
+    "read": lambda: (Letters(b"abc", b"de").read(5), Letters(b"abc").read(3), Letters().read(2), Letters(b"").read(0)),
+    "all": lambda: (Letters(b"abc", b"de").read(), Letters(b"abc").read(-1), Letters(b"a").readall(), Letters().readall()),
+    "would block": lambda: (Letters(None).read(3), Letters(None).readall(), Letters(b"a", None, b"b").readall()),
+    "too much": lambda: Letters(7).read(3),
+    "no number": lambda: Letters("a").read(3),
+    "no size": lambda: Letters(b"a").read("a"),
+    "none": lambda: Letters(b"a").read(None),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_raw_streams_in_python_are_read_beside_others(name):
+    def outcome():
+        try:
+            return RAW[name]()
+        except (TypeError, ValueError) as e:
+            return type(e), str(e)
+
+    found = []
+
+    def step():
+        before = ran_alone()
+        found.append((outcome(), ran_alone() - before))
+
+    core.Transaction(step, ()).run()
+    assert found == [(outcome(), 0)]
+
+
+def test_what_the_program_puts_in_the_place_of_stat_is_not_asked(tmp_path, monkeypatch):
+    """Tools that look for blocking calls do so, and raise."""
+    (tmp_path / "file").write_text("text")
+
+    def read():
+        with open(tmp_path / "file", "rb") as file:
+            return file.read()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", None)
+        patch.setattr(os, "fstat", None)
+        text = run(read)
+    assert text == b"text"

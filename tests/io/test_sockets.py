@@ -1,0 +1,236 @@
+"""What a transaction asks of a socket happens at its commit, in the order in which it was asked for."""
+
+import contextlib
+import itertools
+import select
+import socket
+import threading
+from collections import deque
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core
+from tornado.stm.core import trusted
+from tornado.stm.input_output import sockets
+
+needs_engine()
+
+activation.activate()
+
+
+@pytest.fixture
+def connected():
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
+        ours, _ = listening.accept()
+        with ours:
+            ours.setblocking(False)
+            yield ours, client
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What reaches the kernel: names and arguments."""
+    made = []
+
+    def recorded(function):
+        @trusted
+        def record(sock, *arguments):
+            made.append((function.__name__, *arguments))
+            return function(sock, *arguments)
+
+        return record
+
+    send, setsockopt, close, *others = sockets.METHODS
+    core.sockets_begin(recorded(send), recorded(setsockopt), recorded(close), *others)
+    for name in "_setsockopt", "_close":
+        monkeypatch.setattr(sockets, name, recorded(getattr(sockets, name)))
+    yield made
+    core.sockets_begin(*sockets.METHODS)
+
+
+NODELAY = socket.IPPROTO_TCP, socket.TCP_NODELAY
+
+
+def send_at_once(sock):
+    sock.setsockopt(*NODELAY, 1)
+    sock.send(b"at once")
+    sock.setsockopt(*NODELAY, 0)
+    sock.close()
+
+
+def test_options_are_set_in_order_with_what_is_sent(connected, calls):
+    ours, client = connected
+    core.Transaction(send_at_once, (ours,)).run()
+    assert calls == [("setsockopt", *NODELAY, 1), ("send", b"at once"), ("setsockopt", *NODELAY, 0), ("close",)]
+    assert client.recv(100) == b"at once"
+
+
+def raise_in_a_first_attempt(attempts):
+    attempts.append(None)
+    if len(attempts) == 1:
+        raise core.Abort
+
+
+trusted(raise_in_a_first_attempt)
+
+
+def set_twice(sock, attempts):
+    sock.setsockopt(*NODELAY, 1)
+    raise_in_a_first_attempt(attempts)
+    return sock.getsockopt(*NODELAY)
+
+
+def test_an_aborted_attempt_sets_nothing(connected, calls):
+    ours, _ = connected
+    attempts = []
+    assert core.Transaction(set_twice, (ours, attempts)).run() != 0
+    assert len(attempts) >= 2
+    assert calls == [("setsockopt", *NODELAY, 1)]
+
+
+def set_on_any(sock):
+    sock.setsockopt(*NODELAY, 1)
+
+
+def test_what_cannot_be_set_says_so_at_once(calls):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.setblocking(False)
+        with pytest.raises(OSError):
+            core.Transaction(set_on_any, (sock,)).run()
+    assert ("setsockopt", *NODELAY, 1) not in calls
+
+
+def test_the_error_of_what_was_sent_before_is_told_again_after_an_abort(connected):
+    ours, _ = connected
+    box = core.Outbox(ours)
+    box.error = BrokenPipeError("told")
+
+    def send(attempts):
+        try:
+            ours.send(b"more")
+        except BrokenPipeError as e:
+            raise_in_a_first_attempt(attempts)
+            return str(e)
+
+    assert core.Transaction(send, ([],)).run() == "told"
+    assert box.error is None
+
+
+def set_too_much(sock):
+    sock.setsockopt(*NODELAY, 1 << 40)
+
+
+def test_an_option_of_a_value_that_cannot_be_says_so_at_once(connected):
+    ours, _ = connected
+    with pytest.raises(Exception) as plain:
+        ours.setsockopt(*NODELAY, 1 << 40)
+    with pytest.raises(plain.type):
+        core.Transaction(set_too_much, (ours,)).run()
+
+
+def receive_into_in_the_second_attempt(sock, attempts):
+    buffer = bytearray(b"." * 8)
+    size = sock.recv_into(buffer)
+    raise_in_a_first_attempt(attempts)
+    return size, bytes(buffer)
+
+
+def receive_in_the_second_attempt(sock, attempts):
+    data = sock.recv(8)
+    raise_in_a_first_attempt(attempts)
+    return data
+
+
+def peek_when_something_is_there(sock):
+    while not select.select([sock], [], [], 10)[0]:
+        pass
+
+
+def test_what_an_aborted_attempt_has_received_is_received_again(connected):
+    ours, client = connected
+    for receive, expected in (receive_into_in_the_second_attempt, (4, b"data....")), (receive_in_the_second_attempt, b"data"):
+        client.sendall(b"data")
+        peek_when_something_is_there(ours)
+        attempts, results = [], []
+
+        def transaction():
+            results.append(receive(ours, attempts))
+
+        core.Transaction(transaction, ()).run()
+        assert results == [expected]
+        assert len(attempts) == 2
+        assert not sockets.inboxes
+
+
+def test_a_buffer_that_an_aborted_attempt_has_filled_is_as_before(connected):
+    ours, client = connected
+    client.sendall(b"data")
+    peek_when_something_is_there(ours)
+    buffer, attempts, seen = bytearray(b"........"), [], []
+
+    @trusted
+    def look():
+        seen.append(bytes(buffer))
+
+    def transaction():
+        look()
+        assert ours.recv_into(buffer, 2) == 2
+        raise_in_a_first_attempt(attempts)
+
+    core.Transaction(transaction, ()).run()
+    assert seen == [b"........"] * 2
+    assert buffer == b"da......"
+
+
+def test_what_an_aborted_attempt_has_put_aside_leaves_room(connected):
+    ours, client = connected
+    data, attempts, sent = bytes(1 << 20), [], []
+
+    def transaction():
+        size = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                size += ours.send(data)
+        raise_in_a_first_attempt(attempts)
+        sent.append(size)
+
+    core.Transaction(transaction, ()).run()
+    assert len(attempts) == 2
+    assert 0 < sent[0] < len(data)
+    left = sent[0]
+    while left:
+        left -= len(client.recv(1 << 16))
+        box = core.find_outbox(ours.fileno())
+        if box is not None:
+            box.flush()
+    assert core.find_outbox(ours.fileno()) is None
+
+
+def test_what_waits_is_sent_before_the_end_of_a_stream(connected):
+    ours, client = connected
+    data = bytes(range(256)) * 1024
+
+    def transaction():
+        assert ours.send(memoryview(data)) == len(data)
+        ours.shutdown(socket.SHUT_WR)
+
+    reader = threading.Thread(target=lambda: received.extend(iter(lambda: client.recv(1 << 16), b"")))
+    received = []
+    reader.start()
+    core.Transaction(transaction, ()).run()
+    ours.close()
+    reader.join()
+    assert b"".join(received) == data
+
+
+def test_buffers_of_an_iterator_are_sent_at_the_commit(connected):
+    ours, client = connected
+    waiting = deque([b"one ", b"two ", b"three"])  # as asyncio's transports have it
+
+    def send():
+        assert ours.sendmsg(itertools.islice(waiting, 2)) == 8
+        return core.is_exclusive()
+
+    assert core.Transaction(send, ()).run() is False
+    assert client.recv(100) == b"one two "

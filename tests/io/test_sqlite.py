@@ -1,0 +1,181 @@
+"""``sqlite3`` in transactions: queries beside others, changes one after the other, and never anything that no serial order has."""
+
+import asyncio
+import contextlib
+import datetime
+import functools
+import sqlite3
+
+import pytest
+
+import random_programs
+import tornado.stm
+from apart import run_beside
+from apps import queries
+from interpreters import parallel_only
+from tornado.stm import activation, core
+
+activation.activate()
+
+run_programs = functools.partial(random_programs.run, queries.Heap, queries.OPERATIONS, observe=queries.observed)
+
+
+def test_random_programs_of_queries_are_serializable():
+    run_programs(60, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_random_programs_of_queries_are_serializable():
+    random_programs.run_as_told(run_programs, 2000)
+
+
+@parallel_only
+@pytest.mark.parametrize("mistake", ["_only_reads = lambda sql: True", "_may_change = lambda *objects: core.irrevocable('')"])
+def test_a_mistake_is_found(mistake):
+    """So these programs can fail: with changes that are taken for queries, or do not keep queries away."""
+    code = f"""
+import test_sqlite as t
+from tornado.stm.core import trusted
+from tornado.stm.input_output import databases
+core = databases.core
+databases.{mistake.replace(" = ", " = trusted(")})
+t.run_programs(1000, seed=1)
+"""
+    done = run_beside(__file__, code, timeout=280)
+    # They may also wait for each other for ever: readers at a lock, under which a function of the program waits for them.
+    assert "not serializable" in done.stderr or "have not committed" in done.stderr, done.stderr[-2000:]
+
+
+# ---- What runs beside others ------------------------------------------------------------------------------------------
+
+
+@core.trusted
+def cost():
+    return "exclusive" if core.is_exclusive() else "irrevocable" if core.keeps_others_waiting() else "nothing"
+
+
+def cost_of(function, *args):
+    """What the transaction is at its end that makes this call, and its result."""
+    found = []
+
+    def step():
+        found.append((function(*args), cost()))
+
+    core.Transaction(step, ()).run()
+    return found[-1]
+
+
+COSTS = {
+    "nothing": [
+        "one", "all_fetched", "twice_the_same", "walked_over", "walked_over_in_part", "taken_by_c_code", "with_a_cursor", "named_rows",
+        "made_rows", "common_table", "wrong", "committed", "rolled_back", "asked_of_a_new_one",
+    ],
+    "irrevocable": ["changed", "added_to", "moved", "failed", "many_changed", "scripted", "returned", "table_made", "changed_by_a_new_one"],
+    "exclusive": ["of_a_function", "of_one_that_writes", "function_given", "function_given_in_c", "aggregated", "collated", "factory_set"],
+}  # fmt: skip
+
+
+@parallel_only
+@pytest.mark.parametrize("expected, name", [(expected, name) for expected, names in COSTS.items() for name in names])
+def test_what_keeps_others_waiting(expected, name):
+    function = queries.OPERATIONS[name]
+    arguments = [1] * (function.__code__.co_argcount - 1)
+    with contextlib.closing(queries.Heap()) as heap, contextlib.closing(queries.Heap()) as other:
+        assert cost_of(function, heap, *arguments) == (function(other, *arguments), expected)
+
+
+def many(connection):
+    return connection.execute("SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3")
+
+
+@pytest.fixture
+def memory():
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    yield connection
+    connection.close()
+
+
+@parallel_only
+def test_while_a_cursor_is_kept_in_the_midst_of_its_rows_nobody_runs_beside(memory):
+    kept = [many(memory)]
+    assert cost_of(lambda: many(memory).fetchall()) == ([(1,), (2,), (3,)], "exclusive")
+    assert kept.pop().fetchall() == [(1,), (2,), (3,)]
+    assert cost_of(lambda: many(memory).fetchall())[1] == "nothing"
+    cost_of(lambda: kept.append(many(memory)))
+    assert cost_of(lambda: many(memory).fetchone()) == ((1,), "exclusive")
+    cost_of(kept.clear)
+    assert cost_of(lambda: many(memory).fetchone()) == ((1,), "nothing")
+
+
+@parallel_only
+@pytest.mark.filterwarnings("ignore:The default date")
+@pytest.mark.parametrize("value", [datetime.date(2026, 1, 2), memoryview(b"ab"), sqlite3.Binary(b"a"), bytearray(b"a")])
+def test_what_is_adapted_is_so_alone(memory, value):
+    found, how = cost_of(lambda: memory.execute("SELECT ?", (value,)).fetchone())
+    assert (found, how) == (memory.execute("SELECT ?", (value,)).fetchone(), "exclusive")
+
+
+@parallel_only
+@pytest.mark.filterwarnings("ignore:The default date")
+def test_what_is_converted_is_so_alone():
+    connection = sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_COLNAMES, check_same_thread=False)
+    sql = """SELECT '2026-01-02' AS "day [date]" """
+    assert cost_of(lambda: connection.execute(sql).fetchone()) == ((datetime.date(2026, 1, 2),), "exclusive")
+    connection.close()
+
+
+@parallel_only
+@pytest.mark.parametrize("factory", [bytes, lambda text: text.decode()])
+def test_other_texts_are_made_alone(memory, factory):
+    memory.text_factory = factory
+    assert cost_of(lambda: memory.execute("SELECT 'a'").fetchone())[1] == "exclusive"
+
+
+@parallel_only
+def test_one_that_may_load_c_code_runs_alone(memory):
+    if not hasattr(memory, "enable_load_extension"):
+        pytest.skip("this build of Python loads no extensions")
+    memory.enable_load_extension(True)
+    assert cost_of(lambda: memory.execute("SELECT 1").fetchone()) == ((1,), "exclusive")
+
+
+def test_methods_that_give_functions_look_as_ever():
+    assert sqlite3.Connection.create_function.__name__ == "create_function"
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection, pytest.raises(TypeError, match="create_function"):
+        connection.create_function()
+
+
+@parallel_only
+def test_readers_see_what_is_committed_only(tmp_path):
+    """Handlers with a connection of their own, or the one that all share; each looks twice, and writers change two rows at a time."""
+    path = tmp_path / "accounts"
+    shared = sqlite3.connect(path)
+    shared.execute("CREATE TABLE accounts (k INTEGER PRIMARY KEY, v INTEGER)")
+    shared.executemany("INSERT INTO accounts VALUES (?, ?)", [(k, 100) for k in range(10)])
+    shared.commit()
+
+    def total(connection):
+        return sum(v for (v,) in connection.execute("SELECT v FROM accounts"))
+
+    async def reader(i):
+        await asyncio.sleep(0)
+        connection = sqlite3.connect(path) if i % 2 else shared
+        totals = total(connection), connection.execute("SELECT sum(v) FROM accounts").fetchone()[0], total(connection)
+        if i % 2:
+            connection.close()
+        return totals
+
+    async def writer(i):
+        await asyncio.sleep(0)
+        with shared:
+            shared.execute("UPDATE accounts SET v = v - 1 WHERE k = ?", (i % 10,))
+            shared.execute("UPDATE accounts SET v = v + 1 WHERE k = ?", (i * 7 % 10,))
+
+    async def main():
+        return await asyncio.gather(*(job(i) for i in range(300) for job in (reader, writer)))
+
+    results = tornado.stm.run(main(), threads=4)
+    assert results[::2] == [(1000, 1000, 1000)] * 300
+    assert shared.execute("SELECT sum(v) FROM accounts").fetchone() == (1000,)
+    shared.close()

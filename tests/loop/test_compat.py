@@ -1,0 +1,42 @@
+"""Tornado's own tests come out on our loop as on upstream's: a few always, all of them with ``-m long``."""
+
+import pytest
+
+from interpreters import needs_engine
+from tests.comparison import Run
+from tests.compat import Comparison, compare, suite
+from tests.compat.__main__ import main
+
+needs_engine()
+
+QUICK = [
+    "tornado.test.locks_test",
+    "tornado.test.iostream_test.TestIOStream.test_many_mixed_reads",
+    "tornado.test.httpclient_test.HTTPClientCommonTestCase.test_chunked",
+]
+
+MODULES = suite("tornado").MODULES
+
+
+@pytest.mark.parametrize("inject", [0.0, 0.005])
+@pytest.mark.parametrize("module", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in MODULES if name not in QUICK)])
+@pytest.mark.timeout(1900)
+def test_a_module_comes_out_as_on_upstreams_loop(module, inject):
+    comparison = compare(module, inject, seed=1)
+    assert comparison.good, (
+        comparison.unlisted, comparison.strayed, comparison.plain.end, comparison.ours.end, comparison.ours.output[-2000:])
+
+
+def test_a_test_that_runs_another_loop_fails():
+    plain = Run({"a.B.c": ["success"]}, facts={"a.B.c": {"selector_loops": 1}})
+    ours = Run({"a.B.c": ["success"]}, facts={"a.B.c": {"commits": 0}})
+    assert Comparison("a", plain, ours, {}).strayed == ["a.B.c"]
+    assert not Comparison("a", plain, ours, {}).good
+    ours.facts["a.B.c"]["commits"] = 1
+    assert Comparison("a", plain, ours, {}).good
+
+
+def test_a_module_of_no_suite_is_one_line_and_status_2(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["json"])
+    assert end.value.code == 2 and "no suite has json" in capsys.readouterr().err

@@ -1,0 +1,286 @@
+"""What runs in the transaction that has scheduled it, and what begins one of its own."""
+
+import asyncio
+import time
+import weakref
+
+import pytest
+
+import tornado.stm
+from interpreters import needs_engine
+from tornado.stm import core
+from tornado.stm.core import trusted
+from tornado.stm.loop.eventloop import TransactionalEventLoop
+
+needs_engine()
+
+ROUNDS = 10  # after the first two, it is known how long a callback takes
+
+
+@pytest.fixture
+def all_short():
+    core.set_short(float("inf"))
+    yield
+    core.set_short(core.SHORT)
+
+
+@pytest.fixture
+def none_short():
+    core.set_short(0.0)
+    yield
+    core.set_short(core.SHORT)
+
+
+@pytest.fixture
+def loop():
+    loop = TransactionalEventLoop(2)
+    yield loop
+    loop.close()
+
+
+@trusted
+def here():
+    return core.current()
+
+
+async def tell(told):
+    """Set a future to the transaction that does so, for a callback."""
+    future = asyncio.get_running_loop().create_future()
+    future.add_done_callback(told)
+    future.set_result(here())
+    await asyncio.sleep(0)
+
+
+def in_the_same():
+    """Has the callback of a future run in the transaction that set it, round by round?"""
+    seen = []
+
+    def told(future):
+        seen.append(future.result() is here())
+
+    async def main():
+        for _ in range(ROUNDS):
+            await tell(told)
+
+    tornado.stm.run(main(), threads=2)
+    return seen
+
+
+def test_what_a_future_tells_follows_once_it_is_known_to_be_short(all_short):
+    seen = in_the_same()
+    assert len(seen) == ROUNDS and not seen[0] and all(seen[2:])
+
+
+def test_what_is_not_short_begins_a_transaction(none_short):
+    assert in_the_same() == [False] * ROUNDS
+
+
+def test_what_a_follower_takes_is_its_own(all_short):
+    @trusted  # whose thread_time() is that of this thread, not of all threads of the loop
+    def told(future):
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+    async def main():
+        for _ in range(4):
+            await tell(told)
+        loop = asyncio.get_running_loop()
+        return loop._dispatcher.ready.estimates.expected(core.site_of(asyncio.Handle(told, (), loop)))
+
+    assert tornado.stm.run(main(), threads=2) >= 0.005
+
+
+def test_what_has_followed_is_gone_when_the_next_begins(all_short):
+    gone = []
+
+    class Payload:
+        pass
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for _ in range(ROUNDS):
+            payload = Payload()
+            known = weakref.ref(payload)
+            first, second = loop.create_future(), loop.create_future()
+            first.add_done_callback(lambda future, payload=payload: None)
+            second.add_done_callback(lambda future: gone.append(known() is None))
+            del payload
+            first.set_result(None)
+            second.set_result(None)
+            del first
+            await asyncio.sleep(0)
+
+    tornado.stm.run(main(), threads=2)
+    assert all(gone[2:])
+
+
+def test_a_task_and_what_comes_after_sleep_begin_transactions(all_short):
+    seen = []
+
+    async def child():
+        seen.append(here())
+        await asyncio.sleep(0)
+        seen.append(here())
+
+    async def main():
+        for _ in range(ROUNDS):
+            seen.append(here())
+            await asyncio.create_task(child())
+            await asyncio.sleep(0)
+
+    tornado.stm.run(main(), threads=2)
+    assert len(set(seen)) == len(seen) == 3 * ROUNDS
+
+
+def test_what_one_transaction_schedules_runs_in_that_order(all_short):
+    seen = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        futures = []
+
+        def note(name):
+            seen.append(name)
+
+        def told(future):
+            name = future.result()
+            seen.append(name)
+            if len(name) == 1:
+                tell_later(name * 2)
+
+        def tell_later(name):
+            future = loop.create_future()
+            futures.append(future)
+            future.add_done_callback(told)
+            future.set_result(name)
+
+        for _ in range(ROUNDS):
+            tell_later("a")
+            tell_later("b")
+            loop.call_soon(note, "c")
+            tell_later("d")
+            await asyncio.sleep(0.001)
+
+    tornado.stm.run(main(), threads=2)
+    rounds = [seen[start : start + 7] for start in range(0, len(seen), 7)]
+    assert len(rounds) == ROUNDS
+    for each in rounds:
+        assert [name for name in each if len(name) == 1] == ["a", "b", "c", "d"]
+        assert all(each.index(name) < each.index(name * 2) for name in "abd")
+    for each in rounds[2:]:
+        # The transaction of `main` schedules both, by its followers; that of "d" schedules "dd".
+        assert each.index("aa") < each.index("bb")
+
+
+def test_a_follower_that_is_rolled_back_takes_all_that_it_follows_along(all_short):
+    counts, seen = {"set": 0, "told": 0}, []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def told(future):
+            counts["told"] += 1
+            core.defer(seen.append, future.result())
+
+        for number in range(300):
+            future = loop.create_future()
+            future.add_done_callback(told)
+            counts["set"] += 1
+            future.set_result(number)
+            await asyncio.sleep(0)
+
+    core.inject_aborts(0.02, 5)
+    try:
+        tornado.stm.run(main(), threads=2)
+    finally:
+        core.inject_aborts(0, 0)
+    assert counts == {"set": 300, "told": 300} and seen == list(range(300))
+
+
+def test_what_ends_the_loop_leaves_the_rest_for_its_next_run(all_short, loop):
+    seen = []
+
+    def told(future):
+        seen.append(future.result())
+        if future.result() == "end":
+            raise SystemExit(3)
+
+    def tell_of(*names):
+        for name in names:
+            future = loop.create_future()
+            future.add_done_callback(told)
+            future.set_result(name)
+
+    for _ in range(ROUNDS):
+        loop.call_soon(tell_of, "more")
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    seen.clear()
+    loop.call_soon(tell_of, "one", "end", "two")
+    with pytest.raises(SystemExit):
+        loop.run_forever()
+    assert seen == ["one", "end"]
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert seen == ["one", "end", "two"]
+
+
+def test_nothing_that_is_scheduled_after_a_stop_runs_before_it(all_short, loop):
+    seen = []
+
+    def told(future):
+        seen.append(future.result())
+
+    def tell_around_stop():
+        before, after = loop.create_future(), loop.create_future()
+        before.add_done_callback(told)
+        after.add_done_callback(told)
+        before.set_result("before")
+        loop.stop()
+        after.set_result("after")
+
+    for _ in range(ROUNDS):
+        loop.call_soon(tell_around_stop)
+        loop.run_forever()
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    assert seen == ["before", "after"] * ROUNDS
+    seen.clear()
+    loop.call_soon(tell_around_stop)
+    loop.run_forever()
+    assert seen == ["before"]
+
+
+class Noted:
+    """Something whose end is noticed."""
+
+    def __init__(self, number, ends):
+        self.number, self.ends = number, ends
+
+    def __del__(self):
+        core.defer(self.ends.append, self.number)
+
+
+def test_what_an_aborted_attempt_has_scheduled_is_gone_before_the_next(loop):
+    attempts, ends = [], []
+
+    @trusted
+    def begin():
+        attempts.append(None)
+        return len(attempts)
+
+    @trusted
+    def roll_back(number):
+        if number == 1:
+            raise core.Abort
+
+    def schedule():
+        number = begin()
+        loop.call_soon(lambda noted: None, Noted(number, ends))
+        roll_back(number)
+        loop.call_soon(loop.stop)
+
+    loop.call_soon(schedule)
+    loop.run_forever()
+    assert ends == [2]

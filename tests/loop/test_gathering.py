@@ -1,0 +1,165 @@
+"""Gathered transactions: those that are expected to run alone do so in a row, on the loop's thread.
+
+What a loop does is asked in a process of its own: in this one transactions are never gathered.
+"""
+
+import _thread
+import asyncio
+import functools
+import os
+import time
+
+import pytest
+
+import apart
+import tornado.stm
+from interpreters import needs_engine
+from tornado.stm import activation, core
+from tornado.stm.core import trusted
+
+needs_engine()
+
+activation.activate()
+
+in_a_process = functools.partial(apart.in_a_process, __file__)
+
+REASON = "something that nobody knows"
+
+
+@trusted
+def this_thread():
+    return _thread.get_ident()
+
+
+def thread_alone(before=0.0):
+    """Go on alone; returns which thread does, and is long before that, if asked to."""
+    until = time.thread_time() + before
+    while time.thread_time() < until:
+        pass
+    core.exclusive(REASON)
+    return this_thread()
+
+
+class Program:
+    """Tasks that run alone in one of three steps, and others that take long and never do."""
+
+    def __init__(self, before=0.0):
+        self.before = before
+        self.log, self.threads, self.computed = [], [], 0
+
+    async def speak(self, name, times):
+        for number in range(times):
+            await asyncio.sleep(0)
+            self.log.append((name, number))
+            await asyncio.sleep(0)
+            self.threads.append(thread_alone(self.before))
+            await asyncio.sleep(0)
+
+    async def compute(self, speakers):
+        while not all(task.done() for task in speakers):
+            until = time.monotonic() + 0.006
+            while time.monotonic() < until:
+                sum(range(1000))
+            self.computed += 1
+            await asyncio.sleep(0)
+
+    async def main(self, speakers, computers, times):
+        speaking = [asyncio.create_task(self.speak(name, times)) for name in range(speakers)]
+        await asyncio.gather(*speaking, *[self.compute(speaking) for _ in range(computers)])
+
+
+def run(threads, speakers, computers, times, before=0.0):
+    program = Program(before)
+    tornado.stm.run(program.main(speakers, computers, times), threads=threads)
+    for name in range(speakers):
+        assert [number for who, number in program.log if who == name] == list(range(times))
+    stats, here = core.stats(), this_thread()
+    [reason] = [text for text in stats["exclusive_reasons"] if text.startswith(REASON)]
+    return {
+        "alone": stats["exclusive_reasons"][reason],
+        "seconds": stats["exclusive_seconds"][reason],
+        "elsewhere": [thread == here for thread in program.threads[20 * speakers :]].count(False),
+        "computed": program.computed,
+    }
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("computers", [0, 1, 5])
+def test_what_runs_alone_does_so_on_the_loops_thread(threads, computers):
+    found = in_a_process(f"run({threads}, 6, {computers}, 80)")
+    assert found["alone"] >= 6 * 80 and found["seconds"] > 0  # it is still told for what reason
+    assert found["elsewhere"] <= 6 * 60 / 10  # one of many finds out whether that still is so
+    assert computers == 0 or found["computed"] > 0
+
+
+def test_what_computes_before_it_runs_alone_may_run_anywhere():
+    found = in_a_process("run(2, 6, 0, 40, 0.003)")
+    assert found["elsewhere"] > 0
+
+
+def test_other_steps_go_on_between_two_gatherings():
+    """There is always somebody who wants to run alone."""
+    found = in_a_process("run(2, 40, 3, 40)")
+    assert found["computed"] >= 10
+
+
+class Stuck(Program):
+    """What is on the loop's thread takes for ever: not what has always been short, for which nobody else would go on."""
+
+    def __init__(self, loops_thread):
+        super().__init__()
+        self.loops_thread, self.turns = loops_thread, 0
+
+    async def take_turns(self):
+        while True:
+            await asyncio.sleep(0)
+            self.turns += 1
+            if self.turns > 60 and this_thread() == self.loops_thread:
+                note_stuck()
+                while True:
+                    pass
+
+    async def main(self):
+        tasks = [asyncio.create_task(self.speak(name, 10**6)) for name in range(6)]
+        tasks.append(asyncio.create_task(self.take_turns()))
+        while not is_stuck:
+            await asyncio.sleep(0)
+        spoken = len(self.threads)
+        while len(self.threads) < spoken + 20:
+            await asyncio.sleep(0)
+        print(["all went on"], flush=True)
+        os._exit(len(tasks) - 7)
+
+
+is_stuck = []
+
+
+@trusted
+def note_stuck():
+    is_stuck.append(True)
+
+
+def get_stuck():
+    core.set_allowance(0.1)
+    tornado.stm.run(Stuck(this_thread()).main(), threads=2)
+
+
+def test_others_run_alone_while_the_loops_thread_is_at_something_endless():
+    assert in_a_process("get_stuck()") == ["all went on"]
+
+
+async def end_in_the_midst():
+    tasks = [asyncio.create_task(Program().speak(name, 10**6)) for name in range(5)]
+    await asyncio.sleep(0.2)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return len(tasks)
+
+
+def end_again_and_again():
+    return [tornado.stm.run(end_in_the_midst(), threads=2) for _ in range(3)]
+
+
+def test_a_loop_ends_in_the_midst_of_a_gathering():
+    assert in_a_process("end_again_and_again()") == [5, 5, 5]

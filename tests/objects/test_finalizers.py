@@ -1,0 +1,183 @@
+"""Finalizers that a commit sets off: once, after it, in a transaction that others run beside."""
+
+import _thread
+import gc
+import sys
+import threading
+import weakref
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core, transaction
+
+needs_engine()
+
+from meeting import is_alone, run
+from progress import TIMEOUT
+from tornado.stm.core import trusted
+
+activation.activate()
+
+
+class Holder:
+    pass
+
+
+class Counted:
+    """Counts what dies, without a lock, in containers that others change too."""
+
+    def __init__(self, n, counts, order):
+        self.n, self.counts, self.order = n, counts, order
+
+    def __del__(self):
+        self.counts["dead"] = self.counts.get("dead", 0) + 1
+        self.order[f"dead {self.n}"] = is_alone()
+
+
+def test_each_runs_once_and_beside_others():
+    counts, order, holder = {}, {}, Holder()
+    holder.kept = None
+
+    def replace(n):
+        holder.kept = Counted(n, counts, order)
+        counts["made"] = counts.get("made", 0) + 1
+        order[f"made {n}"] = is_alone()
+
+    core.inject_aborts(0.01, 3)
+    try:
+        queue = transaction.TransactionQueue()
+        for n in range(300):
+            queue.add(replace, n)
+        queue.run()
+    finally:
+        core.inject_aborts(0, 1)
+    assert counts == {"made": 300, "dead": 299}
+    assert list(order).index("dead 5") > list(order).index("made 6")
+    assert not any(list(order.values())[40:])
+
+
+def kinds():
+    def by_method(done):
+        class Dies:
+            def __del__(self):
+                done()
+
+        return Dies()
+
+    def by_callback(done):
+        holder = Holder()
+        holder.reference = None
+        references.append(weakref.ref(holder, lambda reference: done()))
+        return holder
+
+    def by_generator(done):
+        def generator():
+            try:
+                yield
+            finally:
+                done()
+
+        made = generator()
+        next(made)
+        return made
+
+    references = []
+    return {"__del__": by_method, "callback": by_callback, "finally": by_generator}
+
+
+KINDS = kinds()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_others_go_on_meanwhile(kind):
+    """The finalizer waits for a transaction to write; if it ran alone, that would not."""
+    seen, holder, go_on, over = [], Holder(), _thread.allocate_lock(), _thread.allocate_lock()
+    go_on.acquire()
+    over.acquire()
+
+    @trusted
+    def wait_for_writer():
+        seen.append(core.is_exclusive())
+        go_on.release()
+        assert over.acquire(timeout=TIMEOUT)
+
+    def finalize():
+        seen.append(1)
+        wait_for_writer()
+        seen.append(2)
+
+    def make():
+        holder.dies = KINDS[kind](finalize)
+
+    def drop():
+        holder.dies = None
+
+    def write():
+        holder.written = True
+
+    @trusted
+    def writer():
+        assert go_on.acquire(timeout=TIMEOUT)
+        core.Transaction(write, ()).run()
+        over.release()
+
+    for function in make, write:
+        run(function)
+    thread = threading.Thread(target=writer)
+    thread.start()
+    run(drop)
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+    assert seen == [1, False, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_sees_what_was_committed_and_what_it_defers_happens(kind, capfd):
+    holder, seen = Holder(), []
+
+    def finalize():
+        seen.append(holder.dies)
+        print("the end of", kind, flush=True)
+        holder.later = KINDS["__del__"](lambda: print("and of another", flush=True))
+        holder.later = None
+
+    run(lambda: setattr(holder, "dies", KINDS[kind](finalize)))
+    run(lambda: setattr(holder, "dies", None))
+    gc.collect()
+    assert seen == [None]
+    assert capfd.readouterr().out == f"the end of {kind}\nand of another\n"
+
+
+def test_program_hook_hears_of_exceptions_only(monkeypatch):
+    heard, holder = [], Holder()
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: heard.append(unraisable.exc_type))
+
+    def fail():
+        raise LookupError("in a finalizer")
+
+    for kind in KINDS.values():
+        for finalizer in (lambda: None), fail:
+            run(lambda: setattr(holder, "dies", kind(finalizer)))
+            run(lambda: setattr(holder, "dies", None))
+    assert heard == [LookupError] * 3
+
+
+def test_locks_of_the_program():
+    lock, holder, log = threading.Lock(), Holder(), []
+
+    def finalize():
+        with lock:
+            log.append(is_alone())
+
+    def replace():
+        holder.dies = KINDS["__del__"](finalize)
+        with lock:
+            log.append("made")
+
+    queue = transaction.TransactionQueue()
+    for _ in range(50):
+        queue.add(replace)
+    queue.run()
+    assert log.count("made") == 50 and len(log) == 99
+    assert not lock.locked()
