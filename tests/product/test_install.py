@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 import pytest
 
+import tutorial
 from interpreters import FREE_THREADED, GIL, ROOT, needs_gil, parallel_only
 from tornado.stm import core
 
@@ -253,9 +254,15 @@ def version_line(python, what):
     return rf"tornado-stm {re.escape(version('tornado-stm'))} \(Python {re.escape(python)}{what}; tornado 6\.\d+(\.\d+)*\)\n"
 
 
+@pytest.fixture(scope="module")
+def installed(dist, tmp_path_factory):
+    """The Place with the wheel that has the engine."""
+    return Place(tmp_path_factory.mktemp("installed"), sys.executable, dist)
+
+
 @parallel_only
-def test_with_the_engine(dist, tmp_path):
-    place, own = Place(tmp_path, sys.executable, dist), platform.python_version()
+def test_with_the_engine(installed):
+    place, own = installed, platform.python_version()
     [tag] = (place.bin.parent / "lib").glob("python3*/site-packages/tornado_stm-*.dist-info/WHEEL")
     assert re.search(r"^Tag: cp3\d+-cp3\d+t-manylinux_2_\d+_x86_64$", tag.read_text(), re.MULTILINE)
     line = place.python("-m", "tornado.stm", "--version").stdout
@@ -264,6 +271,14 @@ def test_with_the_engine(dist, tmp_path):
     assert '"compiled": true' in answer and f'"from": "{place.bin.parent}' in answer, answer
     assert "one thread" not in errors, errors
     assert "transactions" in place.python("-m", "tornado.stm.log", "conflicts").stdout
+
+
+@parallel_only
+@tutorial.needs_siege
+def test_the_tutorial_is_followed_with_what_is_installed(installed):
+    counted, visits, report, data = tutorial.follow(installed.folder, tutorial.SOURCE, installed.bin / "python", installed.env)
+    assert visits >= counted > 0
+    tutorial.check_first(report, data)
 
 
 @needs_gil
