@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,17 @@ def test_nightly_is_right_where_all_is(place):
 def test_format_is_right_where_something_was_to_be_changed(place, status, expected):
     command(place / ".venv" / "bin" / "git-clang-format", f"exit {status}")
     assert run(place, "lint.sh", "format") == (expected, "")
+
+
+def test_environments_are_not_looked_at(tmp_path):
+    """Outside of a checkout nobody asks .gitignore."""
+    ruff = Path(sys.executable).with_name("ruff")
+    if not ruff.exists():
+        pytest.skip("ruff is missing")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in (".venv", ".venv-27", ".venv-gil-3.13", ".venv-pypy", "pypystm-lib"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "wrong.py").write_text("import os\n")
+    assert subprocess.run([ruff, "check", "--no-cache", "--quiet"], cwd=tmp_path).returncode == 0
+    (tmp_path / "wrong.py").write_text("import os\n")
+    assert subprocess.run([ruff, "check", "--no-cache", "--quiet"], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 1
