@@ -23,7 +23,7 @@ from stm_bench.ways import Way, all_ways
 
 SUMMARY = "All workloads, in all the ways to run them; or one, by its name."
 
-WARM_UP_SECONDS = 1
+WARM_UP_SECONDS = 1  # 0: no warm-up
 BUSY = 0.75  # of the cores: what processes of their own get less than, says that the machine is busy
 NOISE = 1.05  # times the limit: what is more than that is none of the way's own doing
 
@@ -156,7 +156,7 @@ def measure(workload, ways, options, runs):
         if limit is None and many > 1:  # they cannot share what requests change: each has its own
             limit = Measured(Way("the limit", "processes", many))
             loads.append((limit, start(stack, workload, limit, delayed_by)))
-        for measured, servers in loads:
+        for measured, servers in loads if WARM_UP_SECONDS else []:
             attempt(workload, measured, servers, WARM_UP_SECONDS)
         for round_number in range(1, options.repeats + 1):
             for measured, servers in loads:

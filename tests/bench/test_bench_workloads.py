@@ -57,6 +57,7 @@ def measured(workload, way):
 @pytest.mark.parametrize("name, way", RUNS, ids=["%s, %s" % (name, way.kind) for name, way in RUNS])
 def test_a_workload_runs_in_that_way_and_is_answered_rightly(name, way, monkeypatch):
     workload = workloads.load(name)
+    monkeypatch.setattr(workload_load, "WARM_UP_SECONDS", 0)
     for setting, value in SHORTER.get(name, {}).items():
         monkeypatch.setattr(workload, setting, value)
     result = measured(workload, way)
