@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from interpreters import ROOT
 from stm_bench import calibrate, siege
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import LARGEST
@@ -21,7 +22,6 @@ rich_console = pytest.importorskip("rich.console")
 
 from stm_bench import machine, primes_client  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = str(ROOT / "stm_bench" / "primes.py")
 PRIMES_TO_30 = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
 

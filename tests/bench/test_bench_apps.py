@@ -4,17 +4,16 @@ import asyncio
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from interpreters import ROOT
 
 pytest.importorskip("rich")
 
 from stm_bench import apps_load  # noqa: E402
 from stm_bench.errors import WrongAnswer  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments):

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from collections import deque
-from pathlib import Path
 
 import pytest
 
+from interpreters import ROOT
 from stm_bench import bank, calls, engine_workloads, programs
 from stm_bench.engine_worker import PlainCalls, Worker
 from stm_bench.errors import BenchmarkError, WrongAnswer
@@ -22,7 +22,6 @@ rich_console = pytest.importorskip("rich.console")
 from stm_bench import engine_report, engine_sections  # noqa: E402
 from stm_bench.engine_report import Column, Section, Target  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
 compiled_only = pytest.mark.skipif(not core.PARALLEL, reason="needs the compiled engine")
 
 

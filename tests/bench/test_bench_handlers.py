@@ -3,18 +3,17 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from interpreters import ROOT
 
 pytest.importorskip("rich")
 
 from stm_bench import pages  # noqa: E402
 from stm_bench.errors import WrongAnswer  # noqa: E402
 from stm_bench.servers import Server  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments):

@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from interpreters import ROOT
+
 pytest.importorskip("rich")
 
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_it_measures(tmp_path):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from interpreters import ROOT
 from tornado.stm import core, effects
 from tornado.stm.c_functions import libraries
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(Path(libraries.__file__).parent.glob("*.effects"))
 
 needs_engine = pytest.mark.skipif(not core.COMPILED, reason="the engine is absent: nothing has effects")

@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from interpreters import ROOT
 from tornado.stm import core
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
 

@@ -7,11 +7,10 @@ import inspect
 import subprocess
 import sys
 import weakref
-from pathlib import Path
 
 import pytest
 
-from interpreters import needs_engine
+from interpreters import ROOT, needs_engine
 from tornado.stm import activation, core
 
 needs_engine()
@@ -23,7 +22,6 @@ from tornado.stm.loop import futures as ours
 activation.activate()
 ours.use_engine_futures()
 
-ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # tasks that no loop runs
 

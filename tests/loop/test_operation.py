@@ -13,13 +13,11 @@ import subprocess
 import sys
 import sysconfig
 import time
-from pathlib import Path
 
 import pytest
 
-from interpreters import not_sanitized
+from interpreters import ROOT, not_sanitized
 
-ROOT = Path(__file__).resolve().parents[2]
 APPS = ROOT / "tests" / "loop" / "watched_programs"
 TIMEOUT = 250  # seconds: no test comes near, on a busy machine either
 

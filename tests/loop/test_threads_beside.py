@@ -15,7 +15,7 @@ import pytest
 
 import planted
 import tornado.stm
-from interpreters import needs_engine
+from interpreters import ROOT, needs_engine
 from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 
@@ -25,7 +25,6 @@ from progress import TIMEOUT, Latch
 
 activation.activate()
 
-ROOT = Path(__file__).resolve().parents[2]
 LOCKS = pytest.mark.parametrize("make_lock", [threading.Lock, threading.RLock])
 
 

@@ -3,13 +3,11 @@
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from interpreters import ROOT
 from tornado.stm.program import uvloops
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: prints whether the loop that runs is the one that asyncio.run() makes after install()
 MAIN = """

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from interpreters import ROOT
+
 HERE = ROOT / "tests" / "pypystm"
 PYTHON = ROOT / ".venv-27" / "bin" / "python"
 
