@@ -115,22 +115,60 @@ def test_what_has_followed_is_gone_when_the_next_begins(all_short):
     assert all(gone[2:])
 
 
-def test_a_task_and_what_comes_after_sleep_begin_transactions(all_short):
-    seen = []
+def transactions_of_tasks(tasks):
+    """Round by round: what created so many tasks at once, each task's beginning and what it does after a sleep, by their transactions."""
+    rounds = []
 
-    async def child():
+    async def child(seen):
         seen.append(here())
         await asyncio.sleep(0)
         seen.append(here())
 
     async def main():
         for _ in range(ROUNDS):
-            seen.append(here())
-            await asyncio.create_task(child())
+            rounds.append([here()])
+            created = [asyncio.create_task(child(rounds[-1])) for _ in range(tasks)]
+            for task in created:
+                await task
             await asyncio.sleep(0)
 
     tornado.stm.run(main(), threads=2)
-    assert len(set(seen)) == len(seen) == 3 * ROUNDS
+    return rounds
+
+
+def test_a_task_begins_a_transaction_until_it_is_known_always_to_be_prompt():
+    rounds = transactions_of_tasks(1)
+    assert len(rounds) == ROUNDS and all(len(set(seen)) == len(seen) == 3 for seen in rounds)
+
+
+def test_a_task_that_is_always_prompt_begins_where_it_was_created_and_goes_on_elsewhere(all_short):
+    rounds = transactions_of_tasks(1)
+    assert len(rounds) == ROUNDS
+    for creator, begun, gone_on in rounds[2:]:
+        assert begun is creator and gone_on is not creator
+
+
+def test_of_several_tasks_each_begins_a_transaction(all_short):
+    rounds = transactions_of_tasks(3)
+    assert len(rounds) == ROUNDS and all(len(set(seen)) == len(seen) == 7 for seen in rounds)
+
+
+def test_one_task_at_most_begins_in_a_transaction(all_short):
+    depths = []
+
+    async def descend(depth, creator):
+        depths.append((depth, here() is creator))
+        if depth < 3:
+            await asyncio.create_task(descend(depth + 1, here()))
+
+    async def main():
+        for _ in range(ROUNDS):
+            await descend(0, here())
+            await asyncio.sleep(0)
+
+    tornado.stm.run(main(), threads=2)
+    assert len(depths) == 4 * ROUNDS
+    assert depths[-4:] == [(0, True), (1, True), (2, False), (3, True)]
 
 
 def test_what_one_transaction_schedules_runs_in_that_order(all_short):

@@ -23,6 +23,7 @@ chain_begins(CallbackChain *chain)
 {
     chain->open = false;
     chain->next = 0;
+    chain->began_task = false;
 }
 
 void
@@ -105,12 +106,13 @@ chain_follower(Dispatcher *d, PyObject **handle)
         || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);
-    if (!tells_of_future(next))
+    bool task = !tells_of_future(next);
+    if (task && (chain->began_task || chain->next + 1 < PyList_GET_SIZE(chain->handles) || !begins_task(next)))
         return 0;
     PyObject *site = site_of(NULL, next);
     if (site == NULL)
         return -1;
-    bool known = is_known_short(d->ready->estimates, site);
+    bool known = is_known_short(d->ready->estimates, site) && (!task || is_always_prompt(d->ready->estimates, site));
     /* Others wait at the gate for a sequential one, if there are any. */
     if (tx->company == SEQUENTIAL)
         known = known && (d->n_threads == 1 || is_always_prompt(d->ready->estimates, site));
@@ -119,6 +121,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     Py_DECREF(site);
     if (!follows || r < 0)
         return r;
+    chain->began_task |= task;
     /* What follows this one may rely on it being gone. */
     PyList_SET_ITEM(chain->handles, chain->next++, Py_NewRef(Py_None));
     *handle = next;

@@ -1,8 +1,10 @@
 /* What an attempt has scheduled, in order: callbacks that are not worth a transaction of their own follow in this one.
  *
  * What a future tells to those who wait for it is short, mostly: it hands on a result, or lets a coroutine go on to where it waits
- * again.  It runs in the transaction that has scheduled it: a serial order like any other.  Not what begins a task or lets it go on
- * after asyncio.sleep(0), which programs do to begin a transaction.
+ * again.  It runs in the transaction that has scheduled it: a serial order like any other.  So does the beginning of a task that has always
+ * been prompt, if nothing else is left to follow: a request's handler, which would look at all anew that its transaction has made.  Not of
+ * several, which other threads shall run beside each other, and not what goes on after asyncio.sleep(0), which programs do to begin a
+ * transaction.
  */
 #ifndef TORNADO_STM_CHAIN_H
 #define TORNADO_STM_CHAIN_H
@@ -19,6 +21,7 @@ typedef struct {
     bool open;                  /* what is scheduled may follow */
     PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
     Py_ssize_t next;
+    bool began_task;            /* one of those that have begun begins a task */
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
     double began;               /* by `clock`; of the transaction's own callback, too */
     PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */

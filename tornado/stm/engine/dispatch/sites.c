@@ -167,6 +167,16 @@ tells_of_future(PyObject *handle)
     return args != NULL && PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) == 1 && is_future(PyTuple_GET_ITEM(args, 0));
 }
 
+bool
+begins_task(PyObject *handle)
+{
+    PyObject *callback = handle_callback(handle);
+    Future *task = callback != NULL ? task_of_callback(callback) : NULL;
+    PyObject *coroutine = task != NULL ? task->coroutine : NULL;
+    return coroutine != NULL && (PyCoro_CheckExact(coroutine) || PyGen_CheckExact(coroutine))
+        && ((PyGenObject *)coroutine)->gi_frame_state == FRAME_CREATED;
+}
+
 static PyObject *
 site_new(PyTypeObject *Py_UNUSED(type), PyObject *args, PyObject *Py_UNUSED(kwargs))
 {

@@ -31,6 +31,9 @@ PyObject *site_of(PyObject *module, PyObject *handle);
 /* Does an asyncio handle tell somebody of a future, and nothing else? */
 bool tells_of_future(PyObject *handle);
 
+/* Does it begin the coroutine of a task? */
+bool begins_task(PyObject *handle);
+
 /* set_short(seconds): a test hook, in the place of SHORT; what is known not to be long takes as many times that as else. */
 PyObject *set_short(PyObject *module, PyObject *seconds);
 
