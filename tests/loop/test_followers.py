@@ -148,6 +148,26 @@ def test_a_task_that_is_always_prompt_begins_where_it_was_created_and_goes_on_el
         assert begun is creator and gone_on is not creator
 
 
+def test_a_task_waits_for_its_turn_where_others_wait(all_short):
+    rounds = []
+
+    async def child():
+        return here()
+
+    async def creator():
+        for _ in range(ROUNDS):
+            seen = [here()]
+            seen.append(await asyncio.create_task(child()))
+            rounds.append(seen)
+            await asyncio.sleep(0)
+
+    async def main():
+        await asyncio.gather(creator(), creator())
+
+    tornado.stm.run(main(), threads=1)
+    assert len(rounds) == 2 * ROUNDS and all(begun is not created for created, begun in rounds[:-1])
+
+
 def test_of_several_tasks_each_begins_a_transaction(all_short):
     rounds = transactions_of_tasks(3)
     assert len(rounds) == ROUNDS and all(len(set(seen)) == len(seen) == 7 for seen in rounds)

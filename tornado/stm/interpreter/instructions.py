@@ -15,6 +15,7 @@ may put another callable there.
 MICRO_OPS = {
     "_STM_READ_ATTR": ("owner", "STM_ATTR_LEFT({owner}, NAME2, OF_READ_ATTR)", "stm_read_attr({owner}, NAME2)"),
     "_STM_READ_VALUE": ("owner", "STM_VALUE_LEFT({owner}, NAME2)", "stm_read_attr({owner}, NAME2)"),
+    "_STM_READ_MODULE": ("module", "STM_MODULE_LEFT({module}, NAME2)", "stm_read_attr({module}, NAME2)"),
     "_STM_WRITE_ATTR": ("value, owner", "STM_ATTR_LEFT({owner}, NAME, OF_WRITTEN_ATTR)", "stm_write_attr({owner}, NAME, {value})"),
     "_STM_WRITE_VALUE": ("value, owner", "STM_WRITTEN_VALUE_LEFT({owner}, NAME)", "stm_write_attr({owner}, NAME, {value})"),
     "_STM_DELETE_ATTR": ("owner", "STM_ACTS()", "stm_delete_attr({owner}, NAME)"),
@@ -81,8 +82,8 @@ MICRO_OPS = {
 
 #: micro-op: the instructions that it goes in front of
 BARRIERS = {
-    "_STM_READ_ATTR": """LOAD_ATTR LOAD_ATTR_WITH_HINT LOAD_ATTR_MODULE LOAD_ATTR_NONDESCRIPTOR_NO_DICT
-        LOAD_ATTR_METHOD_LAZY_DICT""",
+    "_STM_READ_ATTR": "LOAD_ATTR LOAD_ATTR_WITH_HINT LOAD_ATTR_NONDESCRIPTOR_NO_DICT LOAD_ATTR_METHOD_LAZY_DICT",
+    "_STM_READ_MODULE": "LOAD_ATTR_MODULE",
     "_STM_READ_VALUE": """LOAD_ATTR_INSTANCE_VALUE LOAD_ATTR_SLOT LOAD_ATTR_NONDESCRIPTOR_WITH_VALUES
         LOAD_ATTR_METHOD_WITH_VALUES""",
     "_STM_WRITE_ATTR": "STORE_ATTR STORE_ATTR_WITH_HINT",

@@ -213,6 +213,23 @@ STM_ATTR_LEFT(PyObject *o, PyObject *name, unsigned of)
     return tx != NULL && (stm_attr_left(tx, o, name, of) || !STM_QUIET(tx));
 }
 
+/* A module's dict, none of whose names any function of the module rebinds: only an exclusive transaction does. */
+TEST bool
+is_settled_module_dict(PyObject *dict)
+{
+    return (((PyDictObject *)dict)->_ma_watcher_tag & (stm_module_bit | stm_rebound_bit)) == stm_module_bit;
+}
+
+/* A global of another module, as an attribute of that. */
+TEST bool
+STM_MODULE_LEFT(PyObject *module, PyObject *name)
+{
+    if (stm_open == NULL)
+        return false;
+    PyObject *dict = PyModule_CheckExact(module) ? ((PyModuleObject *)module)->md_dict : NULL;
+    return !(dict != NULL && LIKELY(is_settled_module_dict(dict))) && STM_ATTR_LEFT(module, name, OF_READ_ATTR);
+}
+
 /* For what the interpreter has found by the class and the layout that it then checks: an attribute of the instance, or
  * a method that none hides. Where that has changed, the general instruction runs in its place, and its barrier. */
 TEST bool
@@ -399,7 +416,7 @@ STM_GLOBAL_LEFT(_PyInterpreterFrame *frame, PyObject *name)
     if (tx == NULL)
         return false;
     PyObject *globals = frame->f_globals;
-    if (LIKELY((((PyDictObject *)globals)->_ma_watcher_tag & (stm_module_bit | stm_rebound_bit)) == stm_module_bit))
+    if (LIKELY(is_settled_module_dict(globals)))
         return false;
     return !(opened_name(tx, globals, name, OF_GLOBAL) && STM_QUIET(tx));
 }

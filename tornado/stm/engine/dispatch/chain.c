@@ -107,7 +107,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);
     bool task = !tells_of_future(next);
-    if (task && (chain->began_task || chain->next + 1 < PyList_GET_SIZE(chain->handles) || !begins_task(next)))
+    if (task && (chain->began_task || chain->next + 1 < PyList_GET_SIZE(chain->handles) || ready_has_prompt(d->ready) || !begins_task(next)))
         return 0;
     PyObject *site = site_of(NULL, next);
     if (site == NULL)

@@ -2,9 +2,10 @@
  *
  * What a future tells to those who wait for it is short, mostly: it hands on a result, or lets a coroutine go on to where it waits
  * again.  It runs in the transaction that has scheduled it: a serial order like any other.  So does the beginning of a task that has always
- * been prompt, if nothing else is left to follow: a request's handler, which would look at all anew that its transaction has made.  Not of
- * several, which other threads shall run beside each other, and not what goes on after asyncio.sleep(0), which programs do to begin a
- * transaction.
+ * been prompt, if nothing else is left to follow, and nothing waits that would run before it: a request's handler, which would look at all
+ * anew that its transaction has made.  Where others wait it takes its turn among their handlers: the same code, run for many one after
+ * the other, is a quarter faster than all that each of them needs ("cohort scheduling", Larus & Parkes, 2002).  Not of several, which other
+ * threads shall run beside each other, and not what goes on after asyncio.sleep(0), which programs do to begin a transaction.
  */
 #ifndef TORNADO_STM_CHAIN_H
 #define TORNADO_STM_CHAIN_H

@@ -6,6 +6,14 @@
 
 /* ---- Lines --------------------------------------------------------------------------------- */
 
+/* One more, or (-1) one less.  ready_has_prompt() reads it without the lock. */
+static void
+line_count(Line *line, Entry *entry, int by)
+{
+    _Py_atomic_store_ssize_relaxed(&line->n, line->n + by);
+    line->n_prompt += by * entry->is_prompt;
+}
+
 static void
 line_append(Line *line, Entry *entry)
 {
@@ -15,8 +23,7 @@ line_append(Line *line, Entry *entry)
     else
         line->first = entry;
     line->last = entry;
-    line->n++;
-    line->n_prompt += entry->is_prompt;
+    line_count(line, entry, 1);
 }
 
 static void
@@ -27,8 +34,7 @@ line_prepend(Line *line, Entry *entry)
     line->first = entry;
     if (line->last == NULL)
         line->last = entry;
-    line->n++;
-    line->n_prompt += entry->is_prompt;
+    line_count(line, entry, 1);
 }
 
 /* The first, which the caller owns from here on; not of an empty line. */
@@ -39,8 +45,7 @@ line_pop(Line *line)
     line->first = entry->next;
     if (line->first == NULL)
         line->last = NULL;
-    line->n--;
-    line->n_prompt -= entry->is_prompt;
+    line_count(line, entry, -1);
     entry->next = NULL;
     entry->line = NULL;
     return entry;
@@ -54,8 +59,7 @@ line_remove_after(Line *line, Entry *ahead)
     ahead->next = entry->next;
     if (line->last == entry)
         line->last = ahead;
-    line->n--;
-    line->n_prompt -= entry->is_prompt;
+    line_count(line, entry, -1);
     entry->next = NULL;
     entry->line = NULL;
     return entry;

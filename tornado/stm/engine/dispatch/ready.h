@@ -83,6 +83,13 @@ ready_length(ReadyQueue *q)
     return q->prompt.n + q->long_ones.n + q->gathered.n;
 }
 
+/* Does any wait that would run before a prompt one?  Without the lock: now, or a moment ago. */
+static inline bool
+ready_has_prompt(ReadyQueue *q)
+{
+    return _Py_atomic_load_ssize_relaxed(&q->prompt.n) + _Py_atomic_load_ssize_relaxed(&q->gathered.n) > 0;
+}
+
 /* All that waits was known to be prompt when it came. */
 bool ready_is_known_prompt(ReadyQueue *q);
 
