@@ -5,7 +5,7 @@ The package is therefore mapped by its full name; with a mapping of the root, an
 repository itself on the path, where upstream's package never looks for a subpackage.
 
 Where the interpreter is profile-guided (as distributed ones are, and with PGO=1), so is the engine: it is built twice and run in
-between (interpreter/training.py), which needs Tornado.  PGO=0 keeps it from that, PGO=1 asks for it anyway.
+between (interpreter/training.py), which needs Tornado.  PGO=0 keeps it from that, PGO=1 asks for it anyway, as `make wheels` does.
 
 The engine has an evaluation loop that is made from CPython's source, one for each micro version: STM_SOURCE names the folders of
 those sources (several as in PATH), or else the one for this interpreter is used that `make setup` has left in its cache.
@@ -128,7 +128,7 @@ class Engine(build_ext):
         target = PACKAGE if self.inplace or self.editable_mode else os.path.join(self.build_lib, PACKAGE)
         os.makedirs(target, exist_ok=True)
         output = os.path.join("build", "engine-" + sanitizer() if sanitizer() else "engine")
-        for source in sources:
+        for source in builder.own_version_first(sources):
             try:
                 if sanitizer() or not wants_guided(builder.is_guided()):
                     made = str(builder.build(source, output, SANITIZERS[sanitizer()]))

@@ -2,7 +2,8 @@
 # The body of `make wheels`: all that is to be published, in dist/.
 #
 #   1. CPython's source of each micro version that an engine can be made for and whose checksum is known (`build_cpython.sh`), in the cache;
-#   2. the wheel for free-threaded CPython 3.14, with an engine for each of them;
+#   2. the wheel for free-threaded CPython 3.14, with an engine for each of them, profile-guided as the interpreters that people install
+#      are, whether .venv's own is or not (PGO=0 keeps it from that);
 #   3. the wheel for interpreters with a GIL, which needs no compiler and no source;
 #   4. the source distribution.
 #
@@ -53,6 +54,7 @@ fi
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 trap 'exit 2' INT TERM
+export PGO=${PGO:-1}
 say "compiling an engine for each version (a minute or two each, the first time)"
 STM_PURE=0 wheel "$WORK"
 STM_PURE=1 wheel "$WORK"

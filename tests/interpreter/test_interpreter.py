@@ -100,13 +100,37 @@ def test_what_pgo_may_be_is_one_line_and_status_2(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "setup: PGO is 'yes': it can be 0 or 1\n")
 
 
-def test_an_engine_for_another_version_is_not_trained_here(tmp_path, monkeypatch):
+def other_version_built(tmp_path, monkeypatch):
+    """The flags with which an engine for 3.14.0 is built, guided, where this interpreter cannot run it."""
     built = []
     monkeypatch.setattr(build, "check", lambda source: "3.14.0")
     monkeypatch.setattr(build, "run", lambda command: pytest.fail(f"runs {command}"))
-    monkeypatch.setattr(build, "build", lambda *args, **options: built.append(options) or "made")
+    monkeypatch.setattr(build, "build", lambda *args, everywhere, **options: built.append(list(everywhere)) or "made")
     assert build.build_guided(tmp_path, tmp_path) == "made"
-    assert built == [{"compiler": "gcc"}]
+    return built
+
+
+def test_an_engine_for_another_version_is_not_trained_here(tmp_path, monkeypatch):
+    assert other_version_built(tmp_path, monkeypatch) == [[]]
+
+
+def test_an_engine_for_another_version_is_compiled_for_what_the_training_of_this_one_has_counted(tmp_path, monkeypatch):
+    profile = tmp_path / "profile"
+    own, other = (profile / "build" / "engine" / version / "objects" / "a.gcda" for version in (platform.python_version(), "3.14.0"))
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"counts")
+    assert other_version_built(tmp_path, monkeypatch) == [[flag.format(profile=profile) for flag in build.GUIDED]]
+    assert other.read_bytes() == own.read_bytes() == b"counts"
+
+
+def test_the_version_that_can_be_trained_is_built_first(tmp_path):
+    def source(name, version):
+        (tmp_path / name / "Include").mkdir(parents=True)
+        (tmp_path / name / "Include" / "patchlevel.h").write_text(f'#define PY_VERSION              "{version}"\n')
+        return str(tmp_path / name)
+
+    sources = [source("other", "3.14.0"), str(tmp_path / "none"), source("own", platform.python_version())]
+    assert build.own_version_first(sources) == [sources[2], sources[0], sources[1]]
 
 
 def test_another_machine_is_one_line(tmp_path, monkeypatch):

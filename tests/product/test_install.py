@@ -354,7 +354,7 @@ def test_no_compiler(unpacked, tmp_path):
 FAKE_PYTHON = """#!/bin/sh
 case $1 in
     -c) echo 3.14.5 ;;
-    -m) while [ "$1" != --wheel-dir ]; do shift; done; echo "$STM_SOURCE" >"$2/tornado_stm-1-$STM_PURE.whl" ;;
+    -m) while [ "$1" != --wheel-dir ]; do shift; done; echo "$STM_SOURCE $PGO" >"$2/tornado_stm-1-$STM_PURE.whl" ;;
     setup.py) while [ "$1" != --dist-dir ]; do shift; done; touch "$2/tornado_stm-1.tar.gz" ;;
 esac
 """
@@ -380,7 +380,7 @@ def test_a_source_that_cannot_be_had_is_one_line(tmp_path, missing, said, status
     shutil.copy2(ROOT / "scripts" / "wheels.sh", tmp_path / "scripts")
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / "tornado_stm-0-old.whl").touch()
-    env = {name: value for name, value in os.environ.items() if name != "STM_SOURCE"}
+    env = {name: value for name, value in os.environ.items() if name not in ("STM_SOURCE", "PGO")}
     done = run(tmp_path / "scripts" / "wheels.sh", cwd=tmp_path, status=status, env=env)
     errors = done.stderr.splitlines()
     assert errors[:len(said)] == said
@@ -390,7 +390,7 @@ def test_a_source_that_cannot_be_had_is_one_line(tmp_path, missing, said, status
     else:
         assert made == {"tornado_stm-1-0.whl", "tornado_stm-1-1.whl", "tornado_stm-1.tar.gz"}
         sources = [f"/src/{version}" for version in ("3.14.4", "3.14.5", "3.14.6") if version != missing]
-        assert (tmp_path / "dist" / "tornado_stm-1-0.whl").read_text() == ":".join(sources) + "\n"
+        assert (tmp_path / "dist" / "tornado_stm-1-0.whl").read_text() == ":".join(sources) + " 1\n"
 
 
 def test_what_pure_may_be(unpacked):

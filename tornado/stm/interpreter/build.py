@@ -138,21 +138,54 @@ def is_guided():
     return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
 
 
+def own_version_first(sources):
+    """These folders of sources, that of this interpreter's version before the others: `build_guided` has to begin with it."""
+
+    def is_other(source):
+        try:
+            return check(pathlib.Path(source)) != platform.python_version()
+        except BuildError:
+            return True  # `build` says why
+
+    return sorted(sources, key=is_other)
+
+
+def lend_profile(profile, version):
+    """Let the objects of the engine for `version` have what the training has counted in those for this interpreter's version.
+
+    Where a function of CPython's is another one there, the compiler sees that, and compiles it as if it had not been run.
+
+    Returns:
+        Has anything been counted?
+    """
+    own, counted = f"{os.sep}{platform.python_version()}{os.sep}", list(profile.rglob("*.gcda"))
+    for path in counted:
+        before, here, behind = str(path).rpartition(own)
+        if here:
+            lent = pathlib.Path(f"{before}{os.sep}{version}{os.sep}{behind}")
+            lent.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, lent)
+    return bool(counted)
+
+
 def build_guided(source, output, compiler="gcc"):
     """Build the module twice: one that counts, which runs the training, and one that is compiled for what it has counted.
 
-    One for another version than this interpreter's cannot run here: it is built once, without.
+    One for another version than this interpreter's cannot run here: it is built once, for what that of this interpreter's version has
+    counted, if there has been one.
 
     Args, returned value and errors: those of `build`.
     """
-    if check(pathlib.Path(source)) != platform.python_version():
-        return build(source, output, compiler=compiler)
+    version, own = check(pathlib.Path(source)), platform.python_version()
     profile = pathlib.Path(output).resolve() / "profile"
-    shutil.rmtree(profile, ignore_errors=True)
     counts, guided = ([flag.format(profile=profile) for flag in flags] for flags in (COUNTED, GUIDED))
-    counting = build(source, output, everywhere=counts, compiler=compiler)
-    for threads in ("1", "2"):
-        run([sys.executable, str(HERE / "training.py"), str(counting), threads])
+    if version == own:
+        shutil.rmtree(profile, ignore_errors=True)
+        counting = build(source, output, everywhere=counts, compiler=compiler)
+        for threads in ("1", "2"):
+            run([sys.executable, str(HERE / "training.py"), str(counting), threads])
+    elif not lend_profile(profile, version):
+        guided = ()
     return build(source, output, everywhere=guided, compiler=compiler)
 
 
