@@ -191,6 +191,36 @@ def test_one_task_at_most_begins_in_a_transaction(all_short):
     assert depths[-4:] == [(0, True), (1, True), (2, False), (3, True)]
 
 
+def test_where_others_wait_what_is_no_trifle_takes_its_turn(all_short):
+    """On one thread: what reads for all connections runs before what each of them then does."""
+    rounds = []
+
+    @trusted  # whose thread_time() is that of this thread, not of all threads of the loop
+    def told(future):
+        until = time.thread_time() + 0.0005
+        while time.thread_time() < until:
+            pass
+        rounds[-1].append("told " + future.result())
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def tell(name):
+            rounds[-1].append("tell " + name)
+            future = loop.create_future()
+            future.add_done_callback(told)
+            future.set_result(name)
+
+        for _ in range(ROUNDS):
+            rounds.append([])
+            for name in "ab":
+                loop.call_soon(tell, name)
+            await asyncio.sleep(0.01)
+
+    tornado.stm.run(main(), threads=1)
+    assert rounds[2:] == [["tell a", "tell b", "told a", "told b"]] * (ROUNDS - 2)
+
+
 def test_what_one_transaction_schedules_runs_in_that_order(all_short):
     seen = []
 
