@@ -920,6 +920,28 @@ def test_a_dict_that_becomes_the_globals_of_a_function():
     assert Meeting(make, lambda namespace, f: operator.setitem(namespace, "x", 2), lambda namespace, f: f()).run() == CONFLICT
 
 
+@pytest.mark.parametrize("change", [
+    lambda module: setattr(module, "x", 2),
+    lambda module: delattr(module, "x"),
+    lambda module: vars(module).update(x=2),
+    lambda module: operator.delitem(vars(module), "x"),
+    lambda module: exec("x = 2", vars(module)),
+])  # fmt: skip
+def test_a_global_of_a_module_that_is_read_as_its_attribute(change):
+    """Often enough for the instruction that looks for nothing else, and without a barrier once a function of the module has run."""
+
+    def make():
+        module = types.ModuleType("settled")
+        exec("x = 1\ndef f():\n    return x", vars(module))
+        run(module.f)
+        return (module,)
+
+    def read(module):
+        return [module.x for _ in range(100)]
+
+    never_apart(make, read, change)
+
+
 def test_attributes_that_are_globals_of_a_function():
     def make():
         o = Thing(x=1)
