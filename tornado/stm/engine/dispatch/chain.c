@@ -121,11 +121,10 @@ chain_follower(Dispatcher *d, PyObject **handle)
     PyObject *site = site_of(NULL, next);
     if (site == NULL)
         return -1;
-    bool known = is_known_short(d->ready->estimates, site) && (!task || is_always_prompt(d->ready->estimates, site));
     /* Others wait at the gate for a sequential one, if there are any. */
-    if (tx->company == SEQUENTIAL)
-        known = known && (d->n_threads == 1 || is_always_prompt(d->ready->estimates, site));
-    bool follows = known && (tx->company != AMONG_OTHERS || !is_gathered(d->ready->estimates, site)) && !goes_in_turns(tx, chain, d->ready, site);
+    bool always = task || (tx->company == SEQUENTIAL && d->n_threads != 1);
+    bool follows = is_known_short(d->ready->estimates, site) && (!always || is_always_prompt(d->ready->estimates, site))
+        && (tx->company != AMONG_OTHERS || !is_gathered(d->ready->estimates, site)) && !goes_in_turns(tx, chain, d->ready, site);
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)

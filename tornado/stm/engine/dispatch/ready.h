@@ -83,7 +83,7 @@ ready_length(ReadyQueue *q)
     return q->prompt.n + q->long_ones.n + q->gathered.n;
 }
 
-/* Does any wait that would run before a prompt one?  Without the lock: now, or a moment ago. */
+/* Does any wait that would run before a prompt one?  Also without the lock: now, or a moment ago. */
 static inline bool
 ready_has_prompt(ReadyQueue *q)
 {
@@ -96,7 +96,7 @@ bool ready_is_known_prompt(ReadyQueue *q);
 static inline bool
 ready_only_long(ReadyQueue *q)
 {
-    return q->prompt.n + q->gathered.n == 0 && q->long_ones.n > 0;
+    return !ready_has_prompt(q) && q->long_ones.n > 0;
 }
 
 /* It waits, or runs.  Without the lock: now, or a moment ago. */
