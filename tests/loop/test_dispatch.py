@@ -406,6 +406,15 @@ def test_calls_of_a_coroutine_differ_by_their_plain_arguments():
     assert {site.kind for site in (first, other, keyword, longer)} == {first.kind}
 
 
+def test_calls_of_a_function_are_of_one_kind_whatever_their_first_argument():
+    async def crawl(number, page):
+        await asyncio.sleep(0)
+
+    first, same, other = sites_of(crawl(1, "x"), crawl(1, "x"), crawl(2, "x"))
+    assert first == same != other and first.kind == other.kind
+    assert sites_of(crawl("1", "x"))[0].kind != first.kind
+
+
 def test_steps_of_a_coroutine_differ_by_where_they_wait():
     async def inner(handles):
         await asyncio.sleep(0)

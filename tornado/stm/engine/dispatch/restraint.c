@@ -2,22 +2,38 @@
 
 #define WINDOW 0.05         /* seconds over which callbacks are counted */
 #define STALE (4 * WINDOW)  /* in so long a window there was too little to do */
-#define GAIN 1.25           /* all threads are worth it if they run so many times as many: they take so many times the processor's time */
+#define SETTLING 3          /* windows: so long it takes until what it has switched to does its best */
+#define GAIN 1.25           /* all threads are called if they run so many times as many as one: they take more of the processors' time */
+#define TRIALS 3            /* if so many in a row say so; each may be mistaken, for what there is to do comes in bursts */
+#define LEAST_GAIN 1.1      /* and no longer once a trial says that they run less than so many times as many */
 #define SHORTEST 0.5
 #define LONGEST 8.0
 
+/* A trial is over. `after`: the rate after it. */
 static void
-settle(Restraint *r, double now, double with_settled)
+judge(Restraint *r, double now, double after)
 {
-    bool all = r->settled ? with_settled > GAIN * r->tried : r->tried > GAIN * with_settled;
-    r->keep = all != r->settled || r->keep == 0 ? SHORTEST : r->keep < LONGEST ? 2 * r->keep : r->keep;
-    r->settled = all;
+    double as_settled = (r->before + after) / 2;
+    bool change = r->settled ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
+    if (change && (r->settled || ++r->in_a_row == TRIALS))
+        r->settled = !r->settled;
+    if (!change || r->in_a_row == TRIALS)
+        r->in_a_row = 0;
+    r->keep = change || r->keep == 0 ? SHORTEST : r->keep < LONGEST ? 2 * r->keep : r->keep;
     r->until = now + r->keep;
     r->at = KEEPS;
 }
 
+/* So many windows of a kind are over? */
+static bool
+settled_down(Restraint *r)
+{
+    r->settling = (r->settling + 1) % SETTLING;
+    return r->settling == 0;
+}
+
 /* A window is over, in which there was always something to do.  The trial is compared with the windows on both sides of it, for how fast
- * all goes varies with what else the machine is doing; and only once what it has switched to has begun to do its best. */
+ * all goes varies with what else the machine is doing. */
 static void
 window_over(Restraint *r, double now, double rate)
 {
@@ -31,17 +47,19 @@ window_over(Restraint *r, double now, double rate)
         r->at = SWITCHED;
         return;
     case SWITCHED:
-        r->at = TRIAL;
+        if (settled_down(r))
+            r->at = TRIAL;
         return;
     case TRIAL:
         r->tried = rate;
         r->at = SWITCHED_BACK;
         return;
     case SWITCHED_BACK:
-        r->at = AFTER_TRIAL;
+        if (settled_down(r))
+            r->at = AFTER_TRIAL;
         return;
     case AFTER_TRIAL:
-        settle(r, now, (r->before + rate) / 2);
+        judge(r, now, rate);
         return;
     }
 }
@@ -52,9 +70,10 @@ restraint_look(Restraint *r, double now, uint64_t callbacks)
     double passed = now - r->begun;
     if (passed < WINDOW)
         return r->all;
-    if (passed > STALE)
+    if (passed > STALE) {
         r->at = KEEPS;
-    else
+        r->in_a_row = r->settling = 0;
+    } else
         window_over(r, now, (double)(callbacks - r->callbacks) / passed);
     r->all = r->settled != (r->at == SWITCHED || r->at == TRIAL);
     r->begun = now;

@@ -20,6 +20,8 @@ typedef struct {
     double begun;           /* of the present window */
     uint64_t callbacks;     /* that had run by then */
     double before, tried;   /* rates of those windows */
+    int settling;           /* so many windows have passed since it switched to or fro; 0 while it is at something else */
+    int in_a_row;           /* so many trials, the last ones, spoke for all threads; fewer than it takes */
     double keep, until;     /* what was found is kept so long; until then */
 } Restraint;
 

@@ -118,8 +118,10 @@ site_of_step(PyObject *coroutine, Future *owner)
             value = (PyObject *)Py_TYPE(value);
         bool star = i == named && PyTuple_CheckExact(value);
         for (Py_ssize_t k = 0; k < (star ? PyTuple_GET_SIZE(value) : 1); k++) {
-            uint64_t *of = i == 0 && !star ? &kind : &which;
-            *of = mixed_argument(*of, star ? PyTuple_GET_ITEM(value, k) : value);
+            PyObject *argument = star ? PyTuple_GET_ITEM(value, k) : value;
+            which = mixed_argument(which, argument);
+            if (i == 0 && !star)
+                kind = mixed_address(kind, Py_TYPE(argument));      /* of a method: whose */
         }
     }
     if (begun)
