@@ -1,6 +1,7 @@
 """Pages that compute, and pages that take next to nothing."""
 
 import json
+import sys
 
 from stm_bench import programs
 from stm_bench.calibrate import request_size, rounds
@@ -46,6 +47,10 @@ class CompiledPrimes(Primes):
             return found[: primes_into(found, limit)].tolist()
 
         compiled(10)  # compiles it
+        if "tornado.stm" in sys.modules:  # what a user adds: it changes nothing but the array that it is given
+            from tornado.stm import effects
+
+            effects.declare(primes_into, "MUTATES")
         return compiled
 
     def answer(self, state, path):

@@ -78,6 +78,46 @@ def test_what_is_not_declared_runs_alone_and_what_is_does_not(tmp_path):
     assert run("-c", later).stdout.splitlines()[-1] == "beside others"
 
 
+CALLED_OBJECTS = """
+import sys
+from tornado.stm import activation, core, effects
+from tornado.stm.core import trusted
+@trusted
+def is_alone():
+    return core.is_exclusive()
+def call(f, argument):
+    return f(argument), is_alone()
+activation.activate()
+{make}
+for declared in (), (double,):
+    for f in declared:
+        effects.declare(f, "PURE")
+    print([core.Transaction(call, (f, 4)).run() for f in (double, other)])
+"""
+
+
+@needs_threads
+def test_a_function_of_ctypes_is_declared_by_itself():
+    make = "import ctypes\nc = ctypes.CDLL(None)\ndouble, other = c.abs, c.labs"
+    done = run("-c", CALLED_OBJECTS.format(make=make))
+    assert (done.stdout, done.stderr) == ("[(4, True), (4, True)]\n[(4, False), (4, True)]\n", "")
+
+
+@needs_threads
+def test_what_numba_has_compiled_is_declared_by_itself():
+    pytest.importorskip("numba")
+    make = "import numba\ndouble, other = (numba.njit(nogil=True)(lambda n, by=by: n * by) for by in (2, 3))\ndouble(1), other(1)"
+    done = run("-c", CALLED_OBJECTS.format(make=make))
+    assert (done.stdout, done.stderr) == ("[(8, True), (12, True)]\n[(8, False), (12, True)]\n", "")
+
+
+@needs_threads
+def test_instances_of_a_class_in_python_are_declared_by_it():
+    code = CALLED_OBJECTS.format(make="import ctypes\nc = ctypes.CDLL(None)\ndouble, other = c.abs, c.labs")
+    code = code.replace('effects.declare(f, "PURE")', 'effects.declare(type(f), instances="PURE")')
+    assert run("-c", code).stdout.splitlines()[-1] == "[(4, False), (4, False)]"
+
+
 SEEN_BEFORE = """
 import bz2
 from tornado.stm import activation, core, effects
@@ -183,6 +223,11 @@ def test_nothing_cannot_be_declared():
         effects.declare("a.b")
     with pytest.raises(ValueError):
         effects.declare("nodots", "PURE")
+    for is_no_code_in_c in run, 1:
+        with pytest.raises(ValueError, match="only what C code does"):
+            effects.declare(is_no_code_in_c, "PURE")
+    with pytest.raises(ValueError, match="only a type"):
+        effects.declare(abs, kind="INERT")
 
 
 COMPILED_OR_NOT = """

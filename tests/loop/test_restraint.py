@@ -71,6 +71,12 @@ def test_one_thread_goes_on_where_that_is_not_more(look, gain):
     assert load.pass_time(40) < 0.05
 
 
+def test_what_takes_long_is_not_tried_for_long(look):
+    load = Load(look, 400, 700)
+    load.pass_time(0.6)
+    assert load.pass_time(0.4) == 1.0
+
+
 def test_what_was_found_is_looked_at_again(look):
     load = Load(look, 10_000, 14_000)
     load.pass_time(30)

@@ -99,6 +99,7 @@ Cached.buffer.clear(cached)
 
 effects.declare("pkg.mod.function", "PURE")
 effects.declare("pkg.mod.Type", kind="INERT", instances="READS")
+effects.declare(abs, "PURE")
 effects.declare("pkg.mod.function", 1)  # wrong
 effects.load("file.effects")
 effects.load(1)  # wrong

@@ -9,33 +9,40 @@ read the source of; ``transaction.stats()["exclusive_reasons"]`` tells what is w
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .c_functions import libraries
 
 __all__ = ["declare", "load"]
 
 
-def declare(name: str, effect: str | None = None, *, kind: str | None = None, instances: str | None = None) -> None:
+def declare(
+    what: str | Callable[..., Any], effect: str | None = None, *, kind: str | None = None, instances: str | None = None
+) -> None:
     """Say what a C function does, or what a C type is.
 
     It counts from when the module that the name begins with has been imported; the engine's own declarations are not overridden.
 
     Args:
-        name: dotted name of a C function, method or type, as ``"pkg.mod.Type.method"``; ``"pkg.mod.Type.*"``: all methods.
+        what: dotted name of a C function, method or type, as ``"pkg.mod.Type.method"``; ``"pkg.mod.Type.*"``: all methods.  Or the
+            function, method or type, or an object that is called as one: what numba has compiled, a function of ``ctypes``.  It
+            is kept for ever.
         effect: what calling it does: ``"PURE"``, ``"READS"``, ``"DEEP"``, ``"MUTATES"``, or another of those that the beginning
             of ``tornado/stm/c_functions/effects.py`` lists.
         kind: what the type is: ``"INERT"``, ``"RECORD"``, ``"IRREVERSIBLE"``, or another kind listed there.
         instances: what calling an instance of the type does; an effect.
 
     Raises:
-        ValueError: no such effect or kind, or no dotted name.
+        ValueError: no such effect or kind, no dotted name, or a function in Python, whose effects the engine sees.
         RuntimeError: there are more declarations than the engine has room for.
     """
     given = {"call": effect, "type": kind, "instances": instances}
     if not any(given.values()):
         raise ValueError("nothing is declared: give an effect, a kind or both")
-    libraries.add([libraries.Declaration(what, name, value) for what, value in given.items() if value is not None])
+    name, about = (what, None) if isinstance(what, str) else ("", what)
+    libraries.add([libraries.Declaration(of, name, value, object=about) for of, value in given.items() if value is not None])
 
 
 def load(path: str | os.PathLike[str]) -> None:

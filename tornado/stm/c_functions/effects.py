@@ -1064,7 +1064,7 @@ def _lies_in(structure, module):
 
 def register_one(declaration, objects):
     """Fill in what one line says of a library's objects."""
-    what, name, value, _ = declaration
+    what, name, value, *_ = declaration
     if what == "hidden":
         _engine.register_hidden_type(name, _engine.KINDS[value])
         if (found := _find_hidden(name)) is not None:
@@ -1084,7 +1084,7 @@ def register_one(declaration, objects):
         else:
             _engine.register_effect(found, _engine.EFFECTS[value])
     top = name.partition(".")[0]
-    if top not in _untied:  # the engine keeps each set that it was ever given
+    if top and top not in _untied:  # the engine keeps each set that it was ever given
         _untied.add(top)
         _engine.set_untied(frozenset(_untied))
 

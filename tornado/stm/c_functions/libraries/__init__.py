@@ -8,6 +8,7 @@ import functools
 import itertools
 import sys
 import threading
+import types
 from collections import namedtuple
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from ... import core
 from ...core import trusted
 
 #: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters", "leaf"
-#: or "prepare" (call it once with None); name: dotted; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name,
-#: first, the one that is too late), or None
-Declaration = namedtuple("Declaration", "what name value releases", defaults=(None, None))
+#: or "prepare" (call it once with None); name: dotted, or "" if there is an object; value: an effect or kind, if any; releases: of a
+#: distribution, for which it holds: (name, first, the one that is too late), or None; object: what it is about, or None
+Declaration = namedtuple("Declaration", "what name value releases object", defaults=(None, None, None))
 
 _lock = threading.RLock()
 _waiting = []  #: grows at its end, but for `_declare_known`
@@ -58,8 +59,13 @@ def _release(text):
 
 
 def _what_is_wrong(declaration):
-    what, name, value, _ = declaration
-    if name.count(".") < 1 or not all(part == "*" or part.isidentifier() for part in name.split(".")):
+    what, name, value, _, about = declaration
+    if about is not None:
+        if isinstance(about, (types.FunctionType, types.MethodType)) or not callable(about):
+            return "only what C code does when it is called can be declared"
+        if what != "call" and not isinstance(about, type):
+            return "only a type has a kind, and instances"
+    elif name.count(".") < 1 or not all(part == "*" or part.isidentifier() for part in name.split(".")):
         return f"{name!r} is no dotted name"
     if not core.COMPILED or what in ("converters", "leaf", "prepare"):
         return None
@@ -75,7 +81,7 @@ def add(declarations):
     """Take these into account.  ValueError: one is impossible."""
     for declaration in declarations:
         if wrong := _what_is_wrong(declaration):
-            raise ValueError(f"{declaration.name}: {wrong}")
+            raise ValueError(f"{declaration.name or declaration.object!r}: {wrong}")
     if core.COMPILED:
         core.exclusive("a declaration of effects")
         _take(declarations)
@@ -159,7 +165,10 @@ def _declare_once():
             left.append(declaration)
             continue
         hidden = declaration.what == "hidden" and declaration.name.rpartition(".")[0] in sys.modules
-        objects = effects.loaded(declaration.name) if top in sys.modules and not hidden else []
+        if declaration.object is not None:
+            objects = [declaration.object]
+        else:
+            objects = effects.loaded(declaration.name) if top in sys.modules and not hidden else []
         if not objects and not hidden:
             left.append(declaration)
         elif declaration.releases is None or _is_installed(*declaration.releases):

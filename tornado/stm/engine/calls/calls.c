@@ -258,9 +258,12 @@ open_deep(Tx *tx, PyObject *obj)
 static const EffectEntry *
 lookup_instances(PyTypeObject *type)
 {
-    while (is_python_class(type))
+    const EffectEntry *e = lookup(&type->tp_call);
+    while (e->effect == EFFECT_NONE && is_python_class(type)) {
         type = type->tp_base;
-    return lookup(&type->tp_call);
+        e = lookup(&type->tp_call);
+    }
+    return e;
 }
 
 static int before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry);
@@ -994,7 +997,7 @@ entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObj
     const EffectEntry *e = lookup(key);
     if (e->effect == EFFECT_VIA || (e->twin != NULL && !only_notes(e->twin)))
         return e;
-    bool known = e->effect != EFFECT_NONE;
+    bool known = e->effect != EFFECT_NONE || lookup(key_of(c))->effect != EFFECT_NONE;
     if (belongs_on_anchor(tx, c, known, args, n, kwvalues, nkw))
         return &via[VIA_ANCHOR];
     /* What a type does that lives for a while is found once more: another one may come to lie there. */

@@ -4,7 +4,8 @@
 #define STALE (4 * WINDOW)  /* in so long a window there was too little to do */
 #define SETTLING 3          /* windows: so long it takes until what it has switched to does its best */
 #define GAIN 1.25           /* all threads are called if they run so many times as many as one: they take more of the processors' time */
-#define TRIALS 3            /* if so many in a row say so; each may be mistaken, for what there is to do comes in bursts */
+#define TRIALS 3            /* if so many in a row say so; each may be mistaken, for what there is to do comes in bursts; */
+#define FEW 3000.0          /* but one is enough if one thread runs less than so many a second: what takes that long has much to gain */
 #define LEAST_GAIN 1.1      /* and no longer once a trial says that they run less than so many times as many */
 #define SHORTEST 0.5
 #define LONGEST 8.0
@@ -15,10 +16,12 @@ judge(Restraint *r, double now, double after)
 {
     double as_settled = (r->before + after) / 2;
     bool change = r->settled ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
-    if (change && (r->settled || ++r->in_a_row == TRIALS))
-        r->settled = !r->settled;
-    if (!change || r->in_a_row == TRIALS)
+    if (!change)
         r->in_a_row = 0;
+    else if (r->settled || (r->in_a_row += as_settled < FEW ? TRIALS : 1) >= TRIALS) {
+        r->settled = !r->settled;
+        r->in_a_row = 0;
+    }
     r->keep = change || r->keep == 0 ? SHORTEST : r->keep < LONGEST ? 2 * r->keep : r->keep;
     r->until = now + r->keep;
     r->at = KEEPS;
