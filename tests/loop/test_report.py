@@ -86,15 +86,16 @@ def test_explain(python, app):
 
 
 FUNCTIONS = """
-import asyncio, _sqlite3
+import asyncio, ctypes, _sqlite3
 
-async def ask():
+async def ask(function, argument):
     for _ in range(20):
-        _sqlite3.complete_statement("a")
+        function(argument)
         await asyncio.sleep(0)
 
 async def main():
-    await asyncio.gather(*[ask() for _ in range(4)])
+    magnitude = ctypes.CDLL(None).abs
+    await asyncio.gather(ask(_sqlite3.complete_statement, "a"), ask(magnitude, -1))
 
 asyncio.run(main())
 """
@@ -105,6 +106,7 @@ def test_explain_names_functions_as_declarations_do(tmp_path):
     (tmp_path / "app.py").write_text(FUNCTIONS)
     reasons, _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
     assert any("call _sqlite3.complete_statement EFFECT" in reason for reason in reasons), reasons
+    assert any("tornado.stm.effects.declare(abs, EFFECT)" in reason for reason in reasons), reasons
 
 
 @on_each

@@ -127,10 +127,17 @@ def reasons(stats, used, most, explain):
     lines = []
     for reason in dearest(stats, most):
         lines.append(f"  {percent(seconds[reason], used):>7} {counts.get(reason, 0):7} times  {reason}")
-        name = reason.partition(":")[0].removeprefix("call of ")
-        if explain and reason.startswith("call of ") and "." in name and " " not in name:
-            lines.append(f"{'':24}if you know what its C code does: call {name} EFFECT, in a file for --effects")
+        if explain and reason.startswith("call of ") and (declaration := declaration_of(reason.partition(":")[0].removeprefix("call of "))):
+            lines.append(f"{'':24}if you know what its C code does: {declaration}")
     return lines
+
+
+def declaration_of(called):
+    """What would declare what the engine calls that: a function, or an object that is called as one; or None."""
+    kind, _, name = called.partition(" object ")
+    if name:
+        return f"tornado.stm.effects.declare({name}, EFFECT)"
+    return f"call {kind} EFFECT, in a file for --effects" if "." in kind and " " not in kind else None
 
 
 def place_of(thread):
