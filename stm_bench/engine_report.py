@@ -102,15 +102,21 @@ def table(section):
     return result
 
 
-def rst(sections, environment):
-    """The sections as reStructuredText: where they were measured, then a simple table each, with its title."""
+def rst(sections, environment, page=None):
+    """The sections as reStructuredText: where they were measured, then a simple table each, with its title.
+
+    Args:
+        page: a title and a paragraph, to go above all that.
+    """
     where = "CPython %s, %s CPUs, %s, %s." % (
         environment["python"].split()[0] + ("t" if "free-threading" in environment["python"] else ""),
         environment["cpus"],
         environment["processor"],
         environment["date"].partition("T")[0],
     )
-    return "\n".join([where, "", *(line for section in sections for line in rst_lines(section))])
+    title, introduction = page or ("", "")
+    head = ["=" * len(title), title, "=" * len(title), "", introduction, ""] if page else []
+    return "\n".join([*head, where, "", *(line for section in sections for line in rst_lines(section))])
 
 
 def rst_lines(section):
@@ -134,13 +140,13 @@ def rst_lines(section):
         yield from (paragraph, "")
 
 
-def write(sections, environment, json_file=None, rst_file=None):
-    """Writes the sections to those of the files that are named.  Raises BenchmarkError where one cannot be written."""
+def write(sections, environment, json_file=None, rst_file=None, page=None):
+    """Writes the sections to those of the files that are named (see `rst`).  Raises BenchmarkError where one cannot be written."""
     try:
         if json_file:
             Path(json_file).write_text(to_json(sections, environment) + "\n")
         if rst_file:
-            Path(rst_file).write_text(rst(sections, environment))
+            Path(rst_file).write_text(rst(sections, environment, page))
     except OSError as error:
         raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
 

@@ -8,6 +8,7 @@ with its share of the clients, tell in the same rounds what so many cores can gi
 import copy
 import importlib.util
 import json
+import shlex
 import statistics
 import sys
 from contextlib import ExitStack
@@ -70,7 +71,7 @@ def add_arguments(parser):
     parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
     parser.add_argument("--plot", type=machine.output_file, metavar="FILE.png", help="draw them into FILE.png")
     parser.add_argument("--html", type=machine.output_file, metavar="FILE.html", help="write tables and pictures to one page")
-    parser.add_argument("--rst", type=machine.output_file, metavar="FILE", help="write the tables as reStructuredText to FILE")
+    parser.add_argument("--rst", type=machine.output_file, metavar="FILE", help="write all that is shown as a page of reStructuredText to FILE")
     parser.add_argument("--compare", metavar="FILE", help="beside the figures of an earlier run, which --json has written")
     parser.set_defaults(benchmark=benchmark, names=None)
 
@@ -101,12 +102,13 @@ def benchmark(options):
             sections.append(section(result, before.get(workload.name, {}), options))
             engine_report.show(sections[-1], console)
     if len(results) > 1:
-        sections.append(overview(results))
-        engine_report.show(sections[-1], console)
+        sections.insert(0, overview(results))
+        engine_report.show(sections[0], console)
     for note in notes:
         console.print("note: " + note, style="dim", markup=False, soft_wrap=True)
     environment = machine.describe()
-    engine_report.write(sections, environment, options.json, options.rst)
+    introduction = "Made by ``python -m stm_bench %s``; see :doc:`benchmarks` for what is compared." % shlex.join(sys.argv[1:])
+    engine_report.write(sections, environment, options.json, options.rst, ("Workloads beside all the alternatives", introduction))
     try:
         if options.plot:
             workload_plot.save(results, options.plot)

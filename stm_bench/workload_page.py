@@ -18,9 +18,10 @@ def save(results, sections, environment, notes, path):
     """Writes the file `path`."""
     parts = ["<!DOCTYPE html><html lang=en><meta charset=utf-8><title>tornado.stm: workloads</title><style>%s</style>" % STYLE]
     parts.append("<h1>tornado.stm beside the alternatives</h1>")
-    if len(sections) > len(results):
-        parts += ["<h2>%s</h2>" % html.escape(sections[-1].title), table(sections[-1])]
-    for result, section in zip(results, sections):
+    before = len(sections) - len(results)
+    for section in sections[:before]:
+        parts += ["<h2>%s</h2>" % html.escape(section.title), table(section)]
+    for result, section in zip(results, sections[before:]):
         parts += ["<h2>%s</h2>" % html.escape(section.title), table(section)]
         parts += ["<p>%s</p>" % html.escape(line) for line in (*section.caption, *section.notes)]
         if workload_plot.shown(result):

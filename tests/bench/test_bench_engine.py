@@ -319,6 +319,8 @@ def test_restructured_text_has_aligned_columns():
         "a note",
         "",
     ][:-1]
+    page = engine_report.rst([canned()], ENVIRONMENT, ("Title", "It was so.")).splitlines()
+    assert page[:7] == ["=====", "Title", "=====", "", "It was so.", "", "CPython 3.14.7t, 2 CPUs, X, 2026-01-02."]
 
 
 def test_json_tells_which_targets_are_met():
