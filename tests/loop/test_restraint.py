@@ -19,7 +19,7 @@ class Restraint(ctypes.Structure):
     _fields_ = [
         ("all", ctypes.c_bool), ("settled", ctypes.c_bool), ("at", ctypes.c_int), ("begun", ctypes.c_double),
         ("callbacks", ctypes.c_uint64), ("before", ctypes.c_double), ("tried", ctypes.c_double), ("settling", ctypes.c_int),
-        ("in_a_row", ctypes.c_int), ("keep", ctypes.c_double), ("until", ctypes.c_double),
+        ("in_a_row", ctypes.c_int), ("keep", ctypes.c_int), ("left", ctypes.c_int),
     ]
 
 
@@ -95,11 +95,13 @@ def test_a_window_in_which_there_was_too_little_to_do_says_nothing(look):
     assert load.pass_time(1) > 0.75  # a trial takes a fifth
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("gain, least, most", [(1.0, 0.0, 0.1), (2.0, 0.6, 1.0)])
-def test_what_comes_in_bursts_misleads_nobody(look, seed, gain, least, most):
-    randomness = random.Random(seed)
-    bursts = itertools.chain.from_iterable(itertools.repeat(randomness.lognormvariate(0, 0.5), 70) for _ in itertools.count())
-    load = Load(look, 10_000, gain * 10_000, lambda: next(bursts))
-    load.pass_time(10)
-    assert least <= load.pass_time(60) <= most
+@pytest.mark.parametrize("gain, least, most", [(1.0, 0.0, 0.12), (2.0, 0.85, 1.0)])
+def test_what_comes_in_bursts_misleads_nobody(look, gain, least, most):
+    called = []
+    for seed in range(20):
+        randomness = random.Random(seed)
+        bursts = itertools.chain.from_iterable(itertools.repeat(randomness.lognormvariate(0, 0.5), 70) for _ in itertools.count())
+        load = Load(look, 10_000, gain * 10_000, lambda: next(bursts))
+        load.pass_time(10)
+        called.append(load.pass_time(60))
+    assert least <= sum(called) / len(called) <= most

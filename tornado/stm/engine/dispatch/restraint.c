@@ -5,14 +5,14 @@
 #define SETTLING 3          /* windows: so long it takes until what it has switched to does its best */
 #define GAIN 1.25           /* all threads are called if they run so many times as many as one: they take more of the processors' time */
 #define TRIALS 3            /* if so many in a row say so; each may be mistaken, for what there is to do comes in bursts; */
-#define FEW 3000.0          /* but one is enough if one thread runs less than so many a second: what takes that long has much to gain */
+#define FEW 6000.0          /* but one is enough if one thread runs less than so many a second: what takes that long has much to gain */
 #define LEAST_GAIN 1.1      /* and no longer once a trial says that they run less than so many times as many */
-#define SHORTEST 0.5
-#define LONGEST 8.0
+#define SHORTEST 10         /* windows */
+#define LONGEST 160
 
 /* A trial is over. `after`: the rate after it. */
 static void
-judge(Restraint *r, double now, double after)
+judge(Restraint *r, double after)
 {
     double as_settled = (r->before + after) / 2;
     bool change = r->settled ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
@@ -23,7 +23,7 @@ judge(Restraint *r, double now, double after)
         r->in_a_row = 0;
     }
     r->keep = change || r->keep == 0 ? SHORTEST : r->keep < LONGEST ? 2 * r->keep : r->keep;
-    r->until = now + r->keep;
+    r->left = r->keep;
     r->at = KEEPS;
 }
 
@@ -38,11 +38,13 @@ settled_down(Restraint *r)
 /* A window is over, in which there was always something to do.  The trial is compared with the windows on both sides of it, for how fast
  * all goes varies with what else the machine is doing. */
 static void
-window_over(Restraint *r, double now, double rate)
+window_over(Restraint *r, double rate)
 {
     switch (r->at) {
     case KEEPS:
-        if (now >= r->until)
+        if (r->left > 0)
+            r->left--;
+        else
             r->at = BEFORE_TRIAL;
         return;
     case BEFORE_TRIAL:
@@ -62,7 +64,7 @@ window_over(Restraint *r, double now, double rate)
             r->at = AFTER_TRIAL;
         return;
     case AFTER_TRIAL:
-        judge(r, now, rate);
+        judge(r, rate);
         return;
     }
 }
@@ -77,7 +79,7 @@ restraint_look(Restraint *r, double now, uint64_t callbacks)
         r->at = KEEPS;
         r->in_a_row = r->settling = 0;
     } else
-        window_over(r, now, (double)(callbacks - r->callbacks) / passed);
+        window_over(r, (double)(callbacks - r->callbacks) / passed);
     r->all = r->settled != (r->at == SWITCHED || r->at == TRIAL);
     r->begun = now;
     r->callbacks = callbacks;

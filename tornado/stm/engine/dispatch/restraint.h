@@ -22,7 +22,7 @@ typedef struct {
     double before, tried;   /* rates of those windows */
     int settling;           /* so many windows have passed since it switched to or fro; 0 while it is at something else */
     int in_a_row;           /* so many trials, the last ones, spoke for all threads; fewer than it takes */
-    double keep, until;     /* what was found is kept so long; until then */
+    int keep, left;         /* what was found is kept for so many windows; so many of them are left */
 } Restraint;
 
 /* Much that is prompt waits: are others called for it?  `callbacks`: so many have run. */
