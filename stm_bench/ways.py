@@ -34,9 +34,14 @@ class Way:
     def short(self):
         """What the heading of a narrow column calls it."""
         if self.kind == "plain":
-            return "PyPy" if "PyPy" in self.name else "GIL" if self.python != sys.executable else "upstream"
+            return "PyPy" if self.compiles else "GIL" if self.python != sys.executable else "upstream"
         names = {"processes": "%d processes", "executor": "executor, %d", "loops": "%d loops", "stm": "stm, %d", "pinned": "pinned, %d"}
         return names[self.kind] % self.count + (", GIL" if self.kind == "stm" and self.python != sys.executable else "")
+
+    @property
+    def compiles(self):
+        """Does a just-in-time compiler make it faster for its first seconds?"""
+        return "PyPy" in self.name
 
     @property
     def is_ours(self):

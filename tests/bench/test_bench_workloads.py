@@ -40,7 +40,7 @@ RUNS += [(name, UPSTREAM) for name in ("astar", "chat", "sums-yielding", "pi")]
 RUNS = [(name, way) for name, way in RUNS if can_run(workloads.load(name), way)]
 
 
-def measured(workload, way):
+def measured(workload, *ways):
     """What one round finds."""
     options = SimpleNamespace(repeats=1, time=1)
 
@@ -50,7 +50,7 @@ def measured(workload, way):
 
         done = starting
 
-    return workload_load.measure(workload, [way], options, Silent())
+    return workload_load.measure(workload, ways, options, Silent())
 
 
 @needs_siege
@@ -187,6 +187,20 @@ def test_pictures_and_pages_are_written(tmp_path):
     workload_page.save([canned()], [canned_section()], environment, ["a note & more"], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "<svg" in page and "a note &amp; more" in page and "&lt;one&gt;" in page and "1.80-1.85" in page
+
+
+def test_what_compiles_itself_is_warmed_up_for_longer(monkeypatch):
+    loads = []
+
+    def attempt(workload, measured, servers, seconds):
+        loads.append((measured.way.name, seconds))
+        return SimpleNamespace(rate=1.0, waits=[])
+
+    monkeypatch.setattr(workload_load, "start", lambda *arguments: ["a server"])
+    monkeypatch.setattr(workload_load, "attempt", attempt)
+    pypy = Way("upstream, PyPy 3.9.16", "plain")
+    measured(workloads.load("hello"), UPSTREAM, pypy)
+    assert loads[:2] == [("upstream", 1), (pypy.name, workload_load.COMPILING)]
 
 
 def test_a_server_of_a_workload_ends_on_sigterm():
