@@ -951,7 +951,10 @@ key_when_alone(PyObject *c)
         return ((PyMethodDescrObject *)c)->d_method;
     if (LIKELY(Py_IS_TYPE(c, &PyCFunction_Type)))
         return ((PyCFunctionObject *)c)->m_ml;
-    return PyCFunction_Check(c) ? key_of(c) : PyType_Check(c) ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call;
+    if (PyCFunction_Check(c))
+        return key_of(c);
+    /* An instance may be declared by itself. */
+    return PyType_Check(c) || lookup(c)->effect != EFFECT_NONE ? (const void *)c : (const void *)&Py_TYPE(c)->tp_call;
 }
 
 bool
@@ -997,7 +1000,7 @@ entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObj
     const EffectEntry *e = lookup(key);
     if (e->effect == EFFECT_VIA || (e->twin != NULL && !only_notes(e->twin)))
         return e;
-    bool known = e->effect != EFFECT_NONE || lookup(key_of(c))->effect != EFFECT_NONE;
+    bool known = e->effect != EFFECT_NONE;
     if (belongs_on_anchor(tx, c, known, args, n, kwvalues, nkw))
         return &via[VIA_ANCHOR];
     /* What a type does that lives for a while is found once more: another one may come to lie there. */
