@@ -18,7 +18,7 @@ SOURCE = ROOT / "tornado" / "stm" / "engine" / "dispatch" / "restraint.c"
 class Restraint(ctypes.Structure):
     _fields_ = [
         ("all", ctypes.c_bool), ("settled", ctypes.c_bool), ("at", ctypes.c_int), ("begun", ctypes.c_double),
-        ("callbacks", ctypes.c_uint64), ("before", ctypes.c_double), ("tried", ctypes.c_double), ("settling", ctypes.c_int),
+        ("callbacks", ctypes.c_uint64), ("before", ctypes.c_double), ("tried", ctypes.c_double),
         ("in_a_row", ctypes.c_int), ("keep", ctypes.c_int), ("left", ctypes.c_int),
     ]
 

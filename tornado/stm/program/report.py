@@ -127,13 +127,16 @@ def reasons(stats, used, most, explain):
     lines = []
     for reason in dearest(stats, most):
         lines.append(f"  {percent(seconds[reason], used):>7} {counts.get(reason, 0):7} times  {reason}")
-        if explain and reason.startswith("call of ") and (declaration := declaration_of(reason.partition(":")[0].removeprefix("call of "))):
+        if explain and (declaration := declaration_of(reason)):
             lines.append(f"{'':24}if you know what its C code does: {declaration}")
     return lines
 
 
-def declaration_of(called):
-    """What would declare what the engine calls that: a function, or an object that is called as one; or None."""
+def declaration_of(reason):
+    """What would declare the call that this is a reason for: of a function, or of an object as one; None if it is no such reason."""
+    what, of, called = reason.partition(":")[0].partition("call of ")
+    if what or not of:
+        return None
     kind, _, name = called.partition(" object ")
     if name:
         return f"tornado.stm.effects.declare({name}, EFFECT)"

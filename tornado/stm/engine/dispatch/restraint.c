@@ -27,41 +27,34 @@ judge(Restraint *r, double after)
     r->at = KEEPS;
 }
 
-/* So many windows of a kind are over? */
-static bool
-settled_down(Restraint *r)
-{
-    r->settling = (r->settling + 1) % SETTLING;
-    return r->settling == 0;
-}
-
 /* A window is over, in which there was always something to do.  The trial is compared with the windows on both sides of it, for how fast
  * all goes varies with what else the machine is doing. */
 static void
 window_over(Restraint *r, double rate)
 {
+    if (r->left > 0) {
+        r->left--;
+        return;
+    }
     switch (r->at) {
     case KEEPS:
-        if (r->left > 0)
-            r->left--;
-        else
-            r->at = BEFORE_TRIAL;
+        r->at = BEFORE_TRIAL;
         return;
     case BEFORE_TRIAL:
         r->before = rate;
         r->at = SWITCHED;
+        r->left = SETTLING - 1;
         return;
     case SWITCHED:
-        if (settled_down(r))
-            r->at = TRIAL;
+        r->at = TRIAL;
         return;
     case TRIAL:
         r->tried = rate;
         r->at = SWITCHED_BACK;
+        r->left = SETTLING - 1;
         return;
     case SWITCHED_BACK:
-        if (settled_down(r))
-            r->at = AFTER_TRIAL;
+        r->at = AFTER_TRIAL;
         return;
     case AFTER_TRIAL:
         judge(r, rate);
@@ -76,8 +69,10 @@ restraint_look(Restraint *r, double now, uint64_t callbacks)
     if (passed < WINDOW)
         return r->all;
     if (passed > STALE) {
+        if (r->at != KEEPS)
+            r->left = 0;
         r->at = KEEPS;
-        r->in_a_row = r->settling = 0;
+        r->in_a_row = 0;
     } else
         window_over(r, (double)(callbacks - r->callbacks) / passed);
     r->all = r->settled != (r->at == SWITCHED || r->at == TRIAL);

@@ -20,9 +20,9 @@ typedef struct {
     double begun;           /* of the present window */
     uint64_t callbacks;     /* that had run by then */
     double before, tried;   /* rates of those windows */
-    int settling;           /* so many windows have passed since it switched to or fro; 0 while it is at something else */
     int in_a_row;           /* so many trials, the last ones, spoke for all threads; fewer than it takes */
-    int keep, left;         /* what was found is kept for so many windows; so many of them are left */
+    int keep;               /* what was found is kept for so many windows */
+    int left;               /* so many more windows of what it is at than this one: KEEPS, SWITCHED or SWITCHED_BACK */
 } Restraint;
 
 /* Much that is prompt waits: are others called for it?  `callbacks`: so many have run. */

@@ -85,7 +85,7 @@ owner_of_function(PyObject *function)
     return self == NULL || PyModule_Check(self) ? "" : PyType_Check(self) ? ((PyTypeObject *)self)->tp_name : Py_TYPE(self)->tp_name;
 }
 
-/* " NAME" of an object that is called as a function and has its name, as numba's and those of ctypes; or "". A new reference, or NULL. */
+/* The name of an object that is called as a function and has one, as numba's and those of ctypes: a new reference, or NULL. */
 static PyObject *
 name_of_called(PyObject *obj)
 {
@@ -94,10 +94,7 @@ name_of_called(PyObject *obj)
         attribute = PyUnicode_InternFromString("__name__");
     PyTypeObject *t = Py_TYPE(obj);
     bool own = attribute != NULL && t->tp_call != NULL && _PyType_Lookup(t, attribute) == NULL;     /* no code of the class gives it */
-    PyObject *name = own ? _PyObject_GenericGetAttrWithDict(obj, attribute, NULL, 1) : NULL;
-    PyObject *found = PyUnicode_FromFormat(name != NULL && PyUnicode_Check(name) ? " %U" : "", name);
-    Py_XDECREF(name);
-    return found;
+    return own ? _PyObject_GenericGetAttrWithDict(obj, attribute, NULL, 1) : NULL;
 }
 
 /* Go exclusive because of something that the engine does not understand. */
@@ -125,9 +122,9 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
         snprintf(text, sizeof text, "%s %s", what, PyUnicode_AsUTF8(obj));
     else {
         PyObject *name = name_of_called(obj);
-        const char *called = name != NULL ? PyUnicode_AsUTF8(name) : NULL;
+        const char *called = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
         PyErr_Clear();
-        snprintf(text, sizeof text, "%s %s object%s", what, Py_TYPE(obj)->tp_name, called != NULL ? called : "");
+        snprintf(text, sizeof text, "%s %s object%s%s", what, Py_TYPE(obj)->tp_name, called != NULL ? " " : "", called != NULL ? called : "");
         Py_XDECREF(name);
     }
     return become_exclusive(tx, text);
