@@ -10,6 +10,8 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from .placement import near_the_interpreter
+
 FILE = Path(__file__).with_name(f"_engine-{platform.python_version()}{EXTENSION_SUFFIXES[0]}")
 
 if not FILE.exists():
@@ -19,5 +21,6 @@ if not FILE.exists():
         name=__name__,
     )
 _spec = importlib.util.spec_from_file_location(__name__, FILE)
-sys.modules[__name__] = importlib.util.module_from_spec(_spec)
+with near_the_interpreter():
+    sys.modules[__name__] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(sys.modules[__name__])
