@@ -4,6 +4,7 @@
 #include "../calls/calls.h"
 #include "../core/transaction.h"
 #include "../objects/access.h"
+#include "../objects/immortal.h"
 #include "../objects/types.h"
 #include "../per_thread.h"
 #include "../thread.h"
@@ -1093,6 +1094,8 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
         case STOP:
             return 0;
         case RUN:
+            if (d->n_threads > 1 && immortality_is_due(s->run))
+                make_immortal(s->run);
             run_one(d, tx, s, step.entry);
             from = AT_WORK;
             break;
