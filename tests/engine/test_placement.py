@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 from interpreters import needs_engine, not_sanitized
-
 from tornado.stm import placement
 
 needs_engine()
