@@ -121,3 +121,19 @@ tornado.stm.run(main(), threads=2)
 gc.collect()
 """
     ) == [[False], [True]]
+
+
+def test_without_a_loop_too():
+    assert run(
+        """
+from tornado.stm import transaction
+
+def work(number):
+    return number
+
+for _ in range(300):
+    transaction.add(work, 1)
+transaction.run()
+print(json.dumps([*immortal(VALUES)]))
+"""
+    ) == [[True]]

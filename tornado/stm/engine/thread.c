@@ -13,6 +13,7 @@
 #include "dispatch/task.h"
 #include "objects/access.h"
 #include "objects/context.h"
+#include "objects/immortal.h"
 #include "objects/known.h"
 #include "objects/namespaces.h"
 #include "sockets/outbox.h"
@@ -196,6 +197,7 @@ const Upcalls stm_engine_upcalls = {
     .is_ready = is_ready,
     .first_grade = first_grade,
     .variables = context_variables,
+    .goes_on = make_immortal_when_due,
     .run_begins = run_begins,
     .begins = begins,
     .call = call,

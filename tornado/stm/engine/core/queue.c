@@ -420,6 +420,7 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
         bool over = idle && (is_hired || q->n_hired == 0);
         bool surplus = t == NULL && any;
         uint64_t nap = surplus ? (q->next_trial > now ? q->next_trial - now : 1) : 0;
+        uint64_t executed = (uint64_t)q->n_executed;
         bool more = t != NULL && q->n_ready > q->n_asleep && q->n_workers < q->limit;
         q->n_workers += more - over;
         q->n_hired += more - (over && is_hired);
@@ -445,6 +446,8 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
         if (more && hire(q, start) < 0)
             fail(tx, q);
         ran = t != NULL;
+        if (ran && q->limit > 1)
+            stm_upcalls->goes_on(executed);
         committed = ran && run_one(tx, q, t);
         if (!ran) {
             sleep_since(q, seen, nap);

@@ -13,6 +13,7 @@ static int first_grade(void) { return GRADE_NONE; }
 static int may_commit(Tx *Py_UNUSED(tx)) { return 0; }
 static void waits(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(since)) {}
 static void do_nothing(void) {}
+static void goes_on(uint64_t Py_UNUSED(transactions)) {}
 static bool may_be_biased(Tx *Py_UNUSED(tx), PyObject *Py_UNUSED(obj)) { return true; }
 static void tell_reason(Tx *Py_UNUSED(tx), const char *Py_UNUSED(why)) {}
 static void was_exclusive(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(ns)) {}
@@ -31,6 +32,7 @@ const Upcalls stm_no_upcalls = {
     .is_ready = is_ready,
     .first_grade = first_grade,
     .variables = variables,
+    .goes_on = goes_on,
     .run_begins = nothing,
     .begins = nothing,
     .call = call,

@@ -1094,8 +1094,8 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
         case STOP:
             return 0;
         case RUN:
-            if (d->n_threads > 1 && immortality_is_due(s->run))
-                make_immortal(s->run);
+            if (d->n_threads > 1)
+                make_immortal_when_due(s->run);
             run_one(d, tx, s, step.entry);
             from = AT_WORK;
             break;

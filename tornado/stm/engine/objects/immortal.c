@@ -28,13 +28,6 @@
 static _Atomic uint64_t due = FIRST;
 static size_t spent;        /* bytes; changed while the world is stopped */
 
-bool
-immortality_is_due(uint64_t transactions)
-{
-    uint64_t at = atomic_load_explicit(&due, memory_order_relaxed);
-    return UNLIKELY(transactions >= at) && atomic_compare_exchange_strong(&due, &at, at * NEXT);
-}
-
 /* An object whose thread still has to be told of references that others have dropped must not lose what they have noted in it. */
 static bool
 is_awaited_by_its_thread(PyObject *o)
@@ -109,8 +102,11 @@ take_referents(PyObject *container, void *done)
 }
 
 void
-make_immortal(uint64_t transactions)
+make_immortal_when_due(uint64_t transactions)
 {
+    uint64_t at = atomic_load_explicit(&due, memory_order_relaxed);
+    if (LIKELY(transactions < at) || !atomic_compare_exchange_strong(&due, &at, at * NEXT))
+        return;
     bool done = false;
     PyUnstable_GC_VisitObjects(take_referents, &done);
     if (!done)

@@ -4,10 +4,8 @@
 
 #include "../core/base.h"
 
-/* Is it time for that, when so many transactions have begun?  Who is told so does it. */
-bool immortality_is_due(uint64_t transactions);
-
-/* Between transactions, and without any of the engine's locks: the world is stopped. */
-void make_immortal(uint64_t transactions);
+/* One of several threads is about to run a transaction, and so many have begun: make them so, if it is time for that.  Without any of the
+ * engine's locks, as the world is stopped then. */
+void make_immortal_when_due(uint64_t transactions);
 
 #endif
