@@ -5,10 +5,13 @@ Environment: ABORT_RATE and ABORT_SEED inject aborts; ALLOWANCE is how long othe
 
 import _thread
 import asyncio
+import gc
 import logging
 import os
 import re
 import socket
+import threading
+import time
 
 import tornado.httpserver
 import tornado.ioloop
@@ -144,6 +147,19 @@ class Match(Handler):
         self.write(str(re.match("(a+)+$", "a" * self.number("length") + "b")))
 
 
+class Halt(Handler):
+    """From here on a thread of the program stops all others for a moment, twenty times a second."""
+
+    def get(self):
+        threading.Thread(target=stop_again_and_again, daemon=True).start()
+
+
+def stop_again_and_again():
+    while True:
+        time.sleep(0.05)
+        gc.collect()
+
+
 class New(Handler):
     """Runs code that has never run before, and leaves garbage in cycles behind."""
 
@@ -273,7 +289,7 @@ class Upload(Handler):
 async def main():
     state = State()
     handlers = [
-        Count, Stream, Flushed, Spin, Listen, Pair, Match, New, Swallow, Recurse, Allocate, Contend, Values, Compute, Later, Upload,
+        Count, Stream, Flushed, Spin, Listen, Pair, Match, Halt, New, Swallow, Recurse, Allocate, Contend, Values, Compute, Later, Upload,
     ]
     application = tornado.web.Application(
         [(f"/{each.__name__.lower()}", each, {"state": state}) for each in handlers] + [("/echo", Echo)]

@@ -258,6 +258,15 @@ def test_sigterm_ends_a_program_that_cannot_be_interrupted(server, on):
     assert matching.recv(4096) == b""
 
 
+@pytest.mark.parametrize("on", ["main", "other"])
+def test_sigterm_ends_a_program_that_has_come_to_a_halt(server, on):
+    """All threads are to stop, and one that is in C code does not: no other runs any more."""
+    get(server, "/halt")
+    matching = computing(server, "/match?length=60", on)
+    assert server.end() == KILLED
+    assert matching.recv(4096) == b""
+
+
 @needs_gil
 def test_sigterm_ends_a_program_that_loops_with_a_gil():
     with Program("faulty.py", python=GIL) as server:

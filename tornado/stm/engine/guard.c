@@ -10,6 +10,8 @@
  */
 #include "guard.h"
 
+#include "signals.h"
+
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -103,8 +105,7 @@ guard_await(PyObject *Py_UNUSED(self), PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     while (sigwaitinfo(&awaited, NULL) < 0 && !failed)
         failed = errno != EINTR;
-    struct sigaction now;
-    if (!failed && guarded_process == getpid() && sigaction(signum, NULL, &now) == 0 && now.sa_handler == forward)
+    if (!failed && guarded_process == getpid() && signal_handler(signum) == forward)
         failed = set_deadline(seconds) < 0;
     Py_END_ALLOW_THREADS
     if (failed)

@@ -25,6 +25,14 @@ hand_over(int signum)
     errno = saved;
 }
 
+void (*signal_handler(int signum))(int)
+{
+    struct sigaction action;
+    if (sigaction(signum, NULL, &action) < 0)
+        return SIG_ERR;
+    return action.sa_handler == hand_over ? interpreters[signum] : action.sa_handler;
+}
+
 static bool
 is_plain(const struct sigaction *action)
 {

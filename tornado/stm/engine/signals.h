@@ -4,6 +4,9 @@
 
 #include "core/base.h"
 
+/* The handler of the signal, whether or not only the main thread takes it.  SIG_ERR: there is no such signal. */
+void (*signal_handler(int signum))(int);
+
 PyObject *signals_main_takes(PyObject *self, PyObject *args);
 
 #endif
