@@ -2,7 +2,7 @@
 
 import re
 import struct
-from collections import Counter, namedtuple
+from collections import Counter, defaultdict, deque, namedtuple
 from pathlib import Path
 
 import tornado.stm
@@ -61,13 +61,15 @@ def check(records, ended=True, whole=True):
         whole: none had begun when it was opened, so it knows all places.
     """
     state, time = {}, (0, 0)
+    stories = defaultdict(lambda: deque(maxlen=12))
     for number, record in enumerate(records):
         assert record.time >= time, (number, record)
         time = record.time
         before = state.get(record.thread, "between")
-        story = [f"{r.event} {r.here} | {r.there}" for r in records[:number] if r.thread == record.thread][-12:]
+        story = stories[record.thread]
         assert record.event in GRAMMAR[before], (number, before, record, story)
         state[record.thread] = GRAMMAR[before][record.event]
+        story.append(f"{record.event} {record.here} | {record.there}")
         if record.event in CONFLICTS:
             for place in (record.here, record.there):
                 match = PLACE.fullmatch(place)
