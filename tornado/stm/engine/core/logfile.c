@@ -158,8 +158,10 @@ put_record(const Told *t, int slot)
     record[17] = (unsigned char)here;
     record[18] = (unsigned char)there;
     put(record, sizeof record);
-    put(t->here, here);
-    put(t->there, there);
+    if (here > 0)
+        put(t->here, here);
+    if (there > 0)
+        put(t->there, there);
 }
 
 /* A file has been opened there, and nothing is in it. */
