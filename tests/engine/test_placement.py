@@ -31,6 +31,7 @@ def test_the_engine_is_near_the_interpreter():
     assert {start // NEAR for start, _, name in regions if "_engine-" in name} == {interpreter // NEAR}
 
 
+@not_sanitized
 def test_nothing_stays_reserved():
     _, regions = loaded()
     assert all(end - start < NEAR for start, end, name in regions if not name), regions
