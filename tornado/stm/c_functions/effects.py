@@ -90,7 +90,7 @@ import types
 import zlib
 from collections import OrderedDict, deque, namedtuple
 
-from .. import _engine
+from .. import _engine, placement
 
 TYPES = """
     builtins.int INERT
@@ -1054,11 +1054,8 @@ def _find_hidden(name):
 def _lies_in(structure, module):
     """Is it part of the file that the module has been loaded from?  The kernel knows that by its real path, Python by the way there."""
     file = os.path.realpath(module.__file__)
-    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(address, 16) for address in line.split(None, 1)[0].split("-"))
-            if begin <= id(structure) < end:
-                return line.rstrip("\n").endswith(f" {file}")
+    with contextlib.suppress(OSError):
+        return any(start <= id(structure) < end and name == file for start, end, name in placement.mapped())
     return False
 
 

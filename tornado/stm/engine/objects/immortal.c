@@ -4,7 +4,7 @@
  * other processor.  The interpreter spares that to functions, classes, modules and the constants of code, and to nothing that a program
  * makes: the names and prices of its catalogue, a tuple of types for isinstance().  Such values that are there once the program is set up
  * are likely to remain as long as the process does, as PEP 683 and, before it, gc.freeze() assume.  Where that is wrong they are never
- * freed, so what is spent is bounded: values of SMALLEST bytes, MOST in all.
+ * freed, so what is spent is bounded: values of SMALL bytes at most, MOST in all.
  *
  * Immutable ones only, of exactly the types below: there is no weak reference to them, no finalizer, and nothing else by which a program
  * could tell, but for sys.getrefcount().  C code that changes one in place asks first whether it has the only reference.

@@ -4,8 +4,8 @@
 
 #include "../core/base.h"
 
-/* One of several threads is about to run a transaction, and so many have begun: make them so, if it is time for that.  Without any of the
- * engine's locks, as the world is stopped then. */
+/* One of several threads is about to run a transaction, and so many have begun: make such values immortal, if it is time for that.  Without
+ * any of the engine's locks, as the world is stopped then. */
 void make_immortal_when_due(uint64_t transactions);
 
 #endif
