@@ -1,6 +1,7 @@
 """Finalizers that a commit sets off: once, after it, in a transaction that others run beside."""
 
 import _thread
+import functools
 import gc
 import sys
 import threading
@@ -65,11 +66,23 @@ def kinds():
 
         return Dies()
 
-    def by_callback(done):
+    def called_back(callback):
         holder = Holder()
-        holder.reference = None
-        references.append(weakref.ref(holder, lambda reference: done()))
+        references.append(weakref.ref(holder, callback))
         return holder
+
+    def by_callback(done):
+        return called_back(lambda reference: done())
+
+    def by_partial(done):
+        return called_back(functools.partial(lambda done, reference: done(), done))
+
+    def by_instance(done):
+        class Callback:
+            def __call__(self, reference):
+                done()
+
+        return called_back(Callback())
 
     def by_generator(done):
         def generator():
@@ -83,7 +96,9 @@ def kinds():
         return made
 
     references = []
-    return {"__del__": by_method, "callback": by_callback, "finally": by_generator}
+    return {
+        "__del__": by_method, "callback": by_callback, "partial": by_partial, "instance": by_instance, "finally": by_generator,
+    }  # fmt: skip
 
 
 KINDS = kinds()
@@ -160,7 +175,7 @@ def test_program_hook_hears_of_exceptions_only(monkeypatch):
         for finalizer in (lambda: None), fail:
             run(lambda: setattr(holder, "dies", kind(finalizer)))
             run(lambda: setattr(holder, "dies", None))
-    assert heard == [LookupError] * 3
+    assert heard == [LookupError] * len(KINDS)
 
 
 def test_locks_of_the_program():

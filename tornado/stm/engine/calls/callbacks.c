@@ -90,6 +90,8 @@ guarded_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObjec
     Guarded *o = (Guarded *)self;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     Tx *tx = stm_self;
+    if (tx != NULL && kwnames == NULL && callback_put_off(tx, self, args, n))
+        Py_RETURN_NONE;
     if (LIKELY(PyFunction_Check(o->inner) && tx != NULL && tx->live && !stm_barriers_off))
         return open_for_use(call_python(tx, (PyFunctionObject *)o->inner, args, n, kwnames), o->use);
     if (o->inner == Py_None && n == 1 && kwnames == NULL)

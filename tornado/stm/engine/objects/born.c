@@ -285,9 +285,9 @@ put_off_call(Tx *tx, PyObject *func, PyObject *const *args, Py_ssize_t n)
     return r;
 }
 
-/* Has the interpreter called the function, because the referent has died? It does so once,
+/* Has the interpreter called it, because the referent has died? It does so once,
  * before anybody else can have a dead reference, which the collector's own flag "has been
- * finalized" remembers; and who calls the function by its name has it on the stack. */
+ * finalized" remembers; and who calls it by its name has it on the stack. */
 static bool
 is_called_back(PyObject *func, PyObject *reference)
 {
@@ -306,24 +306,28 @@ is_called_back(PyObject *func, PyObject *reference)
     return true;
 }
 
+bool
+callback_put_off(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n)
+{
+    if (n == 0 || LIKELY(!is_dead_reference(tx, args[n - 1])) || stm_barriers_off)
+        return false;
+    /* After an abort, of one that never was: it is stopped at the first barrier. */
+    bool own = tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN);
+    bool called_back = is_called_back(callable, args[n - 1]);
+    if (is_right_place(tx, own, PyThreadState_Get()->current_frame)
+        || (!called_back && tx->live && become_inevitable(tx, GRADE_EXCLUSIVE) == 0) || put_off_call(tx, callable, args, n) < 0)
+        return false;
+    PyErr_Clear();
+    return true;
+}
+
 /* Of a function that is a weak reference's callback. */
 static PyObject *
 callback_vectorcall(PyObject *func, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Tx *tx = stm_self;
-    Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-    if (tx != NULL && n > 0 && kwnames == NULL && is_dead_reference(tx, args[n - 1]) && !stm_barriers_off) {
-        /* After an abort, of one that never was: it is stopped at the first barrier. */
-        bool own = tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN);
-        bool called_back = is_called_back(func, args[n - 1]);
-        if (!is_right_place(tx, own, PyThreadState_Get()->current_frame)
-            && (called_back || !tx->live
-                || become_inevitable(tx, GRADE_EXCLUSIVE) < 0)
-            && put_off_call(tx, func, args, n) == 0) {
-            PyErr_Clear();
-            Py_RETURN_NONE;
-        }
-    }
+    if (tx != NULL && kwnames == NULL && callback_put_off(tx, func, args, PyVectorcall_NARGS(nargsf)))
+        Py_RETURN_NONE;
     return call_function(func, args, nargsf, kwnames);
 }
 

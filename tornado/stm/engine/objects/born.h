@@ -37,6 +37,8 @@ int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
 bool frame_never_was(_PyInterpreterFrame *f);
 int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller);
 void note_callback(PyObject *callable);
+/* C code calls it with these arguments.  Is that a weak reference's callback, which has been put off? */
+bool callback_put_off(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n);
 void let_die(Tx *tx);
 void born_ask(Tx *tx);
 extern const UndoKind undo_birth;      /* obj was never born: its finalizer must not run */
