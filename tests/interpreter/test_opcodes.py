@@ -606,3 +606,32 @@ class Holder:
 def test_what_lies_in_an_object_of_its_own_is_opened(look, change):
     # FORMAT_SIMPLE, CONVERT_VALUE, CALL_STR_1, CONTAINS_OP
     assert conflict(Holder, look, change)
+
+
+class Defaults(dict):
+    """Its values are everybody's."""
+
+    def __init__(self):
+        super().__init__(here=[1])
+        self.rows = [1]
+
+    def __missing__(self, key):
+        return (self.rows,)
+
+    def interpolate(self):
+        return "%(there)s" % self
+
+    def interpolate_value(self):
+        return "%(here)s" % self
+
+    def append(self):
+        self.rows.append(2)
+
+    def append_to_value(self):
+        self["here"].append(2)
+
+
+@pytest.mark.parametrize("look, change", [("interpolate", "append"), ("interpolate_value", "append_to_value")])
+def test_what_a_text_is_formatted_with_is_opened(look, change):
+    # BINARY_OP %
+    assert conflict(Defaults, look, change)

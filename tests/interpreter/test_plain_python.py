@@ -1246,6 +1246,31 @@ def interpolation_of_mappings(pair):
     return "%(b)s" % lookup, "%(a)s %(q)s" % missing, "%(k)s %(k)r" % {"k": Money(2)}, "%s" % lookup.d
 
 
+@feature(lambda: (Missing(a=1), Missing(b=[2])))
+def interpolation_of_defaults(pair):
+    for missing in pair:
+        missing["n"] = missing.get("n", 0) + 1
+    return "%(a)s %(q)s %%(b)s" % pair[0], "%(b)r %(n)03d %(q)s %(q)s" % pair[1]
+
+
+class Flagged:
+    dirty, nothing, count = True, None, 1
+
+
+@feature(lambda: [])
+def flags_of_a_class(log):
+    Flagged.dirty, Flagged.nothing = True, None
+    log.append(Flagged.dirty)
+    return Flagged.dirty, Flagged.nothing, Flagged().dirty
+
+
+@feature(lambda: [])
+def numbers_of_a_class(log):
+    log.append(Flagged.count)
+    Flagged.count = 1
+    return Flagged.count
+
+
 @feature(lambda: [1, 2])
 def joining(items):
     items.append(len(items))
@@ -1881,9 +1906,9 @@ ALONE = {
     "interpolation_of_mappings": "% prints what a __getitem__ in Python returns, which nobody has opened",
     "iterator_finditer": "the position in a regular expression's search cannot be put back",
     "iterator_iter_unpack": "made outside: it holds a buffer that cannot be given back twice",
+    "numbers_of_a_class": "classes are read without asking, so changed exclusively",
     "redirection": "contextlib.redirect_stdout assigns to an attribute of a module",
     "streams_made_here": "a text stream into memory can be read before the commit",
-    "weak_finalizers": "weakref.finalize assigns to an attribute of its class",
     "weak_references": "a weakref.proxy hands everything on in C",
 }
 

@@ -15,7 +15,7 @@
 #include "internal/pycore_ceval.h"
 
 /* Methods that C code calls, and what it looks at in what they return. */
-enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH };
+enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH, PRINTS };
 static const struct { const char *name; int at; } looked_into[] = {
     {"__iter__", LOOKS_AT_ITEMS},
     {"keys", LOOKS_AT_ITEMS},
@@ -26,6 +26,7 @@ static const struct { const char *name; int at; } looked_into[] = {
     {"__gt__", LOOKS_AT_TRUTH},
     {"__ge__", LOOKS_AT_TRUTH},
     {"__contains__", LOOKS_AT_TRUTH},
+    {"__missing__", PRINTS},     /* where a text is formatted; else it hands it on */
 };
 enum { LOOKED_INTO = sizeof looked_into / sizeof looked_into[0] };
 static PyObject *looked_into_names[LOOKED_INTO];
@@ -158,6 +159,21 @@ has_value(PyObject *obj, PyObject *name, PyObject *value)
     return same;
 }
 
+/* The same of a class, of its own attributes; not of what says how its instances behave. */
+static bool
+class_has_value(PyObject *cls, PyObject *name, PyObject *value)
+{
+    if (!Py_IS_TYPE(cls, &PyType_Type) || PyType_HasFeature((PyTypeObject *)cls, Py_TPFLAGS_IMMUTABLETYPE) || is_dunder(name))
+        return false;
+    PyObject *in_metaclass = _PyType_LookupRef(&PyType_Type, name), *dict = PyType_GetDict((PyTypeObject *)cls), *now = NULL;
+    bool same = in_metaclass == NULL && dict != NULL && PyDict_GetItemRef(dict, name, &now) > 0 && now == value;
+    Py_XDECREF(in_metaclass);
+    Py_XDECREF(dict);
+    Py_XDECREF(now);
+    PyErr_Clear();
+    return same;
+}
+
 /* Is True, False or None about to be assigned to an attribute that has this value?  Who assigns it only reads ("silent stores",
  * Lepak & Lipasti, 2000): frameworks set such flags in each request.  1, 0, or -1 to abort. */
 static int
@@ -165,6 +181,8 @@ writes_what_is_there(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
 {
     if (!PyBool_Check(value) && value != Py_None)
         return 0;
+    if (PyType_Check(obj))
+        return class_has_value(obj, name, value);
     PyTypeObject *type = Py_TYPE(obj);
     if (kind_of(tx, obj) != &instance_kind || type->tp_setattro != PyObject_GenericSetAttr || captured(tx, obj))
         return 0;
@@ -916,6 +934,7 @@ stm_return(Tx *tx, PyObject *name, PyObject *result)
     if (i == LOOKED_INTO)
         return result;
     int opened = looked_into[i].at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
+        : looked_into[i].at == PRINTS ? (thread_of(tx)->loop.prints ? open_deep_read(tx, result) : 0)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
     if (opened < 0)
         Py_CLEAR(result);

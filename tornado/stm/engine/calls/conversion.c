@@ -17,6 +17,7 @@
 #include "../objects/access.h"
 #include "../objects/deep.h"
 #include "../objects/known.h"
+#include "../objects/names.h"
 #include "../thread.h"
 #include "callbacks.h"
 #include "calls.h"
@@ -201,15 +202,6 @@ is_known_to_read(Tx *tx, PyObject *callable)
         return 0;
     int effect = effect_as_callback(tx, callable);
     return effect < 0 ? -1 : effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP;
-}
-
-/* Dunder names are asked for by C code for its own purposes, and not as names of data. */
-static bool
-is_dunder(PyObject *name)
-{
-    Py_ssize_t n = PyUnicode_Check(name) ? PyUnicode_GET_LENGTH(name) : 0;
-    return n > 4 && PyUnicode_READ_CHAR(name, 0) == '_' && PyUnicode_READ_CHAR(name, 1) == '_'
-        && PyUnicode_READ_CHAR(name, n - 1) == '_' && PyUnicode_READ_CHAR(name, n - 2) == '_';
 }
 
 /* Of a dict, the values; those that the converter compares with data or gives as data go to `own`. 0 if there is something that

@@ -6,7 +6,9 @@
  */
 #include "deep.h"
 
+#include "../thread.h"
 #include "access.h"
+#include "instance.h"
 #include "known.h"
 
 #define DEEP 8
@@ -90,13 +92,20 @@ open_deep_read(Tx *tx, PyObject *obj)
 }
 
 /* `text % values` looks items up in values that are no tuple, by their own method, and prints
- * what that returns. */
+ * what that returns: what a dict's __missing__ does the evaluation loop opens (stm_return). */
 int
 open_interpolated(Tx *tx, PyObject *text, PyObject *values)
 {
     bool looks_up = PyUnicode_Check(text) && is_python_class(Py_TYPE(values)) && !PyTuple_Check(values)
         && Py_TYPE(values)->tp_as_mapping != NULL && Py_TYPE(values)->tp_as_mapping->mp_subscript != NULL
         && PyUnicode_FindChar(text, '(', 0, PyUnicode_GET_LENGTH(text), 1) >= 0;
+    if (looks_up && PyDict_Check(values) && Py_TYPE(values)->tp_as_mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript) {
+        static PyObject *missing;
+        if (missing == NULL)
+            missing = PyUnicode_InternFromString("__missing__");
+        thread_of(tx)->loop.prints = true;
+        return open_through_method(tx, values, missing) < 0 ? -1 : open_deep_read(tx, values);
+    }
     return looks_up ? exclusive_for(tx, "formatting with the items of", values) : open_deep_read(tx, values);
 }
 

@@ -478,7 +478,7 @@ open_through_method(Tx *tx, PyObject *obj, PyObject *name)
         known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
     }
     Py_XDECREF(method);
-    return known ? check_doomed(tx) : exclusive_for(tx, "iteration by another method of", obj);
+    return known ? check_doomed(tx) : exclusive_for(tx, "a method of another name of", obj);
 }
 
 static int

@@ -12,6 +12,15 @@ attr_cell(const void *base, PyObject *name)
     return cell_of(base, key_bits(LIKELY(hash != -1) ? hash : PyObject_Hash(name)));
 }
 
+/* As "__init__": the interpreter and C code ask for such for purposes of their own, and not as names of data. */
+static inline bool
+is_dunder(PyObject *name)
+{
+    Py_ssize_t n = PyUnicode_Check(name) ? PyUnicode_GET_LENGTH(name) : 0;
+    return n > 4 && PyUnicode_READ_CHAR(name, 0) == '_' && PyUnicode_READ_CHAR(name, 1) == '_'
+        && PyUnicode_READ_CHAR(name, n - 1) == '_' && PyUnicode_READ_CHAR(name, n - 2) == '_';
+}
+
 int open_name_write(Tx *tx, PyObject *dict, const void *base, PyObject *name);
 int open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name);
 int open_all_names(Tx *tx, PyObject *dict, const void *base, bool write);
