@@ -42,6 +42,11 @@ from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defa
 from tornado.stm import testing
 from tornado.stm.testing import require
 
+try:
+    from sqlalchemy.util.concurrency import await_only, greenlet_spawn
+except ImportError:
+    await_only = greenlet_spawn = None
+
 COINS = 10
 PACKED = zlib.compress(b"what is packed")
 OPERATIONS = {}  # name -> function; arguments are small numbers, but for the names of purses
@@ -3395,6 +3400,24 @@ def asynchronous_stack(h, n):
             return entered
 
     return finish(use())
+
+
+@op
+def greenlet_that_waits(h, n):
+    if greenlet_spawn is None:
+        return None
+
+    def move():
+        h.log.append(await_only(pause(n)))
+        coins = min(h.thing.coins, n)
+        h.thing.coins -= coins
+        moved = coins, await_only(pause("between"))
+        h.slotted.coins += coins
+        if n == 3:
+            raise Problem(n)
+        return moved
+
+    return finish(greenlet_spawn(move), range(1, 9))[0]  # where it is irrevocable it waits once more
 
 
 # ---- Dataclasses, enums, tuples ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tornado.stm.core import LONG, Estimates, ReadyQueue, Site, site_of
 
 activation.activate()
 
-PROMPT_SITE, LONG_SITE, ALONE_SITE = Site("prompt", 1), Site("long", 1), Site("alone", 1)
+PROMPT_SITE, LONG_SITE, ALONE_SITE, ANCHORED_SITE = (Site(kind, 1) for kind in ("prompt", "long", "alone", "anchored"))
 
 
 def wait(ready, site=None, before=None):
@@ -38,13 +38,20 @@ def queue_that_knows(long=0.05, prompt=0.001):
 
 
 def queue_that_gathers():
-    """One that has also seen that transactions of the third site have to run alone."""
+    """One that has also seen that transactions of the third site have to run alone, and those of the fourth on the loop's thread."""
     ready = queue_that_knows()
     ready.gathers = True
     for _ in range(10):
         ready.estimates.learn(ALONE_SITE, 0.0001)
         ready.estimates.learn_alone(ALONE_SITE, "because")
+        ready.estimates.learn(ANCHORED_SITE, 0.0001)
+        ready.estimates.learn_anchored(ANCHORED_SITE, True)
     return ready
+
+
+def take_elsewhere(ready):
+    """What a thread takes that is not the loop's."""
+    return ready.take(None, False)
 
 
 def take_all(ready):
@@ -215,6 +222,49 @@ def test_what_is_gathered_comes_after_its_predecessor():
     assert c.why_alone is None
 
 
+def test_what_is_expected_to_need_the_loops_thread_is_left_to_that():
+    ready = queue_that_gathers()
+    a, b, c, d = (wait(ready, site) for site in (PROMPT_SITE, ANCHORED_SITE, PROMPT_SITE, LONG_SITE))
+    assert len(ready) == 4
+    assert [take_elsewhere(ready) for _ in range(4)] == [a, c, d, None]
+    assert take_all(ready) == [b]
+    e, f, g = (wait(ready, site) for site in (ANCHORED_SITE, PROMPT_SITE, ANCHORED_SITE))
+    assert take_all(ready) == [e, f, g]  # to it, they come in their turn
+    ready.gathers = False
+    h = wait(ready, ANCHORED_SITE)
+    assert take_elsewhere(ready) is h
+
+
+def test_what_must_come_after_something_for_the_loops_thread_waits_for_that_alone():
+    ready = queue_that_gathers()
+    a = wait(ready, ANCHORED_SITE)
+    b = wait(ready, PROMPT_SITE, a)
+    c = wait(ready, PROMPT_SITE)
+    assert [take_elsewhere(ready), take_elsewhere(ready)] == [c, None]
+    assert ready.take() is a and take_elsewhere(ready) is None
+    a.transaction.run()
+    ready.ran(a, 0.001)
+    assert take_elsewhere(ready) is b
+
+
+def test_the_loops_thread_gives_long_transactions_what_they_are_owed_before_what_waits_for_it_alone():
+    ready = queue_that_gathers()
+    a, b = wait(ready, ANCHORED_SITE), wait(ready, LONG_SITE)
+    ready.owed = 1.0
+    assert take_all(ready) == [b, a]
+
+
+def test_a_kind_needs_the_loops_thread_if_most_of_its_last_runs_have():
+    estimates = Estimates()
+    for _ in range(3):
+        estimates.learn_anchored(ANCHORED_SITE, True)
+    assert estimates.is_anchored(ANCHORED_SITE) and not estimates.is_anchored(PROMPT_SITE) and not estimates.is_anchored(None)
+    assert estimates.why_alone(ANCHORED_SITE) is None
+    for _ in range(3):
+        estimates.learn_anchored(ANCHORED_SITE, False)
+    assert not estimates.is_anchored(ANCHORED_SITE)
+
+
 def test_only_what_is_known_to_be_prompt_is_taken_as_that():
     ready, prompt, unknown = queue_that_gathers(), Site("prompt", 1), Site("unknown", 1)
     for _ in range(20):
@@ -238,10 +288,10 @@ def test_what_is_known_to_be_prompt_may_not_be_short():
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([PROMPT_SITE, LONG_SITE, ALONE_SITE]),
+            st.sampled_from([PROMPT_SITE, LONG_SITE, ALONE_SITE, ANCHORED_SITE]),
             st.integers(0, 5),
             st.integers(0, 20),
-            st.sampled_from(["", "take", "take_gathered", "take_prompt", "run"]),
+            st.sampled_from(["", "take", "take_elsewhere", "take_gathered", "take_prompt", "run"]),
         ),
         max_size=60,
     )
@@ -251,7 +301,7 @@ def test_every_one_runs_once_and_after_its_predecessor(steps):
     ready, everyone, at_work, ran, before_it = queue_that_gathers(), [], [], [], {}
 
     def take(how="take"):
-        entry = getattr(ready, how)()
+        entry = take_elsewhere(ready) if how == "take_elsewhere" else getattr(ready, how)()
         if entry is not None:
             at_work.append(entry)
         return entry is not None

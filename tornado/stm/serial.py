@@ -166,7 +166,7 @@ def on_abort(action, *args):
     """No attempt is rolled back here."""
 
 
-def exclusive(why):
+def exclusive(why, usual=True):
     """Every transaction runs alone here."""
 
 

@@ -5,6 +5,7 @@
 #include "calls/calls.h"
 #include "calls/connection.h"
 #include "calls/conversion.h"
+#include "calls/fiber.h"
 #include "calls/twins.h"
 #include "core/history.h"
 #include "core/park.h"
@@ -329,9 +330,12 @@ exclusive(PyObject *self, PyObject *args)
 {
     (void)self;
     const char *why;
-    if (!PyArg_ParseTuple(args, "s", &why))
+    int usual = true;
+    if (!PyArg_ParseTuple(args, "s|p", &why, &usual))
         return NULL;
     Tx *tx = live_tx();
+    if (tx != NULL)
+        thread_of(tx)->was_alone.unusual = !usual;
     if (tx != NULL && exclusive_for(tx, why, NULL) < 0)
         return NULL;
     Py_RETURN_NONE;
@@ -900,10 +904,15 @@ static PyMethodDef methods[] = {
      DOC("quiet_unawaited(f): f(coroutine), but for coroutines of an attempt that was rolled back")},
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
-    {"exclusive", exclusive, METH_VARARGS, DOC("exclusive(why): from here on run alone, never abort")},
+    {"exclusive", exclusive, METH_VARARGS,
+     DOC("exclusive(why, usual=True): from here on run alone, never abort; are others of its kind expected to?")},
     {"exclusive_anew", exclusive_anew, METH_VARARGS,
      DOC("exclusive_anew(why): end the attempt, and let the next one run alone; without effect where that cannot be")},
     {"irrevocable", irrevocable, METH_O, DOC("irrevocable(why): from here on never abort")},
+    {"in_fiber", _PyCFunction_CAST(in_fiber), METH_FASTCALL | METH_KEYWORDS,
+     DOC("in_fiber(barriers, function, *args, **kwargs): call it on the loop's thread, irrevocable or alone: it lets a fiber go on, which may"
+         " wait; its new frames have barriers, or need not have any")},
+    {"is_in_c", is_in_c, METH_NOARGS, DOC("is_in_c(): is anything but functions in Python between the beginning of this fiber and here?")},
     {"ask_main", engine_ask_main, METH_O,
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},
     {"serve", engine_serve, METH_NOARGS, DOC("between transactions: do what another thread has asked this one for, if anything")},

@@ -172,7 +172,7 @@ abandon(Tx *tx)
     t->births = (Births){0};
     t->mutexes = (Mutexes){0};
     t->chain = (CallbackChain){0};
-    t->connection_inside = false;
+    t->connection_inside = t->in_fiber = false;
     t->anchor.wake = t->context = t->reason = t->fresh = NULL;
     t->was_alone = (WasAlone){0};
 }

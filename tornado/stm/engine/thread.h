@@ -38,6 +38,7 @@ struct Thread {
     Mutexes mutexes;
     Asking anchor;
     Conversion *conversion;         /* that has called the C code which runs now, or NULL: Python code does, or other C code */
+    bool in_fiber;                  /* it has let a fiber go on, whose frames have barriers (calls/fiber.c) */
     bool connection_inside;         /* C code of a connection runs, and functions of the program are not to begin there (connection.c) */
     CallbackChain chain;
     Locations locations;

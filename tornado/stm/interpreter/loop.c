@@ -46,8 +46,8 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
         }
     }
     /* Outside of transactions and in exclusive ones a frame runs on the loop for that, to its end: whatever begins a transaction
-     * of another grade calls its function from C, and that gets a frame of its own. */
-    if (stm_open == NULL)
+     * of another grade calls its function from C, and that gets a frame of its own.  But a fiber's may wait, and go on in another one. */
+    if (stm_open == NULL && !(tx != NULL && thread_of(tx)->in_fiber))
         return loop_evaluate_alone(tstate, frame, throwflag);
     if (unseen)
         return loop_evaluate(tstate, frame, throwflag);
@@ -58,6 +58,10 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     bool looked_into = UNLIKELY(conversion != NULL) && !STM_TRUSTED(frame);
     thread_of(tx)->conversion = NULL;
     PyObject *result = loop_evaluate(tstate, frame, throwflag);
+    if (UNLIKELY(stm_self != tx)) {     /* a fiber's, whose last step was another thread's, alone */
+        Py_XDECREF(handled);
+        return result;
+    }
     thread_of(tx)->conversion = conversion;
     if (UNLIKELY(handling->exc_value != handled)) {
         /* An abort has passed the end of a handler, which puts that back. */

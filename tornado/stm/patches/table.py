@@ -99,6 +99,9 @@ PATCHES = {
         psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchall  patches.libraries:gives_way()  likewise
         sqlalchemy.util.concurrency,*:greenlet_spawn  patches.libraries:gives_way()  likewise
+        sqlalchemy.util.concurrency:_concurrency_shim_cls._initialize  patches.fibers:initializing()  greenlets are tied to a thread
+        sqlalchemy.util._concurrency_py3k:_AsyncIoGreenlet  patches.fibers:Fiber  likewise
+        sqlalchemy.util._concurrency_py3k:getcurrent  patches.fibers:current   likewise
         psycopg_pool.pool_async:AsyncConnectionPool.connection  patches.libraries:lent()  all who need a connection look there
         redis.asyncio.client:Redis.execute_command  patches.libraries:given_back()  likewise
         redis.asyncio.client:Pipeline.execute  patches.libraries:given_back()  likewise

@@ -6,7 +6,8 @@ What Python and C code tie to a thread, and what becomes of that here:
 what                                        tied by                     here
 ==========================================  ==========================  =====================================================
 sqlite3 connections, cursors                the thread that made them   used on any of the loop's (databases.py, connection.c)
-greenlets; SQLAlchemy's asyncio engines     the stack of the thread     runs alone, on the loop's thread (anchor.c)
+SQLAlchemy's asyncio engines                the stack of the thread     irrevocable, on the loop's thread (fibers.py, fiber.c)
+other greenlets                             the stack of the thread     runs alone, on the loop's thread (anchor.c)
 tkinter, curses, blobs of sqlite3           the thread that made them   the same
 C code of other projects (curl, Qt, ...)    nobody knows                the same
 ``threading.local``                         a key of the thread         all threads of a loop have one (local.c)

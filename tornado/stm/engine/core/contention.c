@@ -954,6 +954,16 @@ begin_again_exclusive(Tx *tx, const char *why)
     return abort_self(tx, CAUSE_EXCLUSIVE);
 }
 
+bool
+move_to_anchor(Tx *tx)
+{
+    if (tx->grade != GRADE_NONE || tx->releasing || tx->txn == NULL || !tx->txn->may_move)
+        return false;
+    tx->txn->moves = true;
+    abort_self(tx, CAUSE_THREAD);
+    return true;
+}
+
 /* The attempt has ended. */
 void
 inevitable_end(Tx *tx)

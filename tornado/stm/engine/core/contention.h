@@ -87,6 +87,8 @@ int begin_again_exclusive(Tx *tx, const char *why);
 int wait_for_predecessor(Tx *tx);
 /* Is the transaction not to begin in a grade of inevitability now, but to be put off until its predecessor has committed? */
 bool is_to_be_put_off(Tx *tx);
+/* Have it abort, to be put off and run on its anchor: with stm_Abort set; or false, where that cannot be. */
+bool move_to_anchor(Tx *tx);
 /* Have this attempt abort: always -1. */
 int abort_self(Tx *tx, int cause);
 

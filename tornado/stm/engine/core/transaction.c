@@ -530,7 +530,7 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
             tx->cause = CAUSE_RAISED;
         Py_CLEAR(value);
         Py_CLEAR(exception);
-        bool overdue = is_overdue(tx), put_off = tx->cause == CAUSE_ORDER;
+        bool overdue = is_overdue(tx), put_off = tx->cause == CAUSE_ORDER || tx->cause == CAUSE_THREAD;
         tx_abort(tx);
         tx->contention.lost = lost + (__builtin_ia32_rdtsc() - tx->contention.began);     /* what it waited in these attempts among it */
         stm_upcalls->retries(tx);

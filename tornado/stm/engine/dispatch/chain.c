@@ -123,8 +123,9 @@ chain_follower(Dispatcher *d, PyObject **handle)
         return -1;
     /* Others wait at the gate for a sequential one, if there are any. */
     bool always = task || (tx->company == SEQUENTIAL && d->n_threads != 1);
+    bool waits_for_anchor = is_gathered(d->ready->estimates, site) || is_anchored(d->ready->estimates, site);
     bool follows = is_known_short(d->ready->estimates, site) && (!always || is_always_prompt(d->ready->estimates, site))
-        && (tx->company != AMONG_OTHERS || !is_gathered(d->ready->estimates, site)) && !goes_in_turns(tx, chain, d->ready, site);
+        && (tx->company != AMONG_OTHERS || !waits_for_anchor) && !goes_in_turns(tx, chain, d->ready, site);
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)

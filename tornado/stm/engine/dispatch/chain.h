@@ -30,9 +30,11 @@ typedef struct {
     ThreadClock clock;
 } CallbackChain;
 
-/* What a thread's last transaction has come to that had to run alone (objects/reasons.c). */
+/* What a thread's last transaction has come to that had to run alone (objects/reasons.c), or on the loop's thread (calls/fiber.c). */
 typedef struct {
-    PyObject *why;              /* as stats() tells it; NULL: it had not to */
+    PyObject *why;              /* it had to run alone, as stats() tells it; NULL: it had not to */
+    bool anchored;              /* it had to be on that thread */
+    bool unusual;               /* that it had to run alone says nothing of others of its kind */
     PyObject *site;             /* of the follower that had to, or NULL: the transaction's own callback */
     double before;              /* seconds of processor time that had taken by then */
 } WasAlone;

@@ -24,6 +24,9 @@
 /* So many prompt transactions may wait for the thread that runs one, though another one is idle. */
 #define FEW 2
 
+/* When so many have run since the last one that took long, all is prompt. */
+#define QUIET 1000
+
 /* Seconds: how long what is to be gathered waits at least while others have something longer to run, and how long they wait for it
  * at most. */
 #define PATIENCE 0.02
@@ -740,10 +743,12 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     double began = clock_read(clock), since = clock->now;
     Transaction *running = (Transaction *)entry->transaction;
     running->may_be_put_off = true;
+    running->may_move = d->ready->gathers && !entry->moves_not;
     chain_run_behind(entry->behind);
     WasAlone *was_alone = &thread_of(tx)->was_alone;
     Py_CLEAR(was_alone->why);
     Py_CLEAR(was_alone->site);
+    was_alone->anchored = was_alone->unusual = false;
     thread_of(tx)->chain.began = began;
     if (s->company == GATHERED)
         count_gathered(tx, entry->why_alone);
@@ -755,14 +760,20 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     dispatcher_lock(d);
     d->running--;
     d->running_prompt -= s->is_prompt;
+    if (took >= LONG)
+        d->long_run = d->runs;
     PyObject *over = NULL;
-    if (how == RUN_PUT_OFF)
+    PyObject *site = was_alone->site != NULL ? was_alone->site : entry->site;
+    if (s->company == AMONG_OTHERS)
+        learn_anchored(d->ready->estimates, site, was_alone->anchored);
+    if (how == RUN_PUT_OFF) {
+        entry->moves_not = d->stop_at != UINT64_MAX;
         ready_put_off(d->ready, entry);
+    }
     else {
         ready_ran(d->ready, entry, took, clock->now - since);
         if (s->company != SEQUENTIAL)
-            learn_alone(d->ready->estimates, was_alone->site != NULL ? was_alone->site : entry->site, was_alone->why,
-                        was_alone->before, s->company == GATHERED);
+            learn_alone(d->ready->estimates, site, was_alone->unusual ? NULL : was_alone->why, was_alone->before, s->company == GATHERED);
         over = entry->transaction;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
@@ -825,11 +836,18 @@ can_wait(Dispatcher *d)
 /* Where this thread comes from: a transaction, or a look at what has become ready; waiting; waiting that the watchdog has ended. */
 typedef enum { AT_WORK, CALLED, WATCHDOG } From;
 
+/* Under the lock: do others run something, or look for something to run?  All but those that wait in the kernel. */
+static int
+others_up(Dispatcher *d)
+{
+    return d->workers - d->poller.resting - d->poller.polls - 1;
+}
+
 /* Under the lock: do others do without this thread what there is to do?  One that is at work goes on before one that comes to it. */
 static bool
 others_do_it(Dispatcher *d, From from)
 {
-    int others = from == AT_WORK ? d->running : d->workers - d->poller.resting - d->poller.polls - 1;
+    int others = from == AT_WORK ? d->running : others_up(d);
     if (others == 0 || !can_wait(d))
         return false;
     return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_prompt == d->running;
@@ -837,12 +855,12 @@ others_do_it(Dispatcher *d, From from)
 
 /* Under the lock, of a thread that is about to run something. */
 static void
-call_others(Dispatcher *d, bool needed)
+call_others(Dispatcher *d, bool needed, bool from_anchor)
 {
     Poller *poller = &d->poller;
     if (!poller_has_free(poller))
         return;
-    Py_ssize_t left = ready_length(d->ready);
+    Py_ssize_t left = ready_length(d->ready) - (from_anchor ? d->ready->anchored.n : 0);
     if (needed)
         poller_wake(poller, left + !poller->polls);
     else if (left > 0 || !poller->polls)
@@ -877,7 +895,10 @@ is_sequential(Dispatcher *d, Entry *entry)
 {
     if (!runs_on_few(d->n_threads))
         return false;
-    return d->n_threads == 1 || (d->running == 0 && !d->restraint.all && is_always_prompt(d->ready->estimates, entry->site));
+    if (d->n_threads == 1 || others_up(d) > 0 || d->restraint.all)
+        return d->n_threads == 1;
+    Estimates *known = d->ready->estimates;
+    return is_always_prompt(known, entry->site) || (is_anchored(known, entry->site) && is_known_prompt(known, entry->site));
 }
 
 static Company
@@ -1024,6 +1045,48 @@ leaves_to_gather(Dispatcher *d, From from)
     return d->gathering.by != NULL && d->stop_at == UINT64_MAX;
 }
 
+/* Under the lock, not on the loop's thread: one that waits for that thread, if it has not come for it for long; else it is called, if it
+ * has to be. */
+static Entry *
+take_over_anchored(Dispatcher *d)
+{
+    Anchoring *a = &d->anchoring;
+    if (LIKELY(d->ready->anchored.n == 0)) {
+        a->waits = 0;
+        return NULL;
+    }
+    double time = seconds_of(CLOCK_MONOTONIC);
+    if (a->waits == 0)
+        a->waits = time;
+    if (time - a->waits >= TAKE_OVER || d->stop_at != UINT64_MAX) {
+        Entry *entry = ready_take_anchored(d->ready, d->stop_at);
+        if (entry != NULL)
+            entry->moves_not = true;
+        return entry;
+    }
+    if (!a->called && (a->by == NULL || a->by->run == 0)) {
+        a->called = true;
+        poller_wake(&d->poller, INT_MAX);
+    }
+    poller_watch(&d->poller, d->runs);
+    return NULL;
+}
+
+/* Under the lock, not on the loop's thread, for which something waits: does that do without this one what else there is to do, too? */
+static bool
+leaves_to_anchor(Dispatcher *d, From from)
+{
+    bool stands = from == WATCHDOG && d->runs == d->poller.watched_run;
+    return d->stop_at == UINT64_MAX && can_wait(d) && !d->restraint.all && !stands;
+}
+
+/* Under the lock, on the loop's thread: it looks at what waits for it. */
+static void
+anchor_comes(Dispatcher *d, Scheduling *s)
+{
+    d->anchoring = (Anchoring){.by = s};
+}
+
 /* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last
  * transaction? */
 static Step
@@ -1033,12 +1096,18 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         return (Step){.what = FAIL};
     Step step;
     bool gathers = is_on_anchor(tx);
+    if (gathers)
+        anchor_comes(d, s);
     if (gathers && gather(d, s, looked, &step))
         return step;
     Entry *entry = gathers ? NULL : take_over(d);
+    if (entry == NULL && !gathers)
+        entry = take_over_anchored(d);
     if (entry != NULL)
         return begin_run(d, s, entry, company_of(d, entry));
     bool leaves_it = (!gathers && leaves_to_gather(d, from)) || (d->stop_at == UINT64_MAX && others_do_it(d, from));
+    if (d->ready->anchored.n > 0)
+        leaves_it = !gathers && (leaves_it || leaves_to_anchor(d, from));
     leaves_it = leaves_it && !is_asked(tx);
     if (from == WATCHDOG)
         poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
@@ -1052,11 +1121,11 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         d->round = waiting;
         return (Step){.what = WAIT, .how = LOOK};
     }
-    entry = ready_take(d->ready, d->stop_at);
+    entry = ready_take(d->ready, d->stop_at, gathers);
     if (entry != NULL) {
         step = begin_run(d, s, entry, company_of(d, entry));
         bool needed = !s->is_prompt || !can_wait(d);
-        call_others(d, needed);
+        call_others(d, needed, gathers);
         return step;
     }
     if (d->stop_at != UINT64_MAX)
@@ -1185,6 +1254,7 @@ begin(PyObject *self, PyObject *args)
     dispatcher_lock(d);
     d->n_threads = threads;
     d->gathering = (Gathering){0};
+    d->anchoring = (Anchoring){0};
     d->other_clock = other_clock;
     d->resolution = resolution;
     d->ready->gathers = threads > 1 && threads <= atomic_load(&stm_sequential_limit);
@@ -1319,6 +1389,21 @@ length(PyObject *self)
     return ready_length(as_dispatcher(self)->ready);
 }
 
+static PyObject *
+only_prompt(PyObject *self, void *Py_UNUSED(closure))
+{
+    Dispatcher *d = as_dispatcher(self);
+    dispatcher_lock(d);
+    bool only = d->runs - d->long_run >= QUIET;
+    dispatcher_unlock(d);
+    return PyBool_FromLong(only);
+}
+
+static PyGetSetDef computed[] = {
+    {"only_prompt", only_prompt, NULL, PyDoc_STR("has nothing taken long lately?"), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMethodDef methods[] = {
     {"submit", submit, METH_O,
      PyDoc_STR("submit($self, handle, /)\n--\n\nMake a ready callback a transaction.  Those that one transaction schedules commit in that"
@@ -1391,6 +1476,7 @@ PyTypeObject Dispatcher_Type = {
     .tp_clear = clear,
     .tp_methods = methods,
     .tp_members = members,
+    .tp_getset = computed,
     .tp_as_sequence = &as_sequence,
 };
 

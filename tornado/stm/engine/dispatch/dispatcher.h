@@ -49,6 +49,13 @@ typedef struct {
     bool called;            /* the loop's thread has been, for that */
 } Gathering;
 
+/* The loop's thread, and what waits for it alone. */
+typedef struct {
+    Scheduling *by;         /* that thread; NULL: it has not come yet; borrowed, as above */
+    double waits;           /* since when there is something, as far as others have seen; 0: nobody has */
+    bool called;            /* it has been, for that */
+} Anchoring;
+
 /* What one transaction has scheduled, in the order in which it commits. */
 struct Order {
     PyObject_HEAD
@@ -83,8 +90,9 @@ struct Dispatcher {
     Restraint restraint;
     int running, running_prompt;    /* threads that run a transaction; of those, one that is known to be prompt */
     int n_threads, workers;    /* threads that are to work; those that do */
-    uint64_t runs;              /* so many have begun */
+    uint64_t runs, long_run;    /* so many have begun; by when one had taken LONG last */
     Gathering gathering;
+    Anchoring anchoring;
     uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */
     bool debug;                 /* the loop is in debug mode */
     bool closed;

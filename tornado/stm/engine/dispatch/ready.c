@@ -179,6 +179,8 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     }
     else if (is_waiting_in(before, &q->gathered))
         line = before->line;
+    else if (q->gathers && is_anchored(q->estimates, site))
+        line = &q->anchored;
     line_append(line, (Entry *)Py_NewRef(entry));
     return entry;
 }
@@ -245,6 +247,8 @@ ready_put_off(ReadyQueue *q, Entry *entry)
     Py_INCREF(entry);
     if (before != NULL && !atomic_load(&before->done))
         wait_aside(q, entry);
+    else if (((Transaction *)entry->transaction)->moves && !entry->moves_not)
+        line_append(&q->anchored, entry);
     else
         line_prepend(&q->prompt, entry);
 }
@@ -273,11 +277,13 @@ let_go_on(ReadyQueue *q, Entry *entry)
     }
 }
 
-/* What comes first in that line, and must come after what has been put off, waits with that. */
+/* What comes first in that line, and must come after what has been put off, waits with that, and so does what must come after what only
+ * another thread may take. */
 static void
 let_wait_aside(ReadyQueue *q, Line *line)
 {
-    while (UNLIKELY(q->put_off.n > 0) && line->first != NULL && is_waiting_in(line->first->before, &q->put_off))
+    while (UNLIKELY(q->put_off.n + q->anchored.n > 0) && line->first != NULL
+           && (is_waiting_in(line->first->before, &q->put_off) || (line != &q->anchored && is_waiting_in(line->first->before, &q->anchored))))
         wait_aside(q, line_pop(line));
 }
 
@@ -287,12 +293,30 @@ can_be_taken(Entry *entry, uint64_t until)
     return entry != NULL && ((Transaction *)entry->transaction)->age < until && (entry->before == NULL || entry->before->line == NULL);
 }
 
+static uint64_t
+age_of(Entry *entry)
+{
+    return ((Transaction *)entry->transaction)->age;
+}
+
 Entry *
-ready_take(ReadyQueue *q, uint64_t until)
+ready_take_anchored(ReadyQueue *q, uint64_t until)
+{
+    let_wait_aside(q, &q->anchored);
+    return can_be_taken(q->anchored.first, until) ? line_pop(&q->anchored) : NULL;
+}
+
+Entry *
+ready_take(ReadyQueue *q, uint64_t until, bool on_anchor)
 {
     let_wait_aside(q, &q->prompt);
     let_wait_aside(q, &q->long_ones);
     bool owing = q->long_ones.n > 0 && q->owed >= at_least_long(q->long_ones.first->expected);
+    if (on_anchor && q->anchored.n > 0 && !owing && (q->prompt.n == 0 || age_of(q->anchored.first) < age_of(q->prompt.first))) {
+        Entry *entry = ready_take_anchored(q, until);
+        if (entry != NULL)
+            return entry;
+    }
     Line *lines[] = {owing ? &q->long_ones : &q->prompt, owing ? &q->prompt : &q->long_ones};
     for (int i = 0; i < 2; i++) {
         Entry *entry = lines[i]->first;
@@ -306,7 +330,7 @@ ready_take(ReadyQueue *q, uint64_t until)
         }
         return entry;
     }
-    return NULL;
+    return on_anchor ? ready_take_anchored(q, until) : NULL;
 }
 
 bool
@@ -339,10 +363,13 @@ taken(PyObject *self, PyObject *const *args, Py_ssize_t n, Entry *(*take)(ReadyQ
     return entry != NULL ? (PyObject *)entry : Py_NewRef(Py_None);
 }
 
+static Entry *take_on_anchor(ReadyQueue *q, uint64_t until) { return ready_take(q, until, true); }
+static Entry *take_elsewhere(ReadyQueue *q, uint64_t until) { return ready_take(q, until, false); }
+
 static PyObject *
 queue_take(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
-    return taken(self, args, n, ready_take);
+    return taken(self, args, n, n < 2 || PyObject_IsTrue(args[1]) ? take_on_anchor : take_elsewhere);
 }
 
 static PyObject *
@@ -419,12 +446,13 @@ ready_new(void)
 static int
 queue_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    Line *lines[] = {&as_queue(self)->prompt, &as_queue(self)->long_ones, &as_queue(self)->gathered, &as_queue(self)->put_off};
+    ReadyQueue *q = as_queue(self);
+    Line *lines[] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored, &q->put_off};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
         for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next)
             Py_VISIT(entry);
     }
-    Py_VISIT(as_queue(self)->estimates);
+    Py_VISIT(q->estimates);
     return 0;
 }
 
@@ -440,6 +468,7 @@ ready_clear(ReadyQueue *q)
     line_clear(&q->prompt);
     line_clear(&q->long_ones);
     line_clear(&q->gathered);
+    line_clear(&q->anchored);
     for (Entry *entry = q->put_off.first; entry != NULL; entry = entry->next)
         entry->before->holds_up = 0;
     line_clear(&q->put_off);
@@ -476,8 +505,8 @@ static PyMethodDef queue_methods[] = {
      PyDoc_STR("put_first($self, function, args, /)\n--\n\nLet function(*args) wait before all others, as one transaction.")},
     {"only_long", queue_only_long, METH_NOARGS, PyDoc_STR("only_long($self, /)\n--\n\nDo none but long ones wait?")},
     {"take", _PyCFunction_CAST(queue_take), METH_FASTCALL,
-     PyDoc_STR("take($self, until=None, /)\n--\n\nRemove the next and return its Entry, or None if none may be dispatched;"
-               " of those with an age below `until`.")},
+     PyDoc_STR("take($self, until=None, on_anchor=True, /)\n--\n\nRemove the next and return its Entry, or None if none may be"
+               " dispatched; of those with an age below `until`.\n\non_anchor: the loop's thread takes it.")},
     {"take_gathered", _PyCFunction_CAST(queue_take_gathered), METH_FASTCALL,
      PyDoc_STR("take_gathered($self, until=None, /)\n--\n\nThe same of those that are expected to run alone, which `take` leaves.")},
     {"take_prompt", _PyCFunction_CAST(queue_take_prompt), METH_FASTCALL,

@@ -5,7 +5,8 @@
  * waits until one of the threads ends what it is at, not for all the computing that others have asked for before.
  *
  * What is expected to run alone waits in a line of its own, the *gathered*: one thread runs all that is there in a row, while the others
- * run nothing (dispatcher.c).
+ * run nothing (dispatcher.c).  What is expected to have to run on that thread, beside the others, waits in another, the *anchored*: to that
+ * thread it is a part of the prompt line.
  *
  * What is guaranteed:
  *
@@ -40,19 +41,21 @@ struct Entry {
     double expected;            /* seconds */
     Py_ssize_t holds_up;
     bool is_prompt;              /* known to be, when it came */
+    bool moves_not;             /* the loop's thread has not come for it for long: it runs where it is taken */
     PyObject *why_alone;        /* it is gathered: for that reason such ones have had to run alone; else NULL */
 };
 
 /* All but `estimates` is for who has the dispatcher's lock.
  *
- * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line; what waits in
- * the long line, or in that of the gathered, may be dispatched unless it has to come after what waits in another line, or further ahead in
- * its own.  What has been put off comes after its `before`, which has not run, or has been put off, too. */
+ * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line, or after what is
+ * anchored; what waits in the long line, or in one of those for the loop's thread, may be dispatched unless it has to come after what
+ * waits in another line, or further ahead in its own.  What has been put off comes after its `before`, which has not run, or has been
+ * put off, too. */
 typedef struct {
     PyObject_HEAD
-    Line prompt, long_ones, gathered, put_off;
+    Line prompt, long_ones, gathered, anchored, put_off;
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
-    bool gathers;               /* there is such a line: else all of it is prompt, or long */
+    bool gathers;               /* there are lines for the loop's thread: else all is prompt, or long */
     uint64_t callbacks;         /* so many have run, also where one transaction ran several */
     Estimates *estimates;
 } ReadyQueue;
@@ -67,20 +70,21 @@ ReadyQueue *ready_new(void);
  * reference. No code of Python runs in these, but for what may die in ready_clear(). */
 Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
-Entry *ready_take(ReadyQueue *q, uint64_t until);   /* the next with an age below that, which the caller owns; or NULL */
+Entry *ready_take(ReadyQueue *q, uint64_t until, bool on_anchor);   /* the next with an age below that, which the caller owns; or NULL */
+Entry *ready_take_anchored(ReadyQueue *q, uint64_t until);      /* the same of those that the loop's thread should take */
 Entry *ready_take_gathered(ReadyQueue *q, uint64_t until);      /* the same of those alone */
 Entry *ready_take_prompt(ReadyQueue *q, uint64_t until);         /* the next prompt one, if that is known to be */
 bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one that can be taken? */
 /* This thread has run it, with so many seconds of processor time, while so many passed: learn from that, and from its followers. */
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
-void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked */
+void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked, or it moves */
 void ready_clear(ReadyQueue *q);
 
 /* So many can be taken, or soon. */
 static inline Py_ssize_t
 ready_length(ReadyQueue *q)
 {
-    return q->prompt.n + q->long_ones.n + q->gathered.n;
+    return q->prompt.n + q->long_ones.n + q->gathered.n + q->anchored.n;
 }
 
 /* Does any wait that would run before a prompt one?  Also without the lock: now, or a moment ago. */

@@ -24,8 +24,8 @@
 #define LEFT_OF_USED 0.99f
 #define LEFT_OF_PASSED 0.5f
 
-/* What had to run alone in at least that share of its runs, the latest counting that much, is expected to.  Once it is gathered nobody
- * knows, so the share dwindles: one in some fifty runs tells. */
+/* What had to run alone, or on the loop's thread, in at least that share of its runs, the latest counting that much, is expected to.
+ * Once it is gathered nobody knows whether it has to be alone, so that share dwindles: one in some fifty runs tells. */
 #define ALONE 0.5f
 #define WEIGHT_ALONE 0.3f
 #define LEFT_OF_ALONE 0.99f
@@ -37,7 +37,7 @@
 #define LONGEST_PLAIN 64
 #define DEEPEST 64      /* what a coroutine awaits, and so on: so many at most tell one place from another */
 
-static _Atomic bool some_run_alone;     /* some transaction has had to */
+static _Atomic bool some_run_alone, some_are_anchored;      /* some transaction has had to */
 
 static _Atomic double short_below = SHORT;
 static PyTypeObject *partial_type;
@@ -284,7 +284,7 @@ struct Estimates {
     PyObject_HEAD
     Table sites;        /* the shorter of the last two runs, the last run; in seconds */
     Table kinds;        /* the share of long runs, that of those that were not short */
-    Table alone;        /* of kinds: the share of runs that had to be alone */
+    Table alone;        /* of kinds: the share of runs that had to be alone, that of those that had to be on the loop's thread */
     PyObject *reasons;  /* dict: kind -> why it had last; or NULL: none has */
     Table longest;      /* of sites and kinds: the longest run by processor time, and by the clock, the less the more there have been since */
 };
@@ -441,6 +441,29 @@ learn_alone(Estimates *estimates, PyObject *site, PyObject *why, double before, 
         note_reason(estimates, site, why);
 }
 
+bool
+is_anchored(Estimates *estimates, PyObject *site)
+{
+    Pair share;
+    return atomic_load_explicit(&some_are_anchored, memory_order_relaxed) && site != Py_None
+        && recall(&estimates->alone, key_of(((Site *)site)->kind), &share) && share.b >= ALONE;
+}
+
+void
+learn_anchored(Estimates *estimates, PyObject *site, bool anchored)
+{
+    if (anchored)
+        atomic_store_explicit(&some_are_anchored, true, memory_order_relaxed);
+    Pair share = {0.0f, 0.0f};
+    if (site == Py_None || !atomic_load_explicit(&some_are_anchored, memory_order_relaxed))
+        return;
+    uint64_t key = key_of(((Site *)site)->kind);
+    if (!recall(&estimates->alone, key, &share) && !anchored)
+        return;
+    share.b += WEIGHT_ALONE * ((anchored ? 1.0f : 0.0f) - share.b);
+    note(&estimates->alone, key, share);
+}
+
 Estimates *
 estimates_new(void)
 {
@@ -514,6 +537,23 @@ estimates_why_alone(PyObject *self, PyObject *site)
 }
 
 static PyObject *
+estimates_is_anchored(PyObject *self, PyObject *site)
+{
+    return is_site(site) ? PyBool_FromLong(is_anchored((Estimates *)self, site)) : NULL;
+}
+
+static PyObject *
+estimates_learn_anchored(PyObject *self, PyObject *args)
+{
+    PyObject *site;
+    int anchored;
+    if (!PyArg_ParseTuple(args, "Op", &site, &anchored) || !is_site(site))
+        return NULL;
+    learn_anchored((Estimates *)self, site, anchored);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 estimates_learn_alone(PyObject *self, PyObject *args)
 {
     PyObject *site, *why;
@@ -540,6 +580,10 @@ static PyMethodDef estimates_methods[] = {
     {"learn_alone", estimates_learn_alone, METH_VARARGS,
      PyDoc_STR("learn_alone($self, site, why, before=0.0, gathered=False, /)\n--\n\nA transaction of this kind had to run alone for that reason,"
                " and found out after so many seconds; None: it had not.  gathered: nobody knows.")},
+    {"is_anchored", estimates_is_anchored, METH_O,
+     PyDoc_STR("is_anchored($self, site, /)\n--\n\nIs a transaction of this kind expected to have to run on the loop's thread, beside others?")},
+    {"learn_anchored", estimates_learn_anchored, METH_VARARGS,
+     PyDoc_STR("learn_anchored($self, site, anchored, /)\n--\n\nA transaction of this kind has run, and had to, or had not.")},
     {"learn", estimates_learn, METH_VARARGS,
      PyDoc_STR("learn($self, site, used, passed=None, /)\n--\n\nA transaction of this site has used so many seconds of processor"
                " time, and so many have passed.")},

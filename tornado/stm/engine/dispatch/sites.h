@@ -59,6 +59,10 @@ PyObject *why_alone(Estimates *estimates, PyObject *site);
 
 bool is_gathered(Estimates *estimates, PyObject *site);     /* the same question; for all threads */
 
+/* Has a transaction of that kind had to run on the loop's thread, beside others (../calls/fiber.c), in most of its runs? For all threads. */
+bool is_anchored(Estimates *estimates, PyObject *site);
+void learn_anchored(Estimates *estimates, PyObject *site, bool anchored);      /* it has run, and had to, or had not */
+
 /* It has run.  `why`: it had to run alone, and found that out after so many seconds of processor time; NULL: it had not.  `gathered`: it
  * has run alone since that was expected, so nobody knows. */
 void learn_alone(Estimates *estimates, PyObject *site, PyObject *why, double before, bool gathered);
