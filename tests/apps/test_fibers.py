@@ -50,6 +50,13 @@ def is_alone():
     return core.is_exclusive()
 
 
+def compute():
+    """It takes long; where nothing does, greenlets run alone."""
+    until = time.monotonic() + 0.01
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
 def run(main, threads=2):
     return tornado.stm.run(main, threads=threads)
 
@@ -83,7 +90,7 @@ class Bank:
     async def count(self, until):
         while not until.done():
             assert sum(self.accounts) == 500
-            sum(range(20000))
+            compute()
             self.computed += 1
             await asyncio.sleep(0)
 
@@ -121,6 +128,22 @@ def test_greenlets_run_on_the_loops_thread_and_others_beside_them(threads):
     found = in_a_process(f"transfers_in_a_process({threads})")
     assert found["elsewhere"] == found["alone"] == 0
     assert found["computed"] > 0
+
+
+def light_in_a_process():
+    """Nothing takes long."""
+    bank = Bank()
+
+    async def main():
+        await asyncio.gather(*[spawn(bank.transfer, number, 400) for number in range(6)])
+
+    run(main())
+    return {"alone": alone(), "sum": sum(bank.accounts)}
+
+
+def test_where_nothing_takes_long_greenlets_run_alone():
+    found = in_a_process("light_in_a_process()")
+    assert found["alone"] > 100 and found["sum"] == 500
 
 
 def test_a_thread_alone_needs_nothing_of_that():
@@ -234,14 +257,14 @@ def within_c_in_a_process(name):
             pause()
         return result
 
-    async def compute(until):
+    async def go_on_computing(until):
         while not until.done():
-            sum(range(200000))
+            compute()
             await asyncio.sleep(0)
 
     async def main():
         waiting = asyncio.gather(*[spawn(wait_in_it) for _ in range(4)])
-        await asyncio.gather(*[compute(waiting) for _ in range(3)])
+        await asyncio.gather(*[go_on_computing(waiting) for _ in range(3)])
         return await waiting
 
     return run(main())

@@ -254,6 +254,21 @@ def test_the_loops_thread_gives_long_transactions_what_they_are_owed_before_what
     assert take_all(ready) == [b, a]
 
 
+def test_what_needs_the_loops_thread_runs_alone_where_nothing_takes_long():
+    ready = queue_that_gathers()
+    for _ in range(1000):
+        assert not ready.only_prompt
+        ready.ran(wait(ready, PROMPT_SITE), 0.001)
+    ready.clear()
+    assert ready.only_prompt
+    a = wait(ready, ANCHORED_SITE)
+    assert "greenlet" in a.why_alone and ready.take_gathered() is a
+    ready.ran(a, LONG)
+    assert not ready.only_prompt
+    b = wait(ready, ANCHORED_SITE)
+    assert b.why_alone is None and ready.take_gathered() is None and take_all(ready) == [b]
+
+
 def test_a_kind_needs_the_loops_thread_if_most_of_its_last_runs_have():
     estimates = Estimates()
     for _ in range(3):

@@ -81,7 +81,7 @@ def _needs_barriers():
     scheduler = getattr(asyncio._get_running_loop(), "_scheduler", None)
     if not core.in_transaction() or scheduler is None or scheduler.threads == 1:
         return False
-    return not (core.is_exclusive() and scheduler.dispatcher.only_prompt)
+    return not (core.is_exclusive() and scheduler.dispatcher.ready.only_prompt)
 
 
 @trusted

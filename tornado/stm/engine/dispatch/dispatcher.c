@@ -24,9 +24,6 @@
 /* So many prompt transactions may wait for the thread that runs one, though another one is idle. */
 #define FEW 2
 
-/* When so many have run since the last one that took long, all is prompt. */
-#define QUIET 1000
-
 /* Seconds: how long what is to be gathered waits at least while others have something longer to run, and how long they wait for it
  * at most. */
 #define PATIENCE 0.02
@@ -760,8 +757,6 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     dispatcher_lock(d);
     d->running--;
     d->running_prompt -= s->is_prompt;
-    if (took >= LONG)
-        d->long_run = d->runs;
     PyObject *over = NULL;
     PyObject *site = was_alone->site != NULL ? was_alone->site : entry->site;
     if (s->company == AMONG_OTHERS)
@@ -1389,21 +1384,6 @@ length(PyObject *self)
     return ready_length(as_dispatcher(self)->ready);
 }
 
-static PyObject *
-only_prompt(PyObject *self, void *Py_UNUSED(closure))
-{
-    Dispatcher *d = as_dispatcher(self);
-    dispatcher_lock(d);
-    bool only = d->runs - d->long_run >= QUIET;
-    dispatcher_unlock(d);
-    return PyBool_FromLong(only);
-}
-
-static PyGetSetDef computed[] = {
-    {"only_prompt", only_prompt, NULL, PyDoc_STR("has nothing taken long lately?"), NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyMethodDef methods[] = {
     {"submit", submit, METH_O,
      PyDoc_STR("submit($self, handle, /)\n--\n\nMake a ready callback a transaction.  Those that one transaction schedules commit in that"
@@ -1476,7 +1456,6 @@ PyTypeObject Dispatcher_Type = {
     .tp_clear = clear,
     .tp_methods = methods,
     .tp_members = members,
-    .tp_getset = computed,
     .tp_as_sequence = &as_sequence,
 };
 

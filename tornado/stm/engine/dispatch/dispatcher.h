@@ -90,7 +90,7 @@ struct Dispatcher {
     Restraint restraint;
     int running, running_prompt;    /* threads that run a transaction; of those, one that is known to be prompt */
     int n_threads, workers;    /* threads that are to work; those that do */
-    uint64_t runs, long_run;    /* so many have begun; by when one had taken LONG last */
+    uint64_t runs;              /* so many have begun */
     Gathering gathering;
     Anchoring anchoring;
     uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */

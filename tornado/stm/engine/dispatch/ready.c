@@ -150,6 +150,8 @@ PyTypeObject Entry_Type = {
 
 /* ---- The queue ------------------------------------------------------------------------------- */
 
+static PyObject *while_only_prompt;     /* as stats() tells why what is anchored runs alone */
+
 static ReadyQueue *
 as_queue(PyObject *self)
 {
@@ -171,6 +173,9 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     entry->is_prompt = is_known_prompt(q->estimates, site);
     Line *line = entry->expected >= LONG ? &q->long_ones : &q->prompt;
     PyObject *why = q->gathers ? why_alone(q->estimates, site) : NULL;
+    bool anchored = q->gathers && is_anchored(q->estimates, site);
+    if (why == NULL && anchored && ready_only_prompt(q))
+        why = while_only_prompt;
     if (is_waiting_in(before, &q->long_ones))
         line = before->line;
     else if (why != NULL) {
@@ -179,7 +184,7 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
     }
     else if (is_waiting_in(before, &q->gathered))
         line = before->line;
-    else if (q->gathers && is_anchored(q->estimates, site))
+    else if (anchored)
         line = &q->anchored;
     line_append(line, (Entry *)Py_NewRef(entry));
     return entry;
@@ -395,6 +400,9 @@ ready_ran(ReadyQueue *q, Entry *entry, double used, double passed)
     Py_ssize_t followers;
     double of_followers = chain_learn(q->estimates, &followers);
     q->callbacks += 1 + (uint64_t)followers;
+    q->ran++;
+    if (used >= LONG)
+        q->long_ran = q->ran;
     learn(q->estimates, entry->site, used - of_followers, passed - of_followers);
 }
 
@@ -529,6 +537,17 @@ static PyMemberDef queue_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *
+queue_only_prompt(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(ready_only_prompt(as_queue(self)));
+}
+
+static PyGetSetDef queue_computed[] = {
+    {"only_prompt", queue_only_prompt, NULL, PyDoc_STR("has nothing taken long for long?  Also without the lock: now, or a moment ago."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PySequenceMethods queue_as_sequence = {.sq_length = queue_length};
 
 PyTypeObject ReadyQueue_Type = {
@@ -544,11 +563,13 @@ PyTypeObject ReadyQueue_Type = {
     .tp_clear = queue_clear,
     .tp_methods = queue_methods,
     .tp_members = queue_members,
+    .tp_getset = queue_computed,
     .tp_as_sequence = &queue_as_sequence,
 };
 
 int
 ready_init(PyObject *module)
 {
-    return PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &ReadyQueue_Type) < 0 ? -1 : 0;
+    while_only_prompt = PyUnicode_InternFromString("a greenlet, since nothing takes long");
+    return while_only_prompt == NULL || PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &ReadyQueue_Type) < 0 ? -1 : 0;
 }

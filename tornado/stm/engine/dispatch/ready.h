@@ -6,7 +6,8 @@
  *
  * What is expected to run alone waits in a line of its own, the *gathered*: one thread runs all that is there in a row, while the others
  * run nothing (dispatcher.c).  What is expected to have to run on that thread, beside the others, waits in another, the *anchored*: to that
- * thread it is a part of the prompt line.
+ * thread it is a part of the prompt line.  Where nothing has taken long lately, it is gathered: it costs less alone, and keeps nobody from
+ * anything.
  *
  * What is guaranteed:
  *
@@ -57,6 +58,7 @@ typedef struct {
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
     bool gathers;               /* there are lines for the loop's thread: else all is prompt, or long */
     uint64_t callbacks;         /* so many have run, also where one transaction ran several */
+    uint64_t ran, long_ran;     /* so many transactions; by when one had taken LONG last */
     Estimates *estimates;
 } ReadyQueue;
 
@@ -96,6 +98,14 @@ ready_has_prompt(ReadyQueue *q)
 
 /* All that waits was known to be prompt when it came. */
 bool ready_is_known_prompt(ReadyQueue *q);
+
+/* Nothing has taken long for long. */
+#define QUIET 1000
+static inline bool
+ready_only_prompt(ReadyQueue *q)
+{
+    return q->ran - q->long_ran >= QUIET;
+}
 
 static inline bool
 ready_only_long(ReadyQueue *q)
