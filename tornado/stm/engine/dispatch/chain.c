@@ -104,6 +104,13 @@ goes_in_turns(Tx *tx, CallbackChain *chain, ReadyQueue *ready, PyObject *site)
     return tx->company == SEQUENTIAL && chain->site == NULL && ready_has_prompt(ready) && expected_of(ready->estimates, site) >= TRIFLE;
 }
 
+/* Does such a transaction wait for the loop's thread, in a line of its own? */
+static bool
+waits_for_anchor(Estimates *estimates, PyObject *site)
+{
+    return is_gathered(estimates, site) || is_anchored(estimates, site);
+}
+
 int
 chain_follower(Dispatcher *d, PyObject **handle)
 {
@@ -123,9 +130,8 @@ chain_follower(Dispatcher *d, PyObject **handle)
         return -1;
     /* Others wait at the gate for a sequential one, if there are any. */
     bool always = task || (tx->company == SEQUENTIAL && d->n_threads != 1);
-    bool waits_for_anchor = is_gathered(d->ready->estimates, site) || is_anchored(d->ready->estimates, site);
     bool follows = is_known_short(d->ready->estimates, site) && (!always || is_always_prompt(d->ready->estimates, site))
-        && (tx->company != AMONG_OTHERS || !waits_for_anchor) && !goes_in_turns(tx, chain, d->ready, site);
+        && (tx->company != AMONG_OTHERS || !waits_for_anchor(d->ready->estimates, site)) && !goes_in_turns(tx, chain, d->ready, site);
     int r = follows ? step(chain, site) : 0;
     Py_DECREF(site);
     if (!follows || r < 0)

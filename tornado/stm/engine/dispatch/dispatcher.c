@@ -890,8 +890,10 @@ is_sequential(Dispatcher *d, Entry *entry)
 {
     if (!runs_on_few(d->n_threads))
         return false;
-    if (d->n_threads == 1 || others_up(d) > 0 || d->restraint.all)
-        return d->n_threads == 1;
+    if (d->n_threads == 1)
+        return true;
+    if (others_up(d) > 0 || d->restraint.all)
+        return false;
     Estimates *known = d->ready->estimates;
     return is_always_prompt(known, entry->site) || (is_anchored(known, entry->site) && is_known_prompt(known, entry->site));
 }
@@ -1091,12 +1093,13 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         return (Step){.what = FAIL};
     Step step;
     bool gathers = is_on_anchor(tx);
-    if (gathers)
+    Entry *entry = NULL;
+    if (gathers) {
         anchor_comes(d, s);
-    if (gathers && gather(d, s, looked, &step))
-        return step;
-    Entry *entry = gathers ? NULL : take_over(d);
-    if (entry == NULL && !gathers)
+        if (gather(d, s, looked, &step))
+            return step;
+    }
+    else if ((entry = take_over(d)) == NULL)
         entry = take_over_anchored(d);
     if (entry != NULL)
         return begin_run(d, s, entry, company_of(d, entry));

@@ -292,16 +292,16 @@ let_wait_aside(ReadyQueue *q, Line *line)
         wait_aside(q, line_pop(line));
 }
 
-static bool
-can_be_taken(Entry *entry, uint64_t until)
-{
-    return entry != NULL && ((Transaction *)entry->transaction)->age < until && (entry->before == NULL || entry->before->line == NULL);
-}
-
 static uint64_t
 age_of(Entry *entry)
 {
     return ((Transaction *)entry->transaction)->age;
+}
+
+static bool
+can_be_taken(Entry *entry, uint64_t until)
+{
+    return entry != NULL && age_of(entry) < until && (entry->before == NULL || entry->before->line == NULL);
 }
 
 Entry *
