@@ -762,7 +762,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     if (s->company == AMONG_OTHERS)
         learn_anchored(d->ready->estimates, site, was_alone->anchored);
     if (how == RUN_PUT_OFF) {
-        entry->moves_not = d->stop_at != UINT64_MAX;
+        entry->moves_not |= d->stop_at != UINT64_MAX;
         ready_put_off(d->ready, entry);
     }
     else {
