@@ -608,6 +608,13 @@ def list_operations():
     def by_partial(o):
         functools.partial(o.append, 1)()
 
+    def by_derived_partial(o):
+        class Derived(functools.partial):
+            def __call__(self, *args):
+                return super().__call__(*args)
+
+        Derived(o.append, 1)()
+
     def swap(o):
         o[0], o[1] = o[1], o[0]
 

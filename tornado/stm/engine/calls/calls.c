@@ -845,6 +845,24 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
     }
 }
 
+/* Is the slot that this wrapper calls another one than that of a call of the receiver, whose class has its own in Python? */
+static bool
+is_overridden_call(PyObject *wrapper, PyObject *receiver)
+{
+    PyTypeObject *t = Py_TYPE(receiver);
+    return !PyType_Check(receiver) && is_python_class(t) && t->tp_call != PyDescr_TYPE(wrapper)->tp_call;
+}
+
+/* super().__call__() in such a class. */
+static int
+before_inherited_call(Tx *tx, PyObject *wrapper, Args a)
+{
+    const EffectEntry *e = lookup_instances(PyDescr_TYPE(wrapper));
+    if (e->effect != EFFECT_PURE)
+        return exclusive_for(tx, "call of", a.args[0]);
+    return apply(tx, e, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
+}
+
 /* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
 typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
 
@@ -915,6 +933,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             *entry = lookup(callable);
             return (*entry)->twin != NULL ? check_doomed(tx) : before_init(tx, a);
         }
+        if (strcmp(name, "__call__") == 0 && a.n > 0 && is_overridden_call(callable, a.args[0]))
+            return before_inherited_call(tx, callable, a);
         if (strcmp(name, "__call__") == 0 && a.n > 0)
             return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
         const EffectEntry *e = lookup(key_of(callable));
