@@ -62,6 +62,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     USES         reads or changes the C state of the first argument, takes items from the others
     FILLS        the same, and changes the second argument
     SEEDS        the same, of a generator of random numbers whose order now matters
+    REFERS       is a weak reference: what it refers to lives until the attempt is over
     IRREVOCABLE  an effect outside that touches no shared object
     EXCLUSIVE    anything else (the default)
 
@@ -962,7 +963,7 @@ INSTANCES = """
     operator.attrgetter GETS_ATTRS
     operator.itemgetter GETS_ITEMS
     operator.methodcaller CALLS_METHOD
-    weakref.ref PURE
+    weakref.ref REFERS
 """
 
 #: types whose methods all use the C state of their receiver

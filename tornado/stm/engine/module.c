@@ -7,6 +7,7 @@
 #include "calls/conversion.h"
 #include "calls/fiber.h"
 #include "calls/twins.h"
+#include "core/bystanders.h"
 #include "core/history.h"
 #include "core/park.h"
 #include "core/queue.h"
@@ -725,6 +726,15 @@ bias_waits(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+forget_bystanders(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    bystanders_forget();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 is_biased(PyObject *self, PyObject *obj)
 {
     (void)self;
@@ -992,6 +1002,8 @@ static PyMethodDef methods[] = {
          " False if that cannot be")},
     {"bias_waits", bias_waits, METH_NOARGS,
      DOC("bias_waits(): for tests, how often a writer has interrupted all threads for the sake of those who read without a lock")},
+    {"forget_bystanders", forget_bystanders, METH_NOARGS,
+     DOC("forget_bystanders(): a test hook, borrow as if there had been no other thread when the engine was made ready, and none had come lately")},
     {"is_biased", is_biased, METH_O, DOC("is_biased(obj): a test hook, is it read without a lock?")},
     {"inject_delays", inject_delays, METH_VARARGS,
      DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},

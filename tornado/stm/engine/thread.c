@@ -4,6 +4,7 @@
  */
 #include "thread.h"
 
+#include "../interpreter/borrowed.h"
 #include "../interpreter/entry.h"
 #include "../interpreter/wanted.h"
 #include "calls/calls.h"
@@ -98,6 +99,12 @@ will_commit(Tx *tx)
     order_drop_placeholders(tx);
     if (tx->releasing <= FINALIZING)
         order_inserted_keys(tx, NULL);
+}
+
+static uint64_t
+states_made(void)
+{
+    return PyInterpreterState_Get()->threads.next_unique_id;
 }
 
 static void
@@ -203,6 +210,8 @@ const Upcalls stm_engine_upcalls = {
     .call = call,
     .may_commit = may_commit,
     .will_commit = will_commit,
+    .states_made = states_made,
+    .counts_borrowed = count_borrowed,
     .became_inevitable = became_inevitable,
     .committed = born_forget,
     .rolled_back = rolled_back,

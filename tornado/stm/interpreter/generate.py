@@ -19,6 +19,35 @@ OWN_FRAMES = [
     (r"DEOPT_IF\(tstate->interp->eval_frame\)", "DEOPT_IF(0)"),
 ]
 
+#: What an instruction loads need not be counted (borrowed.c).
+LOADS = [
+    (r"\b_Py_TryIncrefCompareStackRef\(", "STM_LOAD(frame, "),
+    (r"\b_PyCell_GetStackRef\(cell\)", "STM_LOAD_CELL(frame, cell)"),
+    (
+        r"PyObject \*res_o = _PyList_GetItemRef\(\(PyListObject\*\)list, index\);\s*DEOPT_IF\(res_o == NULL\);"
+        r"\s*STAT_INC\(BINARY_OP, hit\);\s*res = PyStackRef_FromPyObjectSteal\(res_o\);",
+        """_PyStackRef item = PyStackRef_NULL;
+            bool loaded = STM_LOAD_ITEM(frame, (PyListObject *)list, index, &item);
+            if (!loaded) {
+                PyObject *res_o = _PyList_GetItemRef((PyListObject *)list, index);
+                DEOPT_IF(res_o == NULL);
+                item = PyStackRef_FromPyObjectSteal(res_o);
+            }
+            res = item;""",
+    ),
+    (
+        r"int result = _PyList_GetItemRefNoLock\(seq, it->it_index, &next\);",
+        "int result = STM_LOAD_ITEM(frame, seq, it->it_index, &next) ? 1 : _PyList_GetItemRefNoLock(seq, it->it_index, &next);",
+    ),
+    (
+        r"!_Py_IsOwnedByCurrentThread\(\(PyObject \*\)it->it_seq\) \|\|\s*!_PyObject_GC_IS_SHARED\(it->it_seq\)",
+        "!STM_STEPS(frame, it->it_seq)",
+    ),
+]
+
+#: what nobody else knows needs no lock of the interpreter's
+LOCKS = [(r"\bLOCK_OBJECT\(", "STM_LOCK("), (r"\bUNLOCK_OBJECT\(", "STM_UNLOCK(")]
+
 #: where the argument of an instruction says which name it means, how
 NAMES = {"NAME": "oparg", "NAME2": "oparg >> 1", "NAME4": "oparg >> 2"}
 
@@ -72,7 +101,7 @@ def generate(source, output):
     """
     analyzer, tier1 = cases_generator(source)
     text = (source / "Python" / "bytecodes.c").read_text()
-    for pattern, replacement in OWN_FRAMES:
+    for pattern, replacement in OWN_FRAMES + LOADS + LOCKS:
         text, places = re.subn(pattern, replacement, text)
         if not places:
             raise ValueError(f"Python/bytecodes.c has no {pattern!r}")

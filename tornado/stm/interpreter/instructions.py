@@ -73,6 +73,7 @@ MICRO_OPS = {
     "_STM_INTRINSIC_2": ("first, second", "STM_ACTS()", "stm_intrinsic_2({second}, oparg)"),
     "_STM_ANNOTATIONS": ("", "STM_ACTS()", "stm_setup_annotations(frame)"),
     "_STM_HANDLER": ("caught", "STM_LIVE()", "stm_handle({caught})"),
+    "_STM_SUSPEND": ("yielded", "STM_BORROWED()", "stm_suspend(frame)"),
     # what the instruction has made: nothing is left to do but to note it
     "_STM_MADE": ("made", "STM_NOTE_MADE(frame, {made})", None),
     "_STM_MADE_GENERATOR": ("made", "STM_NOTE_GENERATOR({made})", None),
@@ -145,6 +146,7 @@ BARRIERS = {
     "_STM_INTRINSIC_2": "CALL_INTRINSIC_2",
     "_STM_ANNOTATIONS": "SETUP_ANNOTATIONS",
     "_STM_HANDLER": "PUSH_EXC_INFO",
+    "_STM_SUSPEND": "YIELD_VALUE INSTRUMENTED_YIELD_VALUE",
 }
 
 #: micro-op: the instructions that it goes behind
@@ -186,7 +188,6 @@ WITHOUT = {
     "what it makes nobody else knows, and needs no undo": """
         BUILD_INTERPOLATION BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TEMPLATE BUILD_TUPLE MAKE_CELL
         MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE RETURN_GENERATOR""",
-    "it suspends a generator that is open already": "YIELD_VALUE INSTRUMENTED_YIELD_VALUE",
     "it looks at types only": "CALL_TYPE_1 CHECK_EXC_MATCH MATCH_MAPPING MATCH_SEQUENCE",
     "a name of the builtins": "LOAD_BUILD_CLASS",
     "the eval breaker is looked at here, and tells a doomed attempt": "RESUME RESUME_CHECK INSTRUMENTED_RESUME",

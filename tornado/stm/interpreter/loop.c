@@ -4,6 +4,7 @@
 #include "entry.h"
 
 #include "calls/connection.h"
+#include "core/bystanders.h"
 
 #include "internal/pycore_ceval.h"
 #include "internal/pycore_interp.h"
@@ -47,8 +48,15 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     }
     /* Outside of transactions and in exclusive ones a frame runs on the loop for that, to its end: whatever begins a transaction
      * of another grade calls its function from C, and that gets a frame of its own.  But a fiber's may wait, and go on in another one. */
-    if (stm_open == NULL && !(tx != NULL && thread_of(tx)->in_fiber))
-        return loop_evaluate_alone(tstate, frame, throwflag);
+    if (stm_open == NULL && !(tx != NULL && thread_of(tx)->in_fiber)) {
+        bool in_transaction = tx != NULL && state_of(tx) != TX_IDLE;
+        if (LIKELY(stm_stands_by || in_transaction || STM_TRUSTED(frame)))
+            return loop_evaluate_alone(tstate, frame, throwflag);
+        bystander_begins();
+        PyObject *result = loop_evaluate_alone(tstate, frame, throwflag);
+        bystander_ends();
+        return result;
+    }
     if (unseen)
         return loop_evaluate(tstate, frame, throwflag);
     PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
@@ -125,8 +133,15 @@ loop_is_ours(void)
 PyObject *
 begin_loop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
+    static bool is_begun;
     if (loop_missing == NULL && (fetch_identities() < 0 || loop_barriers_init() < 0))
         return NULL;
-    loop_is_ours();
+    if (!loop_is_ours() || is_begun)
+        Py_RETURN_NONE;
+    is_begun = true;
+    int others = -1;
+    for (PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); t != NULL; t = PyThreadState_Next(t))
+        others++;
+    bystanders_init(others);
     Py_RETURN_NONE;
 }

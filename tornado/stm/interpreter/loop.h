@@ -14,9 +14,11 @@
 #include "objects/namespaces.h"
 #include "tracebacks.h"
 
+#include "internal/pycore_cell.h"
 #include "internal/pycore_code.h"
 #include "internal/pycore_dict.h"
 #include "internal/pycore_intrinsics.h"
+#include "internal/pycore_list.h"
 #include "opcode.h"
 
 /* What the loop seldom calls it calls from a place of its own, so that what it executes lies close together. */
@@ -78,6 +80,7 @@ SLOW int stm_intrinsic_1(PyObject *operand, int function);
 SLOW int stm_intrinsic_2(PyObject *second, int function);
 SLOW int stm_setup_annotations(_PyInterpreterFrame *frame);
 SLOW int stm_handle(PyObject *caught);
+int stm_suspend(_PyInterpreterFrame *frame);
 SLOW void stm_made_generator(Tx *tx, PyObject *generator);
 SLOW void stm_made_self(Tx *tx, PyObject *self);
 
@@ -522,6 +525,79 @@ STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
     if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
         stm_made_self(tx, o);
     note_captured(tx, o);
+}
+
+/* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */
+
+/* Behind the barrier, which trusted code does not have: need the reference to that not be counted? */
+TEST bool
+may_borrow(_PyInterpreterFrame *frame, PyObject *value)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL || LIKELY(!has_bias(value)) || !atomic_load_explicit(&tx->borrows, memory_order_relaxed) || STM_TRUSTED(frame))
+        return false;
+    tx->borrowed = true;
+    return true;
+}
+
+TEST _PyStackRef
+borrowed(PyObject *value)
+{
+    return (_PyStackRef){.bits = (uintptr_t)value | Py_TAG_DEFERRED};
+}
+
+/* In the place of _Py_TryIncrefCompareStackRef() */
+TEST int
+STM_LOAD(_PyInterpreterFrame *frame, PyObject **place, PyObject *value, _PyStackRef *out)
+{
+    if (!may_borrow(frame, value))
+        return _Py_TryIncrefCompareStackRef(place, value, out);
+    *out = borrowed(value);
+    return 1;
+}
+
+TEST _PyStackRef
+STM_LOAD_CELL(_PyInterpreterFrame *frame, PyCellObject *cell)
+{
+    PyObject *value = FT_ATOMIC_LOAD_PTR(cell->ob_ref);
+    return value != NULL && may_borrow(frame, value) ? borrowed(value) : _PyCell_GetStackRef(cell);
+}
+
+/* An item of a list that nobody else changes now, if that is known and it is there. */
+TEST bool
+STM_LOAD_ITEM(_PyInterpreterFrame *frame, PyListObject *list, Py_ssize_t index, _PyStackRef *out)
+{
+    if (stm_open == NULL || (size_t)index >= (size_t)Py_SIZE(list) || STM_TRUSTED(frame))
+        return false;
+    PyObject *value = list->ob_item[index];
+    *out = may_borrow(frame, value) ? borrowed(value) : PyStackRef_FromPyObjectNew(value);
+    return true;
+}
+
+/* May the next item be taken from the list without a call?  (CPython asks for both, and so hardly ever does: 3.14.) */
+TEST bool
+STM_STEPS(_PyInterpreterFrame *frame, PyListObject *list)
+{
+    return _Py_IsOwnedByCurrentThread((PyObject *)list) || _PyObject_GC_IS_SHARED((PyObject *)list)
+        || (stm_open != NULL && !STM_TRUSTED(frame));
+}
+
+/* Made by this attempt, which nobody has seen anything of yet: it needs no mutex.  So they are told that lock and unlock it in between. */
+TEST bool
+is_private(PyObject *o)
+{
+    Tx *tx = stm_open;
+    return tx != NULL && tx->grade == GRADE_NONE && quickly_captured(tx, o);
+}
+
+#define STM_LOCK(o) (is_private((PyObject *)(o)) || LOCK_OBJECT(o))
+#define STM_UNLOCK(o) (is_private((PyObject *)(o)) ? (void)0 : (void)UNLOCK_OBJECT(o))
+
+/* Has a frame that is about to be suspended anything that has to be counted then? */
+TEST bool
+STM_BORROWED(void)
+{
+    return stm_self != NULL && stm_self->borrowed;
 }
 
 #endif

@@ -247,7 +247,7 @@ class Gate:
         self.opened.acquire()
         bootstrap, self.bootstrap = self.bootstrap, None
         if bootstrap is not None:
-            bootstrap()
+            functools.partial(bootstrap)()  # by C code, where it is seen that a thread begins to run the program's (bystanders.c)
 
     @trusted
     def open(self):

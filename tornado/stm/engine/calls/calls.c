@@ -468,6 +468,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_PURE:
     case EFFECT_TWIN:
         return check_doomed(tx);
+    case EFFECT_REFERS:
+        keep_referent(tx, callable);
+        return check_doomed(tx);
     case EFFECT_CREATES:
         return open_args(tx, a, 0, open_to_create);
     case EFFECT_DERIVES:
@@ -858,7 +861,7 @@ static int
 before_inherited_call(Tx *tx, PyObject *wrapper, Args a)
 {
     const EffectEntry *e = lookup_instances(PyDescr_TYPE(wrapper));
-    if (e->effect != EFFECT_PURE)
+    if (e->effect != EFFECT_PURE && e->effect != EFFECT_REFERS)
         return exclusive_for(tx, "call of", a.args[0]);
     return apply(tx, e, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
 }

@@ -54,6 +54,7 @@
  */
 #include "contention.h"
 
+#include "bystanders.h"
 #include "tx.h"
 #include "history.h"
 #include "latch.h"
@@ -227,6 +228,17 @@ tell_doomed(Tx *o, uint64_t attempt)
     if (atomic_load(&o->status) == (attempt << STATE_BITS | TX_DOOMED))
         _Py_set_eval_breaker_bit(o->tstate, _PY_EVAL_EXPLICIT_MERGE_BIT);
     latch_give(&doom_lock);
+}
+
+/* A bystander has waited for that attempt for long, and lets it begin again. */
+void
+contention_hasten(Tx *o, uint64_t attempt)
+{
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL)
+        PyErr_Clear();
+    else if (doom(tx, o, attempt, OVERDUE))
+        tell_doomed(o, attempt);
 }
 
 /* At the end of a doomed attempt: from here on nobody looks for its thread. */
@@ -923,6 +935,8 @@ become_inevitable(Tx *tx, int grade)
         log_grade(tx);
         history(tx, DID_GET, 0, grade);
     }
+    stm_upcalls->counts_borrowed(tx);
+    borrowing_ends(tx);
     if (tx->paused == 0)
         tx_set_live(tx);
     if (grade == GRADE_EXCLUSIVE) {

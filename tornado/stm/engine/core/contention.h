@@ -69,6 +69,7 @@ extern _Atomic uint32_t stm_delay_rate, stm_delay_limit;
 
 /* The slow sides of check_doomed() and interruptible() (tx.h). */
 int stm_attention(Tx *tx);
+void contention_hasten(Tx *o, uint64_t attempt);
 void stm_delay(Tx *tx);
 
 /* ---- In an attempt: these return 0, or -1 with stm_Abort set when it has to abort ---------- */

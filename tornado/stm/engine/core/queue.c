@@ -29,6 +29,7 @@
  */
 #include "queue.h"
 
+#include "bystanders.h"
 #include "tx.h"
 #include "latch.h"
 #include "park.h"
@@ -469,7 +470,9 @@ queue_work(PyObject *self, PyObject *start)
     Tx *tx = stm_thread_tx();
     if (tx == NULL || check_can_run(tx) < 0)
         return NULL;
+    bool stood_by = bystander_steps_in();
     work(tx, (Queue *)self, start, Py_None, true);
+    bystander_steps_back(stood_by);
     Py_RETURN_NONE;
 }
 
@@ -506,7 +509,9 @@ queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
     /* Its count of references would be what the threads wait for most. */
     if (limit > 1)
         PyUnstable_Object_EnableDeferredRefcount(self);
+    bool stood_by = bystander_steps_in();
     PyObject *failure = work(tx, q, args[1], args[2], false);
+    bystander_steps_back(stood_by);
     return failure != NULL ? failure : Py_NewRef(Py_None);
 }
 

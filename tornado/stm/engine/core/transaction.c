@@ -14,6 +14,7 @@
  */
 #include "transaction.h"
 
+#include "bystanders.h"
 #include "history.h"
 #include "latch.h"
 #include "pages.h"
@@ -93,6 +94,7 @@ in_child(void)
         tx->aborting = false;
         tx->want_grade = GRADE_NONE;
         tx->runs = false;
+        borrowing_ends(tx);
         set_transaction(tx, NULL);
         tx->deferred = NULL;
         tx->anchor = 0;
@@ -104,6 +106,7 @@ in_child(void)
     locks_in_child();
     contention_in_child();
     bias_init();
+    bystanders_in_child();
     stm_upcalls->in_child();
 }
 
@@ -168,7 +171,7 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     atomic_store_explicit(&tx->attention, stm_inject_rate != 0 || stm_delay_rate != 0 || tx->releasing > FINALIZING,
                           memory_order_relaxed);
     tx->cause = CAUSE_DOOMED;
-    tx->rehearsing = false;
+    tx->rehearsing = tx->borrowed = false;
     tx->paused = 0;
     stm_upcalls->begins(tx);
     if (UNLIKELY(stm_log_on) && !tx->releasing)
@@ -181,6 +184,8 @@ tx_begin(Tx *tx, uint64_t age, int grade)
         pass_gate(tx);
     else
         set_state(tx, TX_ACTIVE);   /* it was let in before: see tx_end() */
+    if (tx->grade == GRADE_NONE && !tx->releasing)
+        borrowing_begins(tx);
     tx_set_live(tx);
 }
 
@@ -296,6 +301,7 @@ finalize_dying(Tx *tx)
 int
 tx_commit(Tx *tx)
 {
+    borrowing_ends(tx);
     if (stm_upcalls->may_commit(tx) < 0)
         return -1;
     Queue *ended = tx->failed ? atomic_load(&tx->queue) : NULL;
@@ -339,6 +345,7 @@ void
 tx_abort(Tx *tx)
 {
     tx->aborting = true;
+    borrowing_ends(tx);
     tx_pause(tx);
     contention_end_doom(tx);
     undo_rollback(tx);
@@ -508,6 +515,7 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
         tx_begin(tx, t->age, tx->want_grade);
         if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
             log_end(tx, LOG_ABORT);
+            borrowing_ends(tx);
             tx_end(tx, false);
             return stopped(tx, RUN_DROPPED, lost);
         }
@@ -577,7 +585,9 @@ run(PyObject *self, PyObject *args)
     PyObject *result = NULL;
     if (!PyArg_ParseTuple(args, "|p", &alone))
         return NULL;
+    bool stood_by = bystander_steps_in();
     transaction_run((Transaction *)self, alone ? SEQUENTIAL : AMONG_OTHERS, &result);
+    bystander_steps_back(stood_by);
     return result;
 }
 

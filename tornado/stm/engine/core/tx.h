@@ -48,6 +48,7 @@ struct Tx {
     _Atomic uint64_t commits, aborts, exclusives, sequentials;  /* counted by count_one() */
     _Atomic uint64_t alone;         /* nanoseconds that others were kept out, but for sequential ones */
     _Atomic uint64_t lost;          /* cycles of the processor that conflicts have cost: waits, and attempts that were rolled back */
+    _Atomic bool borrows;           /* its frames need not count references to what has a bias (bystanders.c) */
     _Atomic uint64_t strays;        /* functions of the program that began in a rollback: none, see UndoKind */
     int slot;                       /* 1..MAX_THREADS-1, index in stm_threads */
     unsigned long thread_id;
@@ -62,6 +63,7 @@ struct Tx {
     enum { HOLDING = 0, FINALIZING, AFTER_COMMIT, AFTER_ABORT } releasing;
     bool aborting;                  /* rolling back */
     bool failed;                    /* its function has raised an exception */
+    bool borrowed;                  /* its frames have not counted some references */
     bool rehearsing;                /* a test hook: this attempt will be rolled back, so it never becomes inevitable */
     Company company;                /* that its transaction was begun in */
     bool runs;                      /* counted among stm_runners */

@@ -12,6 +12,7 @@ static PyObject *variables(void) { return Py_NewRef(Py_None); }
 static int first_grade(void) { return GRADE_NONE; }
 static int may_commit(Tx *Py_UNUSED(tx)) { return 0; }
 static void waits(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(since)) {}
+static uint64_t states_made(void) { return 0; }
 static void do_nothing(void) {}
 static void goes_on(uint64_t Py_UNUSED(transactions)) {}
 static bool may_be_biased(Tx *Py_UNUSED(tx), PyObject *Py_UNUSED(obj)) { return true; }
@@ -38,6 +39,8 @@ const Upcalls stm_no_upcalls = {
     .call = call,
     .may_commit = may_commit,
     .will_commit = nothing,
+    .states_made = states_made,
+    .counts_borrowed = nothing,
     .became_inevitable = nothing,
     .committed = nothing,
     .rolled_back = nothing,

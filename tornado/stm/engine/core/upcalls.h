@@ -21,6 +21,8 @@ typedef struct {
 
     int (*may_commit)(Tx *tx);                      /* the function is over: -1 with stm_Abort set when it has to abort */
     void (*will_commit)(Tx *tx);                    /* it will not be rolled back, and still has all its locks; perhaps twice */
+    uint64_t (*states_made)(void);                  /* so many states of threads has the interpreter made */
+    void (*counts_borrowed)(Tx *tx);                /* it is inevitable from now on: the log does not keep alive what it uses */
     void (*became_inevitable)(Tx *tx);
     void (*committed)(Tx *tx);                      /* all has happened, and the locks are still there */
     void (*rolled_back)(Tx *tx);                    /* the same for one that is undone */

@@ -2,6 +2,7 @@
 #include "dispatcher.h"
 
 #include "../calls/calls.h"
+#include "../core/bystanders.h"
 #include "../core/transaction.h"
 #include "../objects/access.h"
 #include "../objects/immortal.h"
@@ -1213,6 +1214,7 @@ work(PyObject *self, PyObject *signals)
     Scheduling *s = mine(d);
     d->workers++;
     dispatcher_unlock(d);
+    bool stood_by = bystander_steps_in();
     int r = s != NULL ? work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) : -1;
     PyObject *raised = PyErr_GetRaisedException();
     dispatcher_lock(d);
@@ -1220,6 +1222,7 @@ work(PyObject *self, PyObject *signals)
     if (r < 0)      /* the others do without this thread, which may have polled for them */
         poller_wake(&d->poller, INT_MAX);
     dispatcher_unlock(d);
+    bystander_steps_back(stood_by);
     PyErr_SetRaisedException(raised);
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }

@@ -330,3 +330,17 @@ open_mapping(Tx *tx, PyObject *obj)
         keys_name = PyUnicode_InternFromString("keys");
     return open_through_method(tx, obj, keys_name);
 }
+
+void
+keep_referent(Tx *tx, PyObject *reference)
+{
+    PyObject *obj = NULL;
+    if (atomic_load_explicit(&tx->borrows, memory_order_relaxed) && PyWeakref_GetRef(reference, &obj) > 0) {
+        PyObject *kept = tx->undo.displaced;
+        Py_ssize_t n = kept != NULL ? PyList_GET_SIZE(kept) : 0;
+        if (captured(tx, obj) || (n > 0 && PyList_GET_ITEM(kept, n - 1) == obj))
+            Py_DECREF(obj);
+        else
+            displace(tx, obj);
+    }
+}

@@ -48,6 +48,9 @@ int open_context(Tx *tx, PyObject *context);
 extern PyObject *stm_exclusive_reasons, *stm_exclusive_seconds;
 int reasons_init(void);
 void count_reason(Tx *tx, const char *why);
+
+/* That weak reference is called: what it refers to lives until the attempt is over (see borrowed.c). */
+void keep_referent(Tx *tx, PyObject *reference);
 void count_gathered(Tx *tx, PyObject *reason);      /* it runs alone for that reason of before, as was expected */
 void count_time_alone(Tx *tx, uint64_t ns);     /* for the reason that was counted last */
 /* Go exclusive because of something that the engine does not understand: what, and the object or name, or NULL. */
