@@ -15,6 +15,8 @@ import random_programs
 from tornado.stm import activation, core, testing
 
 activation.activate()
+if core.PARALLEL:
+    core.forget_bystanders()
 
 HERE = Path(__file__).resolve().parent
 

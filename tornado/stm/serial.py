@@ -314,6 +314,15 @@ def bias(obj):
     return False
 
 
+def step_in():
+    """Nothing is shared by threads that anything would have to be done for."""
+    return False
+
+
+def step_back(stood_by):
+    """See `step_in`."""
+
+
 def record_history(on):
     """Nothing is decided: one after the other."""
 

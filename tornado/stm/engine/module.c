@@ -726,6 +726,22 @@ bias_waits(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+step_in(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyBool_FromLong(bystander_steps_in());
+}
+
+static PyObject *
+step_back(PyObject *self, PyObject *stood_by)
+{
+    (void)self;
+    bystander_steps_back(stood_by == Py_True);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 forget_bystanders(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -1002,8 +1018,12 @@ static PyMethodDef methods[] = {
          " False if that cannot be")},
     {"bias_waits", bias_waits, METH_NOARGS,
      DOC("bias_waits(): for tests, how often a writer has interrupted all threads for the sake of those who read without a lock")},
+    {"step_in", step_in, METH_NOARGS,
+     DOC("step_in(): until step_back() this thread does nothing but run transactions; gives what that has to be told")},
+    {"step_back", step_back, METH_O, DOC("step_back(stood_by): see step_in()")},
     {"forget_bystanders", forget_bystanders, METH_NOARGS,
-     DOC("forget_bystanders(): a test hook, borrow as if there had been no other thread when the engine was made ready, and none had come lately")},
+     DOC("forget_bystanders(): a test hook, borrow as if there had been no other thread when the engine was made ready,"
+         " and at once when those that come are gone")},
     {"is_biased", is_biased, METH_O, DOC("is_biased(obj): a test hook, is it read without a lock?")},
     {"inject_delays", inject_delays, METH_VARARGS,
      DOC("inject_delays(rate, seconds): a test hook, wait that long at most at a barrier with this probability")},

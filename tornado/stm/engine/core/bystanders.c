@@ -29,6 +29,7 @@
 
 _Thread_local bool stm_stands_by;
 static _Atomic int bystanders, unrest;
+static _Atomic int unrest_at_first = UNREST;
 static _Atomic uint64_t states_made;    /* of threads, by the interpreter, when somebody looked last */
 static int others_before;
 
@@ -67,7 +68,7 @@ stand_by(void)
 void
 bystander_begins(void)
 {
-    atomic_store(&unrest, UNREST);
+    atomic_store(&unrest, atomic_load(&unrest_at_first));
     stand_by();
 }
 
@@ -100,7 +101,7 @@ is_restless(void)
     uint64_t made = stm_upcalls->states_made();
     if (UNLIKELY(made != atomic_load_explicit(&states_made, memory_order_relaxed))) {
         atomic_store(&states_made, made);
-        atomic_store(&unrest, UNREST);
+        atomic_store(&unrest, atomic_load(&unrest_at_first));
     }
     int left = atomic_load(&unrest);
     if (LIKELY(left == 0))
@@ -137,8 +138,8 @@ bystanders_forget(void)
 {
     atomic_fetch_sub(&bystanders, others_before);
     others_before = 0;
+    atomic_store(&unrest_at_first, 0);
     atomic_store(&unrest, 0);
-    atomic_store(&states_made, stm_upcalls->states_made());
 }
 
 void
