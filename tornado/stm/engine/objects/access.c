@@ -335,12 +335,12 @@ void
 keep_referent(Tx *tx, PyObject *reference)
 {
     PyObject *obj = NULL;
-    if (atomic_load_explicit(&tx->borrows, memory_order_relaxed) && PyWeakref_GetRef(reference, &obj) > 0) {
-        PyObject *kept = tx->undo.displaced;
-        Py_ssize_t n = kept != NULL ? PyList_GET_SIZE(kept) : 0;
-        if (captured(tx, obj) || (n > 0 && PyList_GET_ITEM(kept, n - 1) == obj))
-            Py_DECREF(obj);
-        else
-            displace(tx, obj);
+    if (!atomic_load_explicit(&tx->borrows, memory_order_relaxed) || PyWeakref_GetRef(reference, &obj) <= 0)
+        return;
+    if (captured(tx, obj) || opened(tx, obj, OPENED_KEPT)) {
+        Py_DECREF(obj);
+        return;
     }
+    note_opened(tx, obj, OPENED_KEPT);
+    displace(tx, obj);
 }

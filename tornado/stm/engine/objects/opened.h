@@ -63,6 +63,7 @@ enum {  /* what for */
     OPENED_SNAPSHOT,        /* its contents are logged */
     OPENED_BORN,            /* made in this transaction: something with a finalizer that `born` cannot have,
                                or a weak reference with a callback */
+    OPENED_KEPT,            /* it lives until the attempt is over, whoever else lets go of it */
     OPENED_END,
 };
 
