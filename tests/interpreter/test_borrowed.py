@@ -7,6 +7,7 @@ borrowed, all of this runs in a process without one.
 
 import _thread
 import asyncio
+import contextlib
 import gc
 import os
 import subprocess
@@ -661,6 +662,48 @@ def test_a_thread_waits_until_nothing_is_borrowed():
     run(lasts, case)
     assert over.acquire(timeout=TIMEOUT)
     assert case.attempts > 1 and not case.is_alive()
+
+
+def walk(table, made):
+    """What a thread beside may change while a transaction walks over it, and what that makes before it commits."""
+    total = 0
+    for _ in range(200):
+        made["list"] = own = []
+        for found in table:
+            own.append(found)
+            total += len(found.value)
+        for n in range(len(own)):
+            total += own[n] is table[0] if table else 0
+    return total
+
+
+def test_a_thread_beside_changes_lists_that_transactions_use():
+    """As on CPython each operation is whole, and nothing is used that is dead."""
+    table, made, over = [Thing() for _ in range(50)], {"list": []}, []
+    core.bias(table)
+
+    def change():
+        while not over:
+            own = made["list"]
+            with contextlib.suppress(IndexError):  # another one has made it shorter
+                for n in range(50):
+                    own.append(table[-1])
+                    table[n] = Thing()
+            table.extend([Thing() for _ in range(200)])
+            del table[50:]
+            own.clear()
+
+    threads = [threading.Thread(target=change) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            with contextlib.suppress(IndexError):
+                run(walk, table, made)
+    finally:
+        over.append(True)
+        for thread in threads:
+            thread.join()
 
 
 # ---- Under load --------------------------------------------------------------------------------------------------------------

@@ -529,12 +529,19 @@ STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
 
 /* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */
 
+/* Does nobody else touch what the barriers have opened for this attempt, and what it has made?  Bystanders may (bystanders.c). */
+TEST bool
+is_undisturbed(Tx *tx)
+{
+    return atomic_load_explicit(&tx->borrows, memory_order_relaxed);
+}
+
 /* Behind the barrier, which trusted code does not have: need the reference to that not be counted? */
 TEST bool
 may_borrow(_PyInterpreterFrame *frame, PyObject *value)
 {
     Tx *tx = stm_open;
-    if (tx == NULL || LIKELY(!has_bias(value)) || !atomic_load_explicit(&tx->borrows, memory_order_relaxed) || STM_TRUSTED(frame))
+    if (tx == NULL || LIKELY(!has_bias(value)) || !is_undisturbed(tx) || STM_TRUSTED(frame))
         return false;
     tx->borrowed = true;
     return true;
@@ -567,7 +574,8 @@ STM_LOAD_CELL(_PyInterpreterFrame *frame, PyCellObject *cell)
 TEST bool
 STM_LOAD_ITEM(_PyInterpreterFrame *frame, PyListObject *list, Py_ssize_t index, _PyStackRef *out)
 {
-    if (stm_open == NULL || (size_t)index >= (size_t)Py_SIZE(list) || STM_TRUSTED(frame))
+    Tx *tx = stm_open;
+    if (tx == NULL || !is_undisturbed(tx) || (size_t)index >= (size_t)Py_SIZE(list) || STM_TRUSTED(frame))
         return false;
     PyObject *value = list->ob_item[index];
     *out = may_borrow(frame, value) ? borrowed(value) : PyStackRef_FromPyObjectNew(value);
@@ -578,8 +586,9 @@ STM_LOAD_ITEM(_PyInterpreterFrame *frame, PyListObject *list, Py_ssize_t index, 
 TEST bool
 STM_STEPS(_PyInterpreterFrame *frame, PyListObject *list)
 {
+    Tx *tx = stm_open;
     return _Py_IsOwnedByCurrentThread((PyObject *)list) || _PyObject_GC_IS_SHARED((PyObject *)list)
-        || (stm_open != NULL && !STM_TRUSTED(frame));
+        || (tx != NULL && is_undisturbed(tx) && !STM_TRUSTED(frame));
 }
 
 /* Made by this attempt, which nobody has seen anything of yet: it needs no mutex.  So they are told that lock and unlock it in between. */
@@ -587,7 +596,7 @@ TEST bool
 is_private(PyObject *o)
 {
     Tx *tx = stm_open;
-    return tx != NULL && tx->grade == GRADE_NONE && quickly_captured(tx, o);
+    return tx != NULL && is_undisturbed(tx) && quickly_captured(tx, o);
 }
 
 #define STM_LOCK(o) (is_private((PyObject *)(o)) || LOCK_OBJECT(o))
