@@ -145,9 +145,11 @@ def run_concurrently(
     def play(hand: list[int]) -> None:
         start.wait()
         stood_by = core.step_in()
-        for number in hand:
-            run.call(number, transactions[number].run, exclusive[number])
-        core.step_back(stood_by)
+        try:
+            for number in hand:
+                run.call(number, transactions[number].run, exclusive[number])
+        finally:
+            core.step_back(stood_by)
 
     with _one_run:
         _broken.clear()
@@ -159,9 +161,11 @@ def run_concurrently(
             for player in players:
                 player.start()
             deadline, stood_by = time.monotonic() + timeout, core.step_in()
-            for player in players:
-                player.join(max(0, deadline - time.monotonic()))
-            core.step_back(stood_by)
+            try:
+                for player in players:
+                    player.join(max(0, deadline - time.monotonic()))
+            finally:
+                core.step_back(stood_by)
         finally:
             core.inject_aborts(0, 0)
             core.inject_delays(0, 0)

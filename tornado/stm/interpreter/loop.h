@@ -529,13 +529,6 @@ STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
 
 /* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */
 
-/* Does nobody else touch what the barriers have opened for this attempt, and what it has made?  Bystanders may (bystanders.c). */
-TEST bool
-is_undisturbed(Tx *tx)
-{
-    return atomic_load_explicit(&tx->borrows, memory_order_relaxed);
-}
-
 /* Behind the barrier, which trusted code does not have: need the reference to that not be counted? */
 TEST bool
 may_borrow(_PyInterpreterFrame *frame, PyObject *value)

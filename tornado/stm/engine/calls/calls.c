@@ -936,10 +936,11 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             *entry = lookup(callable);
             return (*entry)->twin != NULL ? check_doomed(tx) : before_init(tx, a);
         }
-        if (strcmp(name, "__call__") == 0 && a.n > 0 && is_overridden_call(callable, a.args[0]))
-            return before_inherited_call(tx, callable, a);
-        if (strcmp(name, "__call__") == 0 && a.n > 0)
+        if (strcmp(name, "__call__") == 0 && a.n > 0) {
+            if (is_overridden_call(callable, a.args[0]))
+                return before_inherited_call(tx, callable, a);
             return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+        }
         const EffectEntry *e = lookup(key_of(callable));
         return apply(tx, e, callable, a);
     }

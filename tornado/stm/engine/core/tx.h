@@ -144,6 +144,13 @@ tx_set_idle(Tx *tx)
 static inline void tx_pause(Tx *tx) { tx->paused++; tx_set_idle(tx); }
 static inline void tx_resume(Tx *tx) { tx->paused--; tx_set_live(tx); }
 
+/* Does nobody else touch what the barriers have opened for this attempt, and what it has made?  Bystanders may (bystanders.c). */
+static inline bool
+is_undisturbed(Tx *tx)
+{
+    return atomic_load_explicit(&tx->borrows, memory_order_relaxed);
+}
+
 /* Is it told of something? -1 with stm_Abort set when it has to abort. */
 static inline int
 check_doomed(Tx *tx)

@@ -335,7 +335,7 @@ void
 keep_referent(Tx *tx, PyObject *reference)
 {
     PyObject *obj = NULL;
-    if (!atomic_load_explicit(&tx->borrows, memory_order_relaxed) || PyWeakref_GetRef(reference, &obj) <= 0)
+    if (!is_undisturbed(tx) || PyWeakref_GetRef(reference, &obj) <= 0)
         return;
     if (captured(tx, obj) || opened(tx, obj, OPENED_KEPT)) {
         Py_DECREF(obj);
