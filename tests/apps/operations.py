@@ -714,6 +714,7 @@ class Heap:
         self.kept = [Thing(i) for i in range(4)]  # alive, so that none of these changes by itself
         self.reference = weakref.ref(self.kept[0])
         self.proxy = weakref.proxy(self.kept[1])
+        self.tickets, self.watched = [], []
         self.problem = Problem(1)
         self.problems = []
         self.guard = Guard(True)
@@ -784,7 +785,7 @@ class Heap:
         everything = dict(vars(self))
         iterators = everything.pop("iterators") + [self.walking, self.squares, self.live]
         left = [rest_of(iterator) for iterator in iterators]
-        for name in ("walking", "squares", "live", "cached", "remembered", "countdown", "spot_cache", "spot_memory"):
+        for name in ("walking", "squares", "live", "cached", "remembered", "countdown", "spot_cache", "spot_memory", "watched"):
             del everything[name]
         self.namespace.pop("__builtins__", None)  # exec leaves them there
         rebound = [global_coins, global_count, global_item]
@@ -3687,6 +3688,61 @@ def weak_set_discarded(h, n):
 def weak_reference(h, n):
     h.reference = weakref.ref(h.kept[n % 4])
     return h.reference().coins
+
+
+# ---- Garbage in cycles, whose end is noticed -------------------------------------------------------------------------------
+
+
+class Ticket:
+    pass
+
+
+class Ending:
+    """Dies when garbage is collected; then the transaction that has made it must have been committed, with its ticket."""
+
+    def __init__(self, tickets, ticket):
+        self.tickets, self.ticket, self.itself = tickets, ticket, self
+
+    def __del__(self):
+        require_ticket(self.tickets, self.ticket)
+
+
+def require_ticket(tickets, ticket):
+    require(any(each is ticket for each in tickets), "the end of what never was")
+
+
+def ticket_of(h):
+    h.tickets.append(Ticket())
+    return h.tickets[-1]
+
+
+@op
+def left_to_die(h, n):
+    Ending(h.tickets, ticket_of(h))
+    return len(h.tickets)
+
+
+@op
+def left_to_die_in_generator(h, n):
+    def generator(tickets, ticket):
+        itself.append(made)
+        try:
+            yield
+        finally:
+            require_ticket(tickets, ticket)
+
+    itself = []
+    made = generator(h.tickets, ticket_of(h))
+    next(made)
+    return len(h.tickets)
+
+
+@op
+def left_to_die_called_back(h, n):
+    tickets, ticket, made = h.tickets, ticket_of(h), Thing()
+    made.itself = made
+    h.watched.append(weakref.ref(made, lambda reference: require_ticket(tickets, ticket)))
+    return len(h.tickets)
 
 
 # ---- What is looked at for long while others change it ----------------------------------------------------------------------

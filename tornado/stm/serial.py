@@ -8,6 +8,7 @@ import collections
 import contextlib
 import contextvars
 import functools
+import gc
 import itertools
 import os
 import signal
@@ -284,6 +285,11 @@ def atomic_exit():
 
 def settle():
     """Finalizers run where they begin."""
+
+
+def collect_garbage():
+    """Beside others there is nobody."""
+    gc.collect()
 
 
 def set_allowance(seconds):

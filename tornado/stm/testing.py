@@ -106,7 +106,7 @@ def require(condition: object, message: str = "a requirement") -> None:
 
 def run_concurrently(
     make_heap: Callable[[], object], calls: Iterable[Call], *, threads: int = 4, seed: int = 0, aborts: float = 0.005, delays: float = 0.02,
-    pause: float = 0.0003, alone: float = 0.05, timeout: float = 60,
+    pause: float = 0.0003, alone: float = 0.05, garbage: float = 0.02, timeout: float = 60,
 ) -> Run:  # fmt: skip
     """Run each call as a transaction, on several threads at the same time.
 
@@ -122,6 +122,7 @@ def run_concurrently(
         pause: the longest injected delay, in seconds; it ends when the other threads have got on, which takes less mostly.
         alone: the probability that a call runs exclusively from its beginning, as a loop's transactions do where nobody else has
             anything to do.
+        garbage: the probability that the thread collects garbage after a call, beside those that are amid theirs.
         timeout: seconds after which calls that have not committed are given up.
 
     Returns:
@@ -140,6 +141,7 @@ def run_concurrently(
     for number in range(len(calls)):
         choice.choice(hands).append(number)
     exclusive = [choice.random() < alone for _ in calls]
+    collects = [choice.random() < garbage for _ in calls]
     start = threading.Barrier(threads)
 
     def play(hand: list[int]) -> None:
@@ -148,6 +150,8 @@ def run_concurrently(
         try:
             for number in hand:
                 run.call(number, transactions[number].run, exclusive[number])
+                if collects[number]:
+                    core.collect_garbage()
         finally:
             core.step_back(stood_by)
 

@@ -26,6 +26,7 @@
 #include "objects/dict.h"
 #include "objects/ordered_dict.h"
 #include "objects/function.h"
+#include "objects/garbage.h"
 #include "objects/instance.h"
 #include "objects/known.h"
 #include "objects/local.h"
@@ -626,7 +627,7 @@ settle(PyObject *self, PyObject *unused)
     /* Others may have dropped what this thread has made: it is told so where the interpreter handles what is pending. */
     if (stm_handle_pending(PyThreadState_Get()) < 0)
         return NULL;
-    finalize_dying(tx);
+    finalize_dying(tx, GRADE_IRREVOCABLE);
     Py_RETURN_NONE;
 }
 
@@ -1002,6 +1003,9 @@ static PyMethodDef methods[] = {
          " do; returns the number before")},
     {"set_allowance", set_allowance, METH_O,
      DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
+    {"collect_garbage", engine_collect_garbage, METH_NOARGS, DOC("outside transactions: collect garbage in cycles, beside those that run")},
+    {"set_garbage", set_garbage, METH_O,
+     DOC("set_garbage(objects): a test hook, how many containers that have come and not gone make a collection due; returns the old number")},
     {"settle", settle, METH_NOARGS,
      DOC("outside transactions, without locks: run finalizers that could not run where they began")},
     {"stats", stats, METH_NOARGS,

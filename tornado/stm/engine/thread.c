@@ -110,6 +110,7 @@ states_made(void)
 static void
 became_inevitable(Tx *tx)
 {
+    born_really(tx);
     if (LIKELY(thread_of(tx)->mutexes.n == 0))
         return;
     if (tx->grade == GRADE_EXCLUSIVE)

@@ -119,7 +119,7 @@ class Scheduler:
         self.cpu = CpuTime()
         collecting = gc.isenabled()
         plain_time = getattr(loop.time, "__func__", None) is base_events.BaseEventLoop.time
-        dispatcher.begin(self.threads, not plain_time, loop._clock_resolution, collect if collecting else None)
+        dispatcher.begin(self.threads, not plain_time, loop._clock_resolution, collecting)
         helpers = [Worker(self._helper, f"tornado-stm-{i}") for i in range(1, self.threads)]
         try:
             for helper in helpers:
@@ -176,19 +176,6 @@ class Scheduler:
 for _member in list(vars(Scheduler).values()):
     if hasattr(_member, "__code__"):
         trusted(_member)
-
-
-@trusted
-def collect():
-    """Between transactions: collect garbage, while none runs.
-
-    Not within a transaction, which would take the finalizers of others' garbage along if it is rolled back.
-    """
-    if core.atomic_enter():
-        try:
-            gc.collect()
-        finally:
-            core.atomic_exit()
 
 
 # ---- What a transaction runs: ordinary code, with barriers ----------------------------------------------------------

@@ -393,8 +393,11 @@ call_with_later(PyObject *make, PyObject *const *args, Py_ssize_t n, PyObject *k
         || (PyMethod_Check(args[at]) && PyFunction_Check(PyMethod_GET_FUNCTION(args[at])));
     PyObject *result = call_guarding(make, args, n, kwnames, USE_NOTHING, python ? n : at, at + 1);
     Tx *tx = stm_self;
-    if (result != NULL && tx != NULL && tx->open)
+    if (result != NULL && tx != NULL && tx->open) {
         note(tx, result, OPENED_BORN, 1);
+        if (captured(tx, args[at - 1]) && note_birth(tx, args[at - 1]) < 0)
+            Py_CLEAR(result);
+    }
     return result;
 }
 

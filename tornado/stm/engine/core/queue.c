@@ -435,7 +435,7 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
         latch_give(&q->lock);
 
         if (t == NULL)
-            finalize_dying(tx);
+            finalize_dying(tx, GRADE_IRREVOCABLE);
         if (over || (idle && ran))
             signal_sleepers(q, INT_MAX);
         if (over) {

@@ -239,27 +239,19 @@ run_deferred(Tx *tx)
     tx_resume(tx);
 }
 
-/* Drop the references that the ended transaction held, in a transaction of
- * their own.  After a commit, finalizers in Python are put off (finalize_dying), but where it is exclusive.
- * After an abort the objects that die never existed in any serial run, and their
- * finalizers are stopped at the first barrier. */
+/* Between two transactions begins one that drops what nobody holds any more: after a commit, or after an abort. */
 static void
-release(Tx *tx, int after, Transaction *dropped)
+begin_release(Tx *tx, int after)
 {
-    PyObject *actions = tx->deferred, *displaced = tx->undo.displaced;
-    tx->deferred = tx->undo.displaced = NULL;
-    Transaction *txn = tx->txn;
     set_transaction(tx, NULL);
     tx->releasing = after;
     tx_begin(tx, UINT64_MAX, after == AFTER_COMMIT ? stm_upcalls->first_grade() : GRADE_NONE);
-    undo_forget(tx, 0);
-    stm_upcalls->drops(tx);
-    Py_XDECREF(actions);
-    Py_XDECREF(displaced);
-    transactions_drop(dropped);
-    if (after == AFTER_COMMIT && txn != NULL)
-        Py_TYPE(txn)->tp_clear((PyObject *)txn);
-    if (after == AFTER_COMMIT) {
+}
+
+static void
+end_release(Tx *tx, Transaction *txn)
+{
+    if (tx->releasing == AFTER_COMMIT) {
         if (tx->grade == GRADE_EXCLUSIVE)
             stm_upcalls->finalizes(tx);
         run_deferred(tx);
@@ -274,16 +266,44 @@ release(Tx *tx, int after, Transaction *dropped)
     Py_CLEAR(tx->deferred);
 }
 
-/* Outside transactions: finalizers that began in a wrong place run in a transaction that is irrevocable, since none can be begun again. */
+/* Drop the references that the ended transaction held, in a transaction of
+ * their own.  After a commit, finalizers in Python are put off (finalize_dying), but where it is exclusive.
+ * After an abort the objects that die never existed in any serial run, and their
+ * finalizers are stopped at the first barrier. */
+static void
+release(Tx *tx, int after, Transaction *dropped)
+{
+    PyObject *actions = tx->deferred, *displaced = tx->undo.displaced;
+    tx->deferred = tx->undo.displaced = NULL;
+    Transaction *txn = tx->txn;
+    begin_release(tx, after);
+    undo_forget(tx, 0);
+    stm_upcalls->drops(tx);
+    Py_XDECREF(actions);
+    Py_XDECREF(displaced);
+    transactions_drop(dropped);
+    if (after == AFTER_COMMIT && txn != NULL)
+        Py_TYPE(txn)->tp_clear((PyObject *)txn);
+    end_release(tx, txn);
+}
+
 void
-finalize_dying(Tx *tx)
+release_garbage(Tx *tx, void (*collect)(Tx *tx))
+{
+    Transaction *txn = tx->txn;
+    begin_release(tx, AFTER_COMMIT);
+    collect(tx);
+    end_release(tx, txn);
+}
+
+void
+finalize_dying(Tx *tx, int grade)
 {
     while (stm_upcalls->is_late(tx)) {
         Transaction *txn = tx->txn;
-        int grade = stm_upcalls->first_grade();
         set_transaction(tx, NULL);
         tx->releasing = FINALIZING;
-        tx_begin(tx, UINT64_MAX, grade != GRADE_NONE ? grade : GRADE_IRREVOCABLE);
+        tx_begin(tx, UINT64_MAX, stm_upcalls->first_grade() != GRADE_NONE ? stm_upcalls->first_grade() : grade);
         stm_upcalls->finalizes(tx);
         if (stm_upcalls->may_commit(tx) < 0)
             PyErr_FormatUnraisable("tornado.stm: after finalizers");
@@ -337,7 +357,7 @@ tx_commit(Tx *tx)
     if (tx->added.first != NULL)
         dropped = queue_added(tx, dropped);
     release(tx, AFTER_COMMIT, dropped);
-    finalize_dying(tx);
+    finalize_dying(tx, GRADE_IRREVOCABLE);
     return 0;
 }
 

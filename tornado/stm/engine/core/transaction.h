@@ -70,6 +70,10 @@ void tx_abort(Tx *tx);
 
 void run_deferred(Tx *tx);      /* the actions that wait for the commit, in order, with barriers off */
 void release_dropped(Tx *tx, Transaction *chain);   /* drop what will not run, in a transaction of its own */
-void finalize_dying(Tx *tx);    /* outside transactions: finalizers that began in a wrong place */
+/* Have garbage collected, between two transactions: as what an ended one held, it goes in a transaction of its own, beside others. */
+void release_garbage(Tx *tx, void (*collect)(Tx *tx));
+/* Outside transactions: finalizers that began in a wrong place run in a transaction of that grade of inevitability, since none can be
+ * begun again. */
+void finalize_dying(Tx *tx, int grade);
 
 #endif

@@ -5,6 +5,7 @@
 #include "../core/bystanders.h"
 #include "../core/transaction.h"
 #include "../objects/access.h"
+#include "../objects/garbage.h"
 #include "../objects/immortal.h"
 #include "../objects/types.h"
 #include "../per_thread.h"
@@ -12,9 +13,6 @@
 #include "chain.h"
 
 #include <math.h>
-
-/* Objects that have come, and not gone by themselves, since the last collection of cycles. */
-#define GARBAGE 20000
 
 /* Seconds from one time that signals are let in to the next, while there is always something to run. */
 #define SIGNAL_PERIOD 0.001
@@ -1144,7 +1142,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
     double let_in = 0;      /* when signals last were */
     for (;;) {
         if (thread_of(tx)->births.dying != NULL)
-            finalize_dying(tx);
+            finalize_dying(tx, GRADE_IRREVOCABLE);
         if (serve() < 0)
             return -1;
         if (open != NULL && seconds_of(CLOCK_MONOTONIC) - let_in >= SIGNAL_PERIOD) {
@@ -1175,12 +1173,8 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             continue;
         }
         }
-        if (d->collect != NULL && tx->tstate->interp->gc.young.count > GARBAGE) {
-            PyObject *r = PyObject_CallNoArgs(d->collect);
-            if (r == NULL)
-                return -1;
-            Py_DECREF(r);
-        }
+        if (d->collects && garbage_is_due() && collect_garbage(tx) < 0)
+            return -1;
     }
 }
 
@@ -1247,10 +1241,9 @@ static PyObject *
 begin(PyObject *self, PyObject *args)
 {
     Dispatcher *d = as_dispatcher(self);
-    PyObject *collect;
-    int threads, other_clock;
+    int threads, other_clock, collects;
     double resolution;
-    if (!PyArg_ParseTuple(args, "ipdO", &threads, &other_clock, &resolution, &collect))
+    if (!PyArg_ParseTuple(args, "ipdp", &threads, &other_clock, &resolution, &collects))
         return NULL;
     dispatcher_lock(d);
     d->n_threads = threads;
@@ -1259,7 +1252,7 @@ begin(PyObject *self, PyObject *args)
     d->other_clock = other_clock;
     d->resolution = resolution;
     d->ready->gathers = threads > 1 && threads <= atomic_load(&stm_sequential_limit);
-    Py_XSETREF(d->collect, collect != Py_None ? Py_NewRef(collect) : NULL);
+    d->collects = collects;
     dispatcher_unlock(d);
     Py_RETURN_NONE;
 }
@@ -1300,7 +1293,6 @@ traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(d->handle_event);
     Py_VISIT(d->inboxes);
     Py_VISIT(d->leaves_unread);
-    Py_VISIT(d->collect);
     Py_VISIT(d->threads);
     Py_VISIT(d->dropped);
     Py_VISIT(d->failure);
@@ -1335,7 +1327,6 @@ clear(PyObject *self)
     Py_CLEAR(d->handle_event);
     Py_CLEAR(d->inboxes);
     Py_CLEAR(d->leaves_unread);
-    Py_CLEAR(d->collect);
     Py_CLEAR(d->dropped);
     Py_CLEAR(d->failure);
     return 0;
@@ -1423,8 +1414,8 @@ static PyMethodDef methods[] = {
     {"stop", stop, METH_NOARGS, PyDoc_STR("stop($self, /)\n--\n\nAt commit: run what is ready now, then return from `work`.")},
     {"wake_all", wake_all, METH_NOARGS, PyDoc_STR("wake_all($self, /)\n--\n\nAll threads that poll look around.")},
     {"begin", begin, METH_VARARGS,
-     PyDoc_STR("begin($self, threads, other_clock, resolution, collect, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's"
-               " time() not asyncio's?  resolution: of that clock, in seconds.  collect: called when there may be garbage, or None.")},
+     PyDoc_STR("begin($self, threads, other_clock, resolution, collects, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's"
+               " time() not asyncio's?  resolution: of that clock, in seconds.  collects: is garbage in cycles collected?")},
     {"work", work, METH_O,
      PyDoc_STR("work($self, open, /)\n--\n\nRun transactions on this thread until `stop`.\n\n`open` is the program's signal mask on the main"
                " thread, which has the signals blocked that the program handles, and None elsewhere.  Raises what the handler of a signal"

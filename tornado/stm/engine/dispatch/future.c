@@ -199,7 +199,7 @@ future_finalize(PyObject *self)
 {
     Future *f = (Future *)self;
     bool unfinished = is_task(self) && f->state == FUTURE_PENDING && f->log_destroy_pending;
-    if ((!f->log_traceback && !unfinished) || f->loop == NULL || asyncio.finalizer == NULL)
+    if ((!f->log_traceback && !unfinished) || f->loop == NULL || asyncio.finalizer == NULL || teller_put_off(self))
         return;
     PyObject *raised = PyErr_GetRaisedException();
     PyObject *r = PyObject_CallFunctionObjArgs(asyncio.finalizer, self, PyBool_FromLong(unfinished), NULL);

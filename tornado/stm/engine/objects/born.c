@@ -10,7 +10,8 @@
  *      coroutine   its frame refers to the birth that it shares with the others of
  *                  the attempt (barriers.c), and the birth learns of the abort.
  *      object      the attempt has a weak reference to it, and the abort sets the
- *                  collector's own flag "has been finalized".
+ *                  collector's own flag "has been finalized".  As long as the attempt lasts
+ *                  the collector leaves it alone (garbage.c).
  *
  * Objects that C code makes (copy, pickle) are missed.
  *
@@ -29,6 +30,7 @@
  *                  dies again.
  *      generator   (a coroutine, an asynchronous generator) the same, before it is closed
  *                  or given to the event loop's hook.
+ *      future      (a task) the same, before it tells its loop that nobody has awaited it.
  *      callback    of a weak reference: the call is put off.  Is it not sure that the
  *                  interpreter calls it, its result may be wanted, and the attempt becomes
  *                  exclusive for it.
@@ -36,6 +38,7 @@
 #include "born.h"
 
 #include "../../interpreter/tracebacks.h"
+#include "garbage.h"
 #include "known.h"
 
 #include "internal/pycore_ceval.h"
@@ -120,10 +123,11 @@ note_birth(Tx *tx, PyObject *obj)
 {
     PyObject *ref = PyWeakref_NewRef(obj, NULL);
     if (ref == NULL) {
-        PyErr_Clear();      /* it has no room for one */
+        PyErr_Clear();      /* it has no room for one: nothing could tell the collector, later, that it never was */
         note(tx, obj, OPENED_BORN, 1);
-        return 0;
+        return become_inevitable(tx, GRADE_IRREVOCABLE);
     }
+    keep_from_collector(obj);
     if (births_of(tx)->noted == NULL)
         births_of(tx)->noted = PyList_New(0);
     int r = births_of(tx)->noted == NULL ? -1 : PyList_Append(births_of(tx)->noted, ref);
@@ -238,23 +242,37 @@ frame_never_was(_PyInterpreterFrame *f)
     return birth != NULL && Py_IS_TYPE(birth, &Birth_Type) && ((Birth *)birth)->aborted;
 }
 
-/* ---- Generators ------------------------------------------------------------------------- */
+/* ---- Finalizers in C that call the program ------------------------------------------------- */
+
+/* Is its finalizer to do nothing now? */
+static bool
+end_put_off(Tx *tx, PyObject *obj, bool own)
+{
+    if (is_right_place(tx, own, PyThreadState_Get()->current_frame))
+        return false;
+    PyObject *exception = PyErr_GetRaisedException();
+    int r = put_off(tx, obj);
+    PyErr_SetRaisedException(exception);
+    return r == 0;
+}
+
+bool
+teller_put_off(PyObject *obj)
+{
+    Tx *tx = stm_self;
+    return tx != NULL && !stm_barriers_off
+        && end_put_off(tx, obj, tx->releasing == AFTER_ABORT || (tx->releasing == HOLDING && born_here(tx, obj)));
+}
 
 static void
 generator_finalizer(PyObject *gen)
 {
     Tx *tx = stm_self;
     PyGenObject *g = (PyGenObject *)gen;
-    if (tx != NULL && g->gi_frame_state < FRAME_COMPLETED && !stm_barriers_off
-        && !(_PyFrame_GetCode(&g->gi_iframe)->co_flags & CO_STM_TRUSTED)
-        && !is_right_place(tx, generator_born_here(tx, gen), PyThreadState_Get()->current_frame)) {
-        PyObject *exception = PyErr_GetRaisedException();
-        int r = put_off(tx, gen);
-        PyErr_SetRaisedException(exception);
-        if (r == 0)
-            return;
-    }
-    finalize_generator(gen);
+    if (tx == NULL || g->gi_frame_state >= FRAME_COMPLETED || stm_barriers_off
+        || (_PyFrame_GetCode(&g->gi_iframe)->co_flags & CO_STM_TRUSTED)
+        || !end_put_off(tx, gen, generator_born_here(tx, gen)))
+        finalize_generator(gen);
 }
 
 /* ---- Callbacks of weak references ----------------------------------------------------------- */
@@ -386,8 +404,11 @@ let_die(Tx *tx)
                 PyErr_FormatUnraisable("Exception ignored while calling weakref callback %R", PyTuple_GET_ITEM(obj, 0));
             Py_XDECREF(r);
         }
-        else if (PyObject_IS_GC(obj))
+        else if (PyObject_IS_GC(obj)) {
             _PyObject_CLEAR_GC_BITS(obj, _PyGC_BITS_FINALIZED);
+            PyObject_CallFinalizer(obj);        /* what is in a cycle does not die by being dropped */
+        }
+        PyList_SetItem(dying, i, Py_NewRef(Py_None));
     }
     Py_XDECREF(dying);
 }
@@ -420,8 +441,22 @@ born_never_was(Tx *tx)
     born_forget(tx);
 }
 
+/* It is not rolled back any more: the collector may have what it has made. */
+void
+born_really(Tx *tx)
+{
+    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
+        PyObject *obj;
+        if (PyWeakref_GetRef(PyList_GET_ITEM(births_of(tx)->noted, i), &obj) > 0) {
+            leave_to_collector(obj);
+            Py_DECREF(obj);
+        }
+    }
+}
+
 void
 born_forget(Tx *tx)
 {
+    born_really(tx);
     Py_CLEAR(births_of(tx)->noted);
 }

@@ -31,6 +31,7 @@ bool never_was(PyObject *coroutine);
 bool has_python_finalizer(PyTypeObject *type);
 PyObject *watched_constructor(PyObject *callable);
 void born_never_was(Tx *tx);
+void born_really(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
 int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
@@ -39,6 +40,8 @@ int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
 void note_callback(PyObject *callable);
 /* C code calls it with these arguments.  Is that a weak reference's callback, which has been put off? */
 bool callback_put_off(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n);
+/* By the finalizer of an object that is about to tell the program of its end.  Has that been put off? */
+bool teller_put_off(PyObject *obj);
 void let_die(Tx *tx);
 void born_ask(Tx *tx);
 extern const UndoKind undo_birth;      /* obj was never born: its finalizer must not run */

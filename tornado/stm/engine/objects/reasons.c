@@ -43,7 +43,8 @@ count_reason(Tx *tx, const char *why)
     const Place *at = location(tx);
     bool elsewhere = at->caller[0] != '\0';
     tx_pause(tx);
-    PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, at->line, at->caller) : PyUnicode_FromFormat("%s: %s", why, at->line);
+    PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, at->line, at->caller)
+        : at->line[0] != '\0' ? PyUnicode_FromFormat("%s: %s", why, at->line) : PyUnicode_FromString(why);
     if (key != NULL) {
         count(key);
         Py_XSETREF(t->reason, key);

@@ -1,0 +1,20 @@
+/* Garbage in cycles: when it is collected, and beside whom. */
+#ifndef TORNADO_STM_GARBAGE_H
+#define TORNADO_STM_GARBAGE_H
+
+#include "../core/tx.h"
+
+/* May there be enough to collect?  For a thread that has just come to the end of a transaction. */
+bool garbage_is_due(void);
+/* Collect it, between two transactions: 0, or -1 with an exception.  Where another thread is at it, nothing happens. */
+int collect_garbage(Tx *tx);
+
+/* An attempt has made the object, whose end somebody could notice, or is over: may the collector take it? */
+void keep_from_collector(PyObject *obj);
+void leave_to_collector(PyObject *obj);
+
+/* For Python: the same at once; and a test hook, how many objects make a collection due (returns how many did). */
+PyObject *engine_collect_garbage(PyObject *module, PyObject *unused);
+PyObject *set_garbage(PyObject *module, PyObject *objects);
+
+#endif
