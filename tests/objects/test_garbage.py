@@ -9,10 +9,12 @@ import weakref
 import pytest
 
 from interpreters import needs_engine
-from tornado.stm import activation, core
+from tornado.stm import activation, core, transaction
 
 needs_engine()
 
+import tornado.stm
+from hooks import no_hooks_of_tools
 from meeting import is_alone, run
 from progress import TIMEOUT
 from rolled_back import abort, begins
@@ -150,7 +152,8 @@ KINDS = {
 def nothing_is_left():
     references.clear()
     gc.collect()
-    yield
+    with no_hooks_of_tools():
+        yield
     references.clear()
     gc.collect()
 
@@ -395,34 +398,51 @@ def test_hooks_of_attempts_are_waited_for():
     assert told == []
 
 
-def test_it_is_due_when_much_has_come_and_not_gone():
-    """In rounds: a few containers are no reason; and whoever switches the collector off is obeyed."""
-    collected, old, thresholds = [], core.set_garbage(1000), gc.get_threshold()
+def by_loop(function, *args):
+    async def main():
+        for _ in range(20):
+            function(*args)
+            await asyncio.sleep(0)
 
-    def hook(phase, info):
-        collected.append(phase)
+    tornado.stm.run(main(), threads=2)
+
+
+def by_queue(function, *args):
+    queue = transaction.TransactionQueue()
+    for _ in range(20):
+        queue.add(function, *args)
+    queue.run(2)
+
+
+@pytest.mark.parametrize("run_twenty", [by_loop, by_queue])
+def test_it_is_due_when_much_has_come_and_not_gone(run_twenty):
+    """In rounds: a few containers are no reason; and whoever switches the collector off is obeyed."""
+    old, thresholds = core.set_garbage(1000), gc.get_threshold()
 
     def leave_behind(many):
         for _ in range(many):
             Cycle()
 
-    async def main(rounds, many):
-        for _ in range(rounds):
-            leave_behind(many)
-            await asyncio.sleep(0)
-
-    gc.callbacks.append(hook)
-    try:
-        asyncio.run(main(20, 10))
+    def collected(many):
         gc.collect()
-        collected.clear()
+        before = collections()
+        run_twenty(leave_behind, many)
+        return collections() - before
+
+    try:
+        assert gc.isenabled()
+        assert collected(10) == 0
+        assert collected(5000) > 0
         gc.set_threshold(0)
-        asyncio.run(main(20, 5000))
-        assert collected == []
+        assert collected(5000) == 0
         gc.set_threshold(*thresholds)
-        asyncio.run(main(20, 5000))
-        assert collected
+        gc.disable()
+        assert collected(5000) == 0
+        assert not gc.isenabled()
+        gc.enable()
+        assert collected(5000) > 0
+        assert gc.isenabled()
     finally:
-        gc.callbacks.remove(hook)
+        gc.enable()
         gc.set_threshold(*thresholds)
         core.set_garbage(old)

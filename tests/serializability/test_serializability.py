@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import planted
 import random_programs
+from hooks import no_hooks_of_tools
 from tornado.stm import activation, core, testing
 
 activation.activate()
@@ -48,7 +49,8 @@ def steps_of(operations):
 
 def check(program, seed, **options):
     """Raise an AssertionError unless this run of the program is what it would be one after the other."""
-    run = testing.run_concurrently(concurrent.Heap, calls_of(program, concurrent), seed=seed, **options)
+    with no_hooks_of_tools():
+        run = testing.run_concurrently(concurrent.Heap, calls_of(program, concurrent), seed=seed, **options)
     calls = calls_of(program, plain)
     testing.judge(run, testing.replay(plain.Heap, calls, run.order), calls, seed, methodcaller("observe"))
 

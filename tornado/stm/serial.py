@@ -287,6 +287,14 @@ def settle():
     """Finalizers run where they begin."""
 
 
+def begin_collecting():
+    """The interpreter goes on collecting garbage."""
+
+
+def end_collecting():
+    """It did."""
+
+
 def collect_garbage():
     """Beside others there is nobody."""
     gc.collect()

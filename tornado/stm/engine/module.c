@@ -1003,6 +1003,8 @@ static PyMethodDef methods[] = {
          " do; returns the number before")},
     {"set_allowance", set_allowance, METH_O,
      DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
+    {"begin_collecting", begin_collecting, METH_NOARGS, DOC("until end_collecting(), garbage in cycles is collected between transactions")},
+    {"end_collecting", end_collecting, METH_NOARGS, DOC("the interpreter collects garbage again, if it did before begin_collecting()")},
     {"collect_garbage", engine_collect_garbage, METH_NOARGS, DOC("outside transactions: collect garbage in cycles, beside those that run")},
     {"set_garbage", set_garbage, METH_O,
      DOC("set_garbage(objects): a test hook, how many containers that have come and not gone make a collection due; returns the old number")},

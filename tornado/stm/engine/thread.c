@@ -14,6 +14,7 @@
 #include "dispatch/task.h"
 #include "objects/access.h"
 #include "objects/context.h"
+#include "objects/garbage.h"
 #include "objects/immortal.h"
 #include "objects/known.h"
 #include "objects/namespaces.h"
@@ -153,6 +154,15 @@ forget_past(Tx *tx)
     Py_CLEAR(thread_of(tx)->fresh);
 }
 
+static void
+goes_on(Tx *tx, uint64_t transactions, bool several)
+{
+    if (several)
+        make_immortal_when_due(transactions);
+    if (garbage_is_due() && collect_garbage(tx) < 0)
+        PyErr_FormatUnraisable("tornado.stm: before a collection of garbage");
+}
+
 static bool
 is_late(Tx *tx)
 {
@@ -192,6 +202,7 @@ in_child(void)
     PyThreadState *tstate = PyThreadState_GetUnchecked();
     if (tstate != NULL)
         _PyRuntime.main_tstate = tstate;
+    garbage_in_child();
     mutexes_in_child();
     anchor_in_child();
     connection_in_child();
@@ -205,7 +216,7 @@ const Upcalls stm_engine_upcalls = {
     .is_ready = is_ready,
     .first_grade = first_grade,
     .variables = context_variables,
-    .goes_on = make_immortal_when_due,
+    .goes_on = goes_on,
     .run_begins = run_begins,
     .begins = begins,
     .call = call,

@@ -6,7 +6,6 @@ Which transaction runs next, on which thread, and who polls meanwhile is the dis
 import _asyncio
 import _thread
 import asyncio
-import gc
 import select
 import sys
 import threading
@@ -117,28 +116,28 @@ class Scheduler:
         loop, dispatcher = self.loop, self.dispatcher
         self._locals = locals_of_this_thread()
         self.cpu = CpuTime()
-        collecting = gc.isenabled()
         plain_time = getattr(loop.time, "__func__", None) is base_events.BaseEventLoop.time
-        dispatcher.begin(self.threads, not plain_time, loop._clock_resolution, collecting)
+        dispatcher.begin(self.threads, not plain_time, loop._clock_resolution)
         helpers = [Worker(self._helper, f"tornado-stm-{i}") for i in range(1, self.threads)]
+        core.begin_collecting()
         try:
             for helper in helpers:
                 helper.start()
-            gc.disable()
             _asyncio._set_running_loop(loop)
             dispatcher.work(mask)
         finally:
             _asyncio._set_running_loop(None)
-            if collecting:
-                gc.enable()
             dispatcher.end()
-            for helper in helpers:
-                while helper.is_alive():
-                    core.serve()  # what it still runs may ask for something
-                    if mask is not None:
-                        dispatcher.let_signals_in(mask)
-                    helper.join(0.01)
-            failure = dispatcher.ended()
+            try:
+                for helper in helpers:
+                    while helper.is_alive():
+                        core.serve()  # what it still runs may ask for something
+                        if mask is not None:
+                            dispatcher.let_signals_in(mask)
+                        helper.join(0.01)
+                failure = dispatcher.ended()
+            finally:
+                core.end_collecting()
             core.settle()
         if failure is not None:
             raise failure

@@ -116,7 +116,11 @@ class TransactionQueue(core.Queue):
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
         with guarded_signals() as waiting:
-            failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
+            core.begin_collecting()
+            try:
+                failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
+            finally:
+                core.end_collecting()
             self._dismiss()
             core.settle()
             if failure is not None:

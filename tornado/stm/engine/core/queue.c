@@ -447,8 +447,8 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
         if (more && hire(q, start) < 0)
             fail(tx, q);
         ran = t != NULL;
-        if (ran && q->limit > 1)
-            stm_upcalls->goes_on(executed);
+        if (ran)
+            stm_upcalls->goes_on(tx, executed, q->limit > 1);
         committed = ran && run_one(tx, q, t);
         if (!ran) {
             sleep_since(q, seen, nap);

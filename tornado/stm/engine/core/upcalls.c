@@ -14,7 +14,7 @@ static int may_commit(Tx *Py_UNUSED(tx)) { return 0; }
 static void waits(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(since)) {}
 static uint64_t states_made(void) { return 0; }
 static void do_nothing(void) {}
-static void goes_on(uint64_t Py_UNUSED(transactions)) {}
+static void goes_on(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(transactions), bool Py_UNUSED(several)) {}
 static bool may_be_biased(Tx *Py_UNUSED(tx), PyObject *Py_UNUSED(obj)) { return true; }
 static void tell_reason(Tx *Py_UNUSED(tx), const char *Py_UNUSED(why)) {}
 static void was_exclusive(Tx *Py_UNUSED(tx), uint64_t Py_UNUSED(ns)) {}

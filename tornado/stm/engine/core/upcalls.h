@@ -14,7 +14,7 @@ typedef struct {
     bool (*is_ready)(void);                         /* can transactions run? */
     int (*first_grade)(void);                       /* GRADE_EXCLUSIVE where this thread can run them in no other way now */
     PyObject *(*variables)(void);                   /* of the context in which a transaction is added; NULL with an exception */
-    void (*goes_on)(uint64_t transactions);         /* one of several threads is about to run one more, and so many have run */
+    void (*goes_on)(Tx *tx, uint64_t transactions, bool several);   /* this thread is about to run one more, and (several threads) so many have run */
     void (*run_begins)(Tx *tx);                     /* before the first attempt of a transaction */
     void (*begins)(Tx *tx);                         /* an attempt begins, or the dropping of what one held */
     PyObject *(*call)(Tx *tx, Transaction *t);      /* its function: as that returns */

@@ -1173,7 +1173,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             continue;
         }
         }
-        if (d->collects && garbage_is_due() && collect_garbage(tx) < 0)
+        if (garbage_is_due() && collect_garbage(tx) < 0)
             return -1;
     }
 }
@@ -1241,9 +1241,9 @@ static PyObject *
 begin(PyObject *self, PyObject *args)
 {
     Dispatcher *d = as_dispatcher(self);
-    int threads, other_clock, collects;
+    int threads, other_clock;
     double resolution;
-    if (!PyArg_ParseTuple(args, "ipdp", &threads, &other_clock, &resolution, &collects))
+    if (!PyArg_ParseTuple(args, "ipd", &threads, &other_clock, &resolution))
         return NULL;
     dispatcher_lock(d);
     d->n_threads = threads;
@@ -1252,7 +1252,6 @@ begin(PyObject *self, PyObject *args)
     d->other_clock = other_clock;
     d->resolution = resolution;
     d->ready->gathers = threads > 1 && threads <= atomic_load(&stm_sequential_limit);
-    d->collects = collects;
     dispatcher_unlock(d);
     Py_RETURN_NONE;
 }
@@ -1414,8 +1413,8 @@ static PyMethodDef methods[] = {
     {"stop", stop, METH_NOARGS, PyDoc_STR("stop($self, /)\n--\n\nAt commit: run what is ready now, then return from `work`.")},
     {"wake_all", wake_all, METH_NOARGS, PyDoc_STR("wake_all($self, /)\n--\n\nAll threads that poll look around.")},
     {"begin", begin, METH_VARARGS,
-     PyDoc_STR("begin($self, threads, other_clock, resolution, collects, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's"
-               " time() not asyncio's?  resolution: of that clock, in seconds.  collects: is garbage in cycles collected?")},
+     PyDoc_STR("begin($self, threads, other_clock, resolution, /)\n--\n\nSo many threads are about to work.\n\nother_clock: is the loop's"
+               " time() not asyncio's?  resolution: of that clock, in seconds.")},
     {"work", work, METH_O,
      PyDoc_STR("work($self, open, /)\n--\n\nRun transactions on this thread until `stop`.\n\n`open` is the program's signal mask on the main"
                " thread, which has the signals blocked that the program handles, and None elsewhere.  Raises what the handler of a signal"

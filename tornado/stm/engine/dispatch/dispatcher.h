@@ -76,7 +76,6 @@ struct Dispatcher {
     PyObject *run_handle, *run_timer, *handle_event;    /* what the transactions run */
     PyObject *inboxes;          /* dict: descriptor -> what has been received and not been taken */
     PyObject *leaves_unread;    /* called with a descriptor while the program ends, else NULL */
-    bool collects;              /* garbage, when there may be enough */
     PyObject *threads;          /* dict: thread identifier -> Scheduling */
     PyObject *dropped;          /* list of what is to die without the lock, or NULL */
     PyObject *failure;          /* what a callback has raised to end the loop, or NULL */

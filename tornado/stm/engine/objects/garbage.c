@@ -23,6 +23,7 @@
  */
 #include "garbage.h"
 
+#include "../core/latch.h"
 #include "../core/transaction.h"
 #include "../core/upcalls.h"
 #include "../thread.h"
@@ -42,6 +43,36 @@ static _Atomic int containers = CONTAINERS;
 static _Atomic int64_t waiting;         /* containers of rounds before, since the last collection */
 static _Atomic long memory_then;        /* pages, after the last one */
 static _Atomic bool goes_on;            /* a thread is at it */
+static Latch begin_lock;                /* around these, and the interpreter's own switch: */
+static int runs;                        /* so many run transactions */
+static _Atomic bool collects;           /* and the collector was on before */
+
+PyObject *
+begin_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    latch_take(&begin_lock);
+    if (runs++ == 0)
+        atomic_store(&collects, PyGC_Disable());
+    latch_give(&begin_lock);
+    Py_RETURN_NONE;
+}
+
+PyObject *
+end_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    latch_take(&begin_lock);
+    if (--runs == 0 && atomic_exchange(&collects, false))
+        PyGC_Enable();
+    latch_give(&begin_lock);
+    Py_RETURN_NONE;
+}
+
+void
+garbage_in_child(void)
+{
+    begin_lock = (Latch){0};
+    atomic_store(&goes_on, false);
+}
 
 /* ---- When --------------------------------------------------------------------------------- */
 
@@ -66,7 +97,8 @@ garbage_is_due(void)
 {
     struct _gc_runtime_state *gc = &PyInterpreterState_Get()->gc;
     int enough = atomic_load_explicit(&containers, memory_order_relaxed), count = _Py_atomic_load_int_relaxed(&gc->young.count);
-    if (LIKELY(count <= enough) || count < gc->long_lived_total / SHARE_OF_ALL || gc->young.threshold == 0 || atomic_load(&goes_on))
+    if (LIKELY(count <= enough) || count < gc->long_lived_total / SHARE_OF_ALL || gc->young.threshold == 0 || !atomic_load(&collects)
+        || atomic_load(&goes_on))
         return false;
     count = _Py_atomic_exchange_int(&gc->young.count, 0);
     if (atomic_fetch_add(&waiting, count) + count > (int64_t)ROUNDS * enough)

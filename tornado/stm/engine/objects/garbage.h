@@ -4,6 +4,11 @@
 
 #include "../core/tx.h"
 
+/* As long as threads run transactions it is they who collect garbage, between two of them: the interpreter would amid one.  (Nobody does
+ * where the collector had been switched off.)  For Python; to be called in pairs. */
+PyObject *begin_collecting(PyObject *module, PyObject *unused);
+PyObject *end_collecting(PyObject *module, PyObject *unused);
+
 /* May there be enough to collect?  For a thread that has just come to the end of a transaction. */
 bool garbage_is_due(void);
 /* Collect it, between two transactions: 0, or -1 with an exception.  Where another thread is at it, nothing happens. */
@@ -12,6 +17,8 @@ int collect_garbage(Tx *tx);
 /* An attempt has made the object, whose end somebody could notice, or is over: may the collector take it? */
 void keep_from_collector(PyObject *obj);
 void leave_to_collector(PyObject *obj);
+
+void garbage_in_child(void);
 
 /* For Python: the same at once; and a test hook, how many objects make a collection due (returns how many did). */
 PyObject *engine_collect_garbage(PyObject *module, PyObject *unused);
