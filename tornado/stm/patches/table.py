@@ -55,6 +55,9 @@ PATCHES = {
         socket:socket._real_close      input_output.sockets:real_close        likewise
         ssl:SSLSocket.send             input_output.tls:after_what_waits()    likewise
         ssl:SSLSocket.write            input_output.tls:after_what_waits()    likewise
+        gc,*:enable                    core:collector_enable                  garbage is collected between transactions
+        gc,*:disable                   core:collector_disable                 likewise
+        gc,*:isenabled                 core:collector_is_enabled              likewise
         gzip:GzipFile.__del__          patches.finalizers:quiet_gzip_file()   what is closed would run alone to do nothing
         importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
         importlib.machinery:SourceFileLoader.exec_module     c_functions.libraries:declaring()  likewise, and it may be changed below

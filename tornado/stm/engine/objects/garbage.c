@@ -45,7 +45,7 @@ static _Atomic long memory_then;        /* pages, after the last one */
 static _Atomic bool goes_on;            /* a thread is at it */
 static Latch begin_lock;                /* around these, and the interpreter's own switch: */
 static int runs;                        /* so many run transactions */
-static _Atomic bool collects;           /* and the collector was on before */
+static _Atomic bool collects;           /* and the program wants garbage to be collected */
 
 PyObject *
 begin_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
@@ -65,6 +65,42 @@ end_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
         PyGC_Enable();
     latch_give(&begin_lock);
     Py_RETURN_NONE;
+}
+
+static void
+switch_collector(bool on)
+{
+    latch_take(&begin_lock);
+    if (runs > 0)
+        atomic_store(&collects, on);
+    else if (on)
+        PyGC_Enable();
+    else
+        PyGC_Disable();
+    latch_give(&begin_lock);
+}
+
+PyObject *
+collector_enable(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    switch_collector(true);
+    Py_RETURN_NONE;
+}
+
+PyObject *
+collector_disable(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    switch_collector(false);
+    Py_RETURN_NONE;
+}
+
+PyObject *
+collector_is_enabled(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    latch_take(&begin_lock);
+    bool on = runs > 0 ? atomic_load(&collects) : PyGC_IsEnabled();
+    latch_give(&begin_lock);
+    return PyBool_FromLong(on);
 }
 
 void

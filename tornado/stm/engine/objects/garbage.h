@@ -4,10 +4,14 @@
 
 #include "../core/tx.h"
 
-/* As long as threads run transactions it is they who collect garbage, between two of them: the interpreter would amid one.  (Nobody does
- * where the collector had been switched off.)  For Python; to be called in pairs. */
+/* As long as threads run transactions it is they who collect garbage, between two of them: the interpreter would amid one.  For Python;
+ * to be called in pairs. */
 PyObject *begin_collecting(PyObject *module, PyObject *unused);
 PyObject *end_collecting(PyObject *module, PyObject *unused);
+/* What gc.enable, gc.disable and gc.isenabled are to the program, then and otherwise. */
+PyObject *collector_enable(PyObject *module, PyObject *unused);
+PyObject *collector_disable(PyObject *module, PyObject *unused);
+PyObject *collector_is_enabled(PyObject *module, PyObject *unused);
 
 /* May there be enough to collect?  For a thread that has just come to the end of a transaction. */
 bool garbage_is_due(void);
