@@ -3,6 +3,7 @@
 import _thread
 import functools
 import gc
+import io
 import sys
 import threading
 import weakref
@@ -196,3 +197,22 @@ def test_locks_of_the_program():
     queue.run()
     assert log.count("made") == 50 and len(log) == 99
     assert not lock.locked()
+
+
+def test_what_c_code_calls_where_an_object_dies_runs_alone_and_says_why():
+    """The finalizer of a stream is C code, which calls its close()."""
+    holder, closed = Holder(), []
+
+    class Stream(io.RawIOBase):
+        def close(self):
+            if not self.closed:
+                closed.append(is_alone())
+            super().close()
+
+    def drop():
+        holder.stream = None
+
+    run(setattr, holder, "stream", Stream())
+    run(drop)
+    assert closed == [True]
+    assert any(reason.startswith("what C code calls where an object dies: ") for reason in core.stats()["exclusive_reasons"])

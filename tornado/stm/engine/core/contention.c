@@ -200,7 +200,7 @@ stm_attention(Tx *tx)
     if (tx->releasing == AFTER_ABORT)
         return abort_self(tx, CAUSE_DROPPED);
     if (tx->releasing == AFTER_COMMIT && tx->grade == GRADE_NONE)
-        return become_inevitable(tx, GRADE_EXCLUSIVE);     /* what is called there, and is no finalizer */
+        return become_exclusive(tx, "what C code calls where an object dies");     /* and is no finalizer in Python */
     interruptible(tx);
     if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
         return abort_self(tx, CAUSE_INJECTED);

@@ -42,6 +42,7 @@ count_reason(Tx *tx, const char *why)
     Thread *t = thread_of(tx);
     const Place *at = location(tx);
     bool elsewhere = at->caller[0] != '\0';
+    PyObject *raised = PyErr_GetRaisedException();
     tx_pause(tx);
     PyObject *key = elsewhere ? PyUnicode_FromFormat("%s: %s, for %s", why, at->line, at->caller)
         : at->line[0] != '\0' ? PyUnicode_FromFormat("%s: %s", why, at->line) : PyUnicode_FromString(why);
@@ -53,6 +54,7 @@ count_reason(Tx *tx, const char *why)
     }
     PyErr_Clear();
     tx_resume(tx);
+    PyErr_SetRaisedException(raised);
 }
 
 void
