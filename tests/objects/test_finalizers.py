@@ -17,6 +17,7 @@ needs_engine()
 
 from meeting import is_alone, run
 from progress import TIMEOUT
+from rolled_back import abort, begins
 from tornado.stm.core import trusted
 
 activation.activate()
@@ -216,3 +217,83 @@ def test_what_c_code_calls_where_an_object_dies_runs_alone_and_says_why():
     run(drop)
     assert closed == [True]
     assert any(reason.startswith("what C code calls where an object dies: ") for reason in core.stats()["exclusive_reasons"])
+
+
+def singletons():
+    """Classes with a finalizer whose call returns an instance that others have, if there is one in `held`."""
+
+    class ByNew:
+        held = []
+
+        def __new__(cls, value, ended):
+            if not cls.held:
+                cls.held.append(super().__new__(cls))
+                cls.held[0].ended = ended
+            return cls.held[0]
+
+        def __del__(self):
+            self.ended.append("ended")
+
+    class ByNewWithInit(ByNew):
+        held = []
+
+        def __init__(self, value, ended):
+            self.value = value
+
+    class Meta(type):
+        def __call__(cls, value, ended):
+            if not cls.held:
+                cls.held.append(super().__call__(value, ended))
+            cls.held[0].value = value
+            return cls.held[0]
+
+    class ByMeta(metaclass=Meta):
+        held = []
+
+        def __init__(self, value, ended):
+            self.ended = ended
+
+        def __del__(self):
+            self.ended.append("ended")
+
+    return {cls.__name__: cls for cls in (ByNew, ByNewWithInit, ByMeta)}
+
+
+@pytest.mark.parametrize("name", singletons())
+def test_what_a_class_returns_may_be_old(name):
+    """An attempt that is rolled back has neither made it, nor changed it."""
+    cls, ended, attempts = singletons()[name], [], []
+    one = cls(1, ended)
+    one.value = 1
+
+    def attempt():
+        if begins(attempts):
+            cls(2, ended)
+            abort(attempts)
+
+    run(attempt)
+    assert attempts == ["attempt"] * 2
+    assert one.value == 1
+    del one
+    cls.held.clear()
+    core.settle()
+    assert ended == ["ended"]
+
+
+@pytest.mark.filterwarnings("error")  # a finalizer that fails ran, too
+@pytest.mark.parametrize("name", singletons())
+def test_what_a_class_makes_in_python_may_never_have_been(name):
+    cls, ended, attempts = singletons()[name], [], []
+
+    def attempt():
+        if begins(attempts):
+            made = cls(1, ended)
+            made.itself = made
+            abort(attempts)
+
+    run(attempt)
+    assert attempts == ["attempt"] * 2
+    assert cls.held == []
+    gc.collect()
+    core.settle()
+    assert ended == []

@@ -881,11 +881,12 @@ static int
 constructor_begins(Tx *tx, PyObject *self)
 {
     PyTypeObject *type = thread_of(tx)->loop.constructing != NULL ? thread_of(tx)->loop.constructing : thread_of(tx)->births.watching;
-    bool made = Py_IS_TYPE(self, type) && self->ob_tid == thread_of(tx)->opened.tid && self->ob_ref_shared == 0;
+    bool watched = thread_of(tx)->births.watching == Py_TYPE(self), anew = !watched || is_made_anew(tx, self);
+    bool made = anew && Py_IS_TYPE(self, type) && self->ob_tid == thread_of(tx)->opened.tid && self->ob_ref_shared == 0;
     thread_of(tx)->loop.constructing = NULL;
-    if (thread_of(tx)->births.watching == Py_TYPE(self)) {
+    if (watched) {
         thread_of(tx)->births.watching = NULL;
-        if (note_birth(tx, self) < 0)
+        if (anew && note_birth(tx, self) < 0)
             return -1;
     }
     else if (made && type->tp_finalize != NULL && undo_push(tx, &undo_birth, self, NULL, NULL) == NULL)

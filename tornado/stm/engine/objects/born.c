@@ -109,6 +109,31 @@ has_python_finalizer(PyTypeObject *type)
     return yes;
 }
 
+/* Is an instance of the class that its call has returned, or whose __init__ it is about to call, sure to have been made just now?
+ * A __new__ in Python may return what others have. */
+bool
+is_made_anew(Tx *tx, PyObject *self)
+{
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__new__");
+    PyObject *maker = _PyType_LookupRef(Py_TYPE(self), name);
+    bool in_c = maker != NULL && PyCFunction_Check(maker);
+    Py_XDECREF(maker);
+    return in_c || captured(tx, self);
+}
+
+/* The same of what that has returned: C.__new__, a class, or type.__call__ of one.  A metaclass with a __call__ in Python may
+ * do as such a __new__ does. */
+static bool
+returns_anew(Tx *tx, PyObject *callable, PyObject *made)
+{
+    if (PyCFunction_Check(callable))
+        return true;
+    bool in_python = PyType_Check(callable) && Py_TYPE(callable)->tp_call != PyType_Type.tp_call;
+    return in_python ? captured(tx, made) : is_made_anew(tx, made);
+}
+
 static int
 never_finalize(Tx *Py_UNUSED(tx), Undo *u)
 {
@@ -148,7 +173,7 @@ call_and_watch(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject
     PyObject *made = PyObject_Vectorcall(self, args, nargs, kwnames);
     bool noted = births_of(tx)->watching == NULL;
     births_of(tx)->watching = outer;
-    if (made != NULL && !noted && tx->open && note_birth(tx, made) < 0)
+    if (made != NULL && !noted && tx->open && returns_anew(tx, self, made) && note_birth(tx, made) < 0)
         Py_CLEAR(made);
     return made;
 }

@@ -34,6 +34,7 @@ void born_never_was(Tx *tx);
 void born_really(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
+bool is_made_anew(Tx *tx, PyObject *self);
 int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
 bool frame_never_was(_PyInterpreterFrame *f);
 int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller);
