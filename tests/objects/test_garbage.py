@@ -305,7 +305,7 @@ def test_what_was_ends_once(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_finalizers_wait_for_those_who_are_amid_their_work(kind):
-    """What older transactions have left behind ends after them, alone."""
+    """What older transactions have left behind ends after them, and nobody waits for that."""
     ended = []
     run(KINDS[kind], lambda: ended.append(is_alone()))
     amid = Amid(trusted(lambda: amid.seen.extend(ended)))
@@ -313,7 +313,40 @@ def test_finalizers_wait_for_those_who_are_amid_their_work(kind):
     for _ in range(3):
         core.collect_garbage()
     assert amid.seen == []
-    assert ended == [True]
+    assert ended == [False]
+
+
+def test_finalizers_do_not_wait_for_ever():
+    """Who goes on and on is rolled back for them, as for anybody else."""
+    ended, attempts, amid = [], [], _thread.allocate_lock()
+    amid.acquire()
+
+    @trusted
+    def go_on_and_on():
+        amid.release()
+        wait_until(core.is_unwinding)
+
+    def transaction():
+        if begins(attempts):
+            go_on_and_on()
+        return [number for number in range(3)]
+
+    @trusted
+    def work():
+        core.Transaction(transaction, ()).run()
+        amid.release()
+
+    run(Dying, lambda: ended.append(1))
+    core.set_allowance(0.05)
+    try:
+        _thread.start_new_thread(work, ())
+        assert amid.acquire(timeout=TIMEOUT)
+        core.collect_garbage()
+        assert ended == [1]
+        assert amid.acquire(timeout=TIMEOUT)
+    finally:
+        core.set_allowance(1e9)
+    assert attempts == ["attempt"] * 2
 
 
 def test_finalizers_see_each_other_whole_and_run_in_order():

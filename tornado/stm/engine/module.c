@@ -627,6 +627,7 @@ settle(PyObject *self, PyObject *unused)
     /* Others may have dropped what this thread has made: it is told so where the interpreter handles what is pending. */
     if (stm_handle_pending(PyThreadState_Get()) < 0)
         return NULL;
+    finalize_garbage(tx, false);
     finalize_dying(tx, GRADE_IRREVOCABLE);
     Py_RETURN_NONE;
 }

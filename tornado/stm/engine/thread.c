@@ -161,6 +161,8 @@ goes_on(Tx *tx, uint64_t transactions, bool several)
         make_immortal_when_due(transactions);
     if (garbage_is_due() && collect_garbage(tx) < 0)
         PyErr_FormatUnraisable("tornado.stm: before a collection of garbage");
+    if (UNLIKELY(atomic_load(&stm_finalizers_wait)))
+        finalize_garbage(tx, false);
 }
 
 static bool

@@ -259,6 +259,12 @@ limited(uint64_t allowance)
     return allowance < limit ? allowance : limit;
 }
 
+uint64_t
+first_allowance(void)
+{
+    return limited(ALLOWANCE_NS);
+}
+
 void
 limit_allowance(double seconds)
 {

@@ -101,6 +101,7 @@ void reservation_end(Tx *tx);
 /* ---- At its beginning and end ------------------------------------------------------------- */
 
 void allow(Tx *tx);                 /* a transaction begins: others wait so long for its first attempt before it is overdue */
+uint64_t first_allowance(void);     /* that long, in ns */
 void limit_allowance(double seconds);   /* a test hook: and for no attempt longer */
 void pass_gate(Tx *tx);             /* become active, while nobody is exclusive */
 void begin_inevitable(Tx *tx, int grade);   /* the same in that grade: it holds nothing while it waits, and nobody waits for it */

@@ -13,8 +13,9 @@
  *      generator       its finalizer is put off, until nobody is left of those who were amid their work: only then the birth that it
  *                      belongs to tells whether it ever was.
  *
- * Finalizers of what committed ones have left behind are put off as well, like all that begin outside of transactions.  They run alone
- * when the collection is over.
+ * Finalizers of what committed ones have left behind are put off as well, like all that begin outside of transactions.  They run
+ * when those are over, in an irrevocable transaction: on the thread that has come to the end of the last one.  If one of those goes on
+ * and on, and there is much to collect again, they run alone, so that it is rolled back like any that others wait for.
  *
  * It is alone from its beginning where it calls, or tells, the program: hooks in gc.callbacks, gc.set_debug().
  *
@@ -24,6 +25,7 @@
 #include "garbage.h"
 
 #include "../core/latch.h"
+#include "../core/park.h"
 #include "../core/transaction.h"
 #include "../core/upcalls.h"
 #include "../thread.h"
@@ -42,7 +44,15 @@
 static _Atomic int containers = CONTAINERS;
 static _Atomic int64_t waiting;         /* containers of rounds before, since the last collection */
 static _Atomic long memory_then;        /* pages, after the last one */
-static _Atomic bool goes_on;            /* a thread is at it */
+static _Atomic bool goes_on;            /* a thread is at it, or finalizers wait: there is no other one meanwhile */
+
+/* Invariant.  While `stm_finalizers_wait`, these belong to whoever sets it back: what finalizers wait, and for which attempt of each thread. */
+_Atomic bool stm_finalizers_wait;
+static PyObject *ending;                /* as Births.dying */
+static _Atomic uint64_t amid[MAX_THREADS];  /* the number of an attempt that was amid its work; or NOBODY */
+#define NOBODY UINT64_MAX
+static _Atomic uint64_t wait_since;     /* ns */
+
 static Latch begin_lock;                /* around these, and the interpreter's own switch: */
 static int runs;                        /* so many run transactions */
 static _Atomic bool collects;           /* and the program wants garbage to be collected */
@@ -107,6 +117,8 @@ void
 garbage_in_child(void)
 {
     begin_lock = (Latch){0};
+    ending = NULL;
+    atomic_store(&stm_finalizers_wait, false);
     atomic_store(&goes_on, false);
 }
 
@@ -128,16 +140,21 @@ memory_now(void)
     return resident != NULL ? strtol(resident, NULL, 10) : 0;
 }
 
+static bool
+has_enough_come(struct _gc_runtime_state *gc)
+{
+    int count = _Py_atomic_load_int_relaxed(&gc->young.count);
+    return UNLIKELY(count > atomic_load_explicit(&containers, memory_order_relaxed)) && count >= gc->long_lived_total / SHARE_OF_ALL;
+}
+
 bool
 garbage_is_due(void)
 {
     struct _gc_runtime_state *gc = &PyInterpreterState_Get()->gc;
-    int enough = atomic_load_explicit(&containers, memory_order_relaxed), count = _Py_atomic_load_int_relaxed(&gc->young.count);
-    if (LIKELY(count <= enough) || count < gc->long_lived_total / SHARE_OF_ALL || gc->young.threshold == 0 || !atomic_load(&collects)
-        || atomic_load(&goes_on))
+    if (LIKELY(!has_enough_come(gc)) || gc->young.threshold == 0 || !atomic_load(&collects) || atomic_load(&goes_on))
         return false;
-    count = _Py_atomic_exchange_int(&gc->young.count, 0);
-    if (atomic_fetch_add(&waiting, count) + count > (int64_t)ROUNDS * enough)
+    int count = _Py_atomic_exchange_int(&gc->young.count, 0);
+    if (atomic_fetch_add(&waiting, count) + count > (int64_t)ROUNDS * atomic_load(&containers))
         return true;
     long then = atomic_load(&memory_then), now = memory_now();
     return now == 0 || now - then > then / GROWN;
@@ -187,25 +204,96 @@ collect_beside_others(Tx *tx)
     collect(tx);
 }
 
+/* From here on finalizers of what has been collected wait for those who are amid their work. */
+static void
+put_finalizers_off(Tx *tx)
+{
+    int limit = atomic_load(&stm_thread_limit);
+    for (int i = 1; i < MAX_THREADS; i++) {
+        Tx *o = i < limit ? atomic_load(&stm_threads[i]) : NULL;
+        int state = o != NULL && o != tx ? state_of(o) : TX_IDLE;
+        atomic_store(&amid[i], state == TX_IDLE || state == TX_WAITING ? NOBODY : attempt_of(o));
+    }
+    ending = thread_of(tx)->births.dying;
+    thread_of(tx)->births.dying = NULL;
+    wait_since = now_ns();
+    atomic_store(&stm_finalizers_wait, true);
+}
+
+static bool
+nobody_is_left(void)
+{
+    for (int i = 1; i < MAX_THREADS; i++) {
+        uint64_t attempt = atomic_load_explicit(&amid[i], memory_order_relaxed);
+        if (attempt != NOBODY && attempt_of(atomic_load(&stm_threads[i])) == attempt)
+            return false;
+    }
+    return true;
+}
+
+/* Somebody may be amid his work for ever. */
+static bool
+have_waited_for_long(void)
+{
+    return now_ns() - atomic_load_explicit(&wait_since, memory_order_relaxed) > first_allowance();
+}
+
+/* Under the claim: the collection is over when its finalizers have run. */
+static void
+end_collection(Tx *tx, int grade)
+{
+    if (ending != NULL) {
+        PyObject *dying = thread_of(tx)->births.dying;
+        if (dying != NULL && PyList_SetSlice(ending, 0, 0, dying) < 0)      /* those were here before */
+            PyErr_Clear();
+        Py_XSETREF(thread_of(tx)->births.dying, ending);
+        ending = NULL;
+    }
+    if (grade == GRADE_EXCLUSIVE)
+        stm_upcalls->tell_reason(tx, "finalizers of collected garbage");
+    finalize_dying(tx, grade);
+    atomic_store(&goes_on, false);
+    wake(0, PARK_OTHERS);
+}
+
+void
+finalize_garbage(Tx *tx, bool insists)
+{
+    bool wait = true;
+    if (!atomic_compare_exchange_strong(&stm_finalizers_wait, &wait, false))
+        return;
+    if (nobody_is_left())
+        end_collection(tx, GRADE_IRREVOCABLE);
+    else if ((insists || has_enough_come(&PyInterpreterState_Get()->gc)) && have_waited_for_long())
+        end_collection(tx, GRADE_EXCLUSIVE);    /* has who is overdue rolled back */
+    else
+        atomic_store(&stm_finalizers_wait, true);
+}
+
 int
 collect_garbage(Tx *tx)
 {
     bool nobody = false;
     if (!atomic_compare_exchange_strong(&goes_on, &nobody, true))
         return 0;
-    if (collector == NULL)
-        collector = PyImport_ImportModuleAttrString("gc", "collect");
-    if (collector != NULL) {
-        release_garbage(tx, collect_beside_others);
-        if (stm_upcalls->is_late(tx)) {
-            stm_upcalls->tell_reason(tx, "finalizers of collected garbage");
-            finalize_dying(tx, GRADE_EXCLUSIVE);
-        }
-        atomic_store(&waiting, 0);
-        atomic_store(&memory_then, memory_now());
+    if (collector == NULL && (collector = PyImport_ImportModuleAttrString("gc", "collect")) == NULL) {
+        atomic_store(&goes_on, false);
+        return -1;
     }
-    atomic_store(&goes_on, false);
-    return collector != NULL ? 0 : -1;
+    release_garbage(tx, collect_beside_others);
+    atomic_store(&waiting, 0);
+    atomic_store(&memory_then, memory_now());
+    if (thread_of(tx)->births.dying != NULL)
+        put_finalizers_off(tx);
+    else
+        atomic_store(&goes_on, false);
+    return 0;
+}
+
+static bool
+has_ended(Tx *Py_UNUSED(tx), void *Py_UNUSED(arg))
+{
+    return !atomic_load(&goes_on) || (atomic_load(&stm_finalizers_wait) && (nobody_is_left() || have_waited_for_long()));
 }
 
 PyObject *
@@ -214,6 +302,10 @@ engine_collect_garbage(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     Tx *tx = stm_thread_tx();
     if (tx == NULL || (state_of(tx) == TX_IDLE && collect_garbage(tx) < 0))
         return NULL;
+    while (state_of(tx) == TX_IDLE && atomic_load(&goes_on)) {
+        await(tx, PARK_OTHERS, has_ended, NULL);
+        finalize_garbage(tx, true);
+    }
     Py_RETURN_NONE;
 }
 

@@ -22,6 +22,11 @@ int collect_garbage(Tx *tx);
 void keep_from_collector(PyObject *obj);
 void leave_to_collector(PyObject *obj);
 
+/* Do finalizers of what has been collected wait?  Between two transactions: see whether they can run now, on this thread; and if it
+ * insists on that, or there is much to collect again, they wait for so long only. */
+extern _Atomic bool stm_finalizers_wait;
+void finalize_garbage(Tx *tx, bool insists);
+
 void garbage_in_child(void);
 
 /* For Python: the same at once; and a test hook, how many objects make a collection due (returns how many did). */
