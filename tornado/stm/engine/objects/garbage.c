@@ -211,12 +211,12 @@ put_finalizers_off(Tx *tx)
     int limit = atomic_load(&stm_thread_limit);
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *o = i < limit ? atomic_load(&stm_threads[i]) : NULL;
-        int state = o != NULL && o != tx ? state_of(o) : TX_IDLE;
-        atomic_store(&amid[i], state == TX_IDLE || state == TX_WAITING ? NOBODY : attempt_of(o));
+        uint64_t status = o != NULL && o != tx ? atomic_load(&o->status) : TX_IDLE, state = status & STATE_MASK;
+        atomic_store(&amid[i], state == TX_IDLE || state == TX_WAITING ? NOBODY : status >> STATE_BITS);
     }
     ending = thread_of(tx)->births.dying;
     thread_of(tx)->births.dying = NULL;
-    wait_since = now_ns();
+    atomic_store(&wait_since, now_ns());
     atomic_store(&stm_finalizers_wait, true);
 }
 
