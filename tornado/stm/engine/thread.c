@@ -159,10 +159,7 @@ goes_on(Tx *tx, uint64_t transactions, bool several)
 {
     if (several)
         make_immortal_when_due(transactions);
-    if (garbage_is_due() && collect_garbage(tx) < 0)
-        PyErr_FormatUnraisable("tornado.stm: before a collection of garbage");
-    if (UNLIKELY(atomic_load(&stm_finalizers_wait)))
-        finalize_garbage(tx, false);
+    mind_garbage(tx);
 }
 
 static bool

@@ -1173,10 +1173,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             continue;
         }
         }
-        if (garbage_is_due() && collect_garbage(tx) < 0)
-            return -1;
-        if (UNLIKELY(atomic_load(&stm_finalizers_wait)))
-            finalize_garbage(tx, false);
+        mind_garbage(tx);
     }
 }
 

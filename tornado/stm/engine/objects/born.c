@@ -438,6 +438,21 @@ let_die(Tx *tx)
     Py_XDECREF(dying);
 }
 
+/* The collector may have what the attempt has made; if that never was, without a word. */
+static void
+leave_noted(Tx *tx, bool was)
+{
+    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
+        PyObject *obj;
+        if (PyWeakref_GetRef(PyList_GET_ITEM(births_of(tx)->noted, i), &obj) > 0) {
+            if (!was && PyObject_IS_GC(obj))
+                _PyGC_SET_FINALIZED(obj);
+            leave_to_collector(obj);
+            Py_DECREF(obj);
+        }
+    }
+}
+
 /* The attempt is rolled back: nothing that it has made was ever there. */
 void
 born_never_was(Tx *tx)
@@ -455,28 +470,15 @@ born_never_was(Tx *tx)
             || PyList_Append(tx->undo.displaced, obj) < 0 || PyList_SetSlice(births_of(tx)->dying, i, i + 1, NULL) < 0)
             PyErr_Clear();
     }
-    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
-        PyObject *obj;
-        if (PyWeakref_GetRef(PyList_GET_ITEM(births_of(tx)->noted, i), &obj) > 0) {
-            if (PyObject_IS_GC(obj))
-                _PyGC_SET_FINALIZED(obj);
-            Py_DECREF(obj);
-        }
-    }
-    born_forget(tx);
+    leave_noted(tx, false);
+    Py_CLEAR(births_of(tx)->noted);
 }
 
 /* It is not rolled back any more: the collector may have what it has made. */
 void
 born_really(Tx *tx)
 {
-    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
-        PyObject *obj;
-        if (PyWeakref_GetRef(PyList_GET_ITEM(births_of(tx)->noted, i), &obj) > 0) {
-            leave_to_collector(obj);
-            Py_DECREF(obj);
-        }
-    }
+    leave_noted(tx, true);
 }
 
 void

@@ -46,8 +46,8 @@ static _Atomic int64_t waiting;         /* containers of rounds before, since th
 static _Atomic long memory_then;        /* pages, after the last one */
 static _Atomic bool goes_on;            /* a thread is at it, or finalizers wait: there is no other one meanwhile */
 
-/* Invariant.  While `stm_finalizers_wait`, these belong to whoever sets it back: what finalizers wait, and for which attempt of each thread. */
-_Atomic bool stm_finalizers_wait;
+/* Invariant.  While `finalizers_wait`, these belong to whoever sets it back: what finalizers wait, and for which attempt of each thread. */
+static _Atomic bool finalizers_wait;
 static PyObject *ending;                /* as Births.dying */
 static _Atomic uint64_t amid[MAX_THREADS];  /* the number of an attempt that was amid its work; or NOBODY */
 #define NOBODY UINT64_MAX
@@ -118,7 +118,7 @@ garbage_in_child(void)
 {
     begin_lock = (Latch){0};
     ending = NULL;
-    atomic_store(&stm_finalizers_wait, false);
+    atomic_store(&finalizers_wait, false);
     atomic_store(&goes_on, false);
 }
 
@@ -147,7 +147,7 @@ has_enough_come(struct _gc_runtime_state *gc)
     return UNLIKELY(count > atomic_load_explicit(&containers, memory_order_relaxed)) && count >= gc->long_lived_total / SHARE_OF_ALL;
 }
 
-bool
+static bool
 garbage_is_due(void)
 {
     struct _gc_runtime_state *gc = &PyInterpreterState_Get()->gc;
@@ -171,15 +171,15 @@ set_garbage(PyObject *Py_UNUSED(module), PyObject *objects)
 
 /* ---- Beside whom --------------------------------------------------------------------------- */
 
-static PyObject *collector;     /* gc.collect, the interpreter's */
-
-static void
-collect(Tx *Py_UNUSED(tx))
+int
+collect_now(void)
 {
-    PyObject *r = PyObject_CallNoArgs(collector);
-    if (r == NULL)
-        PyErr_FormatUnraisable("Exception ignored in garbage collection");
+    static PyObject *collect;
+    if (collect == NULL)
+        collect = PyImport_ImportModuleAttrString("gc", "collect");
+    PyObject *r = collect == NULL ? NULL : PyObject_CallNoArgs(collect);
     Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
 }
 
 /* Does it tell the program?  Another thread may be about to enter a hook: then this one waits. */
@@ -201,7 +201,8 @@ collect_beside_others(Tx *tx)
         if (become_exclusive(tx, "a collection of garbage that is told to the program") < 0)
             return;
     }
-    collect(tx);
+    if (collect_now() < 0)
+        PyErr_FormatUnraisable("Exception ignored in garbage collection");
 }
 
 /* From here on finalizers of what has been collected wait for those who are amid their work. */
@@ -217,7 +218,7 @@ put_finalizers_off(Tx *tx)
     ending = thread_of(tx)->births.dying;
     thread_of(tx)->births.dying = NULL;
     atomic_store(&wait_since, now_ns());
-    atomic_store(&stm_finalizers_wait, true);
+    atomic_store(&finalizers_wait, true);
 }
 
 static bool
@@ -260,26 +261,22 @@ void
 finalize_garbage(Tx *tx, bool insists)
 {
     bool wait = true;
-    if (!atomic_compare_exchange_strong(&stm_finalizers_wait, &wait, false))
+    if (!atomic_compare_exchange_strong(&finalizers_wait, &wait, false))
         return;
     if (nobody_is_left())
         end_collection(tx, GRADE_IRREVOCABLE);
     else if ((insists || has_enough_come(&PyInterpreterState_Get()->gc)) && have_waited_for_long())
         end_collection(tx, GRADE_EXCLUSIVE);    /* has who is overdue rolled back */
     else
-        atomic_store(&stm_finalizers_wait, true);
+        atomic_store(&finalizers_wait, true);
 }
 
-int
+static void
 collect_garbage(Tx *tx)
 {
     bool nobody = false;
     if (!atomic_compare_exchange_strong(&goes_on, &nobody, true))
-        return 0;
-    if (collector == NULL && (collector = PyImport_ImportModuleAttrString("gc", "collect")) == NULL) {
-        atomic_store(&goes_on, false);
-        return -1;
-    }
+        return;
     release_garbage(tx, collect_beside_others);
     atomic_store(&waiting, 0);
     atomic_store(&memory_then, memory_now());
@@ -287,21 +284,31 @@ collect_garbage(Tx *tx)
         put_finalizers_off(tx);
     else
         atomic_store(&goes_on, false);
-    return 0;
+}
+
+void
+mind_garbage(Tx *tx)
+{
+    if (garbage_is_due())
+        collect_garbage(tx);
+    if (UNLIKELY(atomic_load(&finalizers_wait)))
+        finalize_garbage(tx, false);
 }
 
 static bool
 has_ended(Tx *Py_UNUSED(tx), void *Py_UNUSED(arg))
 {
-    return !atomic_load(&goes_on) || (atomic_load(&stm_finalizers_wait) && (nobody_is_left() || have_waited_for_long()));
+    return !atomic_load(&goes_on) || (atomic_load(&finalizers_wait) && (nobody_is_left() || have_waited_for_long()));
 }
 
 PyObject *
 engine_collect_garbage(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     Tx *tx = stm_thread_tx();
-    if (tx == NULL || (state_of(tx) == TX_IDLE && collect_garbage(tx) < 0))
+    if (tx == NULL)
         return NULL;
+    if (state_of(tx) == TX_IDLE)
+        collect_garbage(tx);
     while (state_of(tx) == TX_IDLE && atomic_load(&goes_on)) {
         await(tx, PARK_OTHERS, has_ended, NULL);
         finalize_garbage(tx, true);

@@ -13,19 +13,17 @@ PyObject *collector_enable(PyObject *module, PyObject *unused);
 PyObject *collector_disable(PyObject *module, PyObject *unused);
 PyObject *collector_is_enabled(PyObject *module, PyObject *unused);
 
-/* May there be enough to collect?  For a thread that has just come to the end of a transaction. */
-bool garbage_is_due(void);
-/* Collect it, between two transactions: 0, or -1 with an exception.  Where another thread is at it, nothing happens. */
-int collect_garbage(Tx *tx);
+/* For a thread that is between two transactions: collect garbage, if there may be enough, and run finalizers of what has been collected,
+ * if they need not wait any more.  Where another thread collects, this one does not. */
+void mind_garbage(Tx *tx);
+/* That about finalizers alone.  Where it insists on that, or there is much to collect again, they wait for so long only. */
+void finalize_garbage(Tx *tx, bool insists);
+/* gc.collect(), for who runs alone, or has seen to the others: 0, or -1 with an exception. */
+int collect_now(void);
 
 /* An attempt has made the object, whose end somebody could notice, or is over: may the collector take it? */
 void keep_from_collector(PyObject *obj);
 void leave_to_collector(PyObject *obj);
-
-/* Do finalizers of what has been collected wait?  Between two transactions: see whether they can run now, on this thread; and if it
- * insists on that, or there is much to collect again, they wait for so long only. */
-extern _Atomic bool stm_finalizers_wait;
-void finalize_garbage(Tx *tx, bool insists);
 
 void garbage_in_child(void);
 

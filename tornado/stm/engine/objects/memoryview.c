@@ -32,6 +32,7 @@
 #include "memoryview.h"
 
 #include "access.h"
+#include "garbage.h"
 #include "known.h"
 
 /* The beginning of arraymodule.c's structure, which is private to it. */
@@ -98,14 +99,7 @@ drop_unknown(Tx *tx, const char *what, PyObject *obj, Py_ssize_t *count)
     if (exclusive_for(tx, what, obj) < 0)
         return -1;
     forget_past(tx);
-    if (_Py_atomic_load_ssize_relaxed(count) <= 0)
-        return 0;
-    static PyObject *collect;
-    if (collect == NULL)
-        collect = PyImport_ImportModuleAttrString("gc", "collect");
-    PyObject *r = collect == NULL ? NULL : PyObject_CallNoArgs(collect);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
+    return _Py_atomic_load_ssize_relaxed(count) <= 0 ? 0 : collect_now();
 }
 
 /* Where the object counts its views, or NULL. */
