@@ -4,6 +4,7 @@ import _thread
 import functools
 import gc
 import io
+import subprocess
 import sys
 import threading
 import weakref
@@ -68,6 +69,45 @@ def kinds():
 
         return Dies()
 
+    def by_default(done):
+        class Dies:
+            def __del__(self, done=done):
+                done()
+
+        return Dies()
+
+    def by_alias(done):
+        class Dies:
+            def close(self):
+                done()
+
+            __del__ = close
+
+        return Dies()
+
+    def by_wrapper(done):
+        class Dies:
+            def __del__(*args, **kwargs):
+                done()
+
+        return Dies()
+
+    def by_late(done):
+        class Dies:
+            pass
+
+        Dies.__del__ = lambda self: done()
+        return Dies()
+
+    def by_stream(done):
+        class Stream(io.BytesIO):
+            def close(self):
+                if not self.closed:
+                    done()
+                super().close()
+
+        return Stream()
+
     def called_back(callback):
         holder = Holder()
         references.append(weakref.ref(holder, callback))
@@ -86,6 +126,14 @@ def kinds():
 
         return called_back(Callback())
 
+    def by_anything(done):
+        return called_back(lambda *references: done())
+
+    def by_proxy(done):
+        holder = Holder()
+        references.append(weakref.proxy(holder, functools.partial(lambda done, reference: done(), done)))
+        return holder
+
     def by_generator(done):
         def generator():
             try:
@@ -99,7 +147,9 @@ def kinds():
 
     references = []
     return {
-        "__del__": by_method, "callback": by_callback, "partial": by_partial, "instance": by_instance, "finally": by_generator,
+        "__del__": by_method, "default": by_default, "alias": by_alias, "wrapper": by_wrapper, "late": by_late, "stream": by_stream,
+        "callback": by_callback, "partial": by_partial, "instance": by_instance, "anything": by_anything, "proxy": by_proxy,
+        "finally": by_generator,
     }  # fmt: skip
 
 
@@ -147,6 +197,134 @@ def test_others_go_on_meanwhile(kind):
     thread.join(TIMEOUT)
     assert not thread.is_alive()
     assert seen == [1, False, 2]
+
+
+@trusted
+def elsewhere(function):
+    """Run it as a transaction, on another thread."""
+    over = _thread.allocate_lock()
+    over.acquire()
+
+    @trusted
+    def work():
+        core.Transaction(function, ()).run()
+        over.release()
+
+    _thread.start_new_thread(work, ())
+    assert over.acquire(timeout=TIMEOUT)
+
+
+#: A class that gets its finalizer late is found when a transaction makes an instance of it.
+@pytest.mark.parametrize(("kind", "outside"), [(kind, outside) for kind in KINDS for outside in (False, True) if (kind, outside) != ("late", True)])
+def test_what_another_thread_drops_does_not_end_in_an_attempt_of_its_maker(kind, outside):
+    """The interpreter lets it die there, amid whatever that thread does."""
+    ended, box, seen, attempts = [], [], [], []
+
+    def make():
+        box.append(KINDS[kind](lambda: ended.append(kind)))
+
+    make() if outside else run(make)
+
+    @trusted
+    def note(n):
+        seen.append(n)
+
+    def attempt():
+        if begins(attempts):
+            elsewhere(box.clear)
+            for _ in range(1000):
+                abs(1)
+            note(len(ended))
+            abort(attempts)
+
+    run(attempt)
+    core.settle()
+    assert attempts == ["attempt"] * 2
+    assert (seen, ended) == ([0], [kind])
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("refer", [weakref.ref, weakref.proxy])
+def test_c_functions_that_are_called_back_neither_see_nor_change_what_an_attempt_uses(refer, alone):
+    events, references, box, seen, attempts = [], [], [], [], []
+
+    def make():
+        box.append(Holder())
+        references.append(refer(box[0], events.append))
+
+    core.Transaction(make, ()).run(alone)
+
+    @trusted
+    def note(n):
+        seen.append(n)
+
+    def attempt():
+        if begins(attempts):
+            note(len(events))
+            elsewhere(box.clear)
+            note(len(events))
+            events.append("never was")
+            abort(attempts)
+
+    run(attempt)
+    core.settle()
+    assert attempts == ["attempt"] * 2
+    assert seen == [0, 0]
+    assert [type(event) for event in events] == [type(references[0])]
+
+
+def test_references_from_before_the_engine_have_their_callbacks_guarded():
+    program = """
+import functools, weakref
+class Holder: pass
+events, holder, other = [], Holder(), Holder()
+reference, proxy = weakref.ref(holder, events.append), weakref.proxy(other, functools.partial(events.append))
+from tornado.stm import activation, core
+activation.activate()
+print(type(reference.__callback__).__name__)
+core.inject_aborts(0.2, 1)
+def drop():
+    global holder
+    holder = None
+    events.append("dropped")
+    return [number for number in range(50)]
+core.Transaction(drop, ()).run()
+core.inject_aborts(0, 0)
+del other
+core.settle()
+print([event if type(event) is str else "called" for event in events])
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (result.stdout, result.stderr) == ("Guarded\n['dropped', 'called', 'called']\n", "")
+
+
+@pytest.mark.parametrize("cycle", [True, False])
+def test_transactions_that_it_adds_run(cycle):
+    """In the same run, if that is not over yet; whatever becomes of the thread's next attempts."""
+    ran, attempts, queue = [], [], transaction.TransactionQueue()
+
+    class Adds:
+        def __init__(self):
+            self.itself = self if cycle else None
+
+        def __del__(self):
+            queue.add(ran.append, "added")
+
+    def attempt():
+        if begins(attempts):
+            abort(attempts)
+
+    holder = Holder()
+    holder.adds = Adds()
+    queue.add(delattr, holder, "adds")
+    queue.run()
+    if cycle:
+        core.collect_garbage()
+    else:
+        assert ran == ["added"]
+    run(attempt)
+    queue.run()
+    assert ran == ["added"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,10 +379,13 @@ def test_locks_of_the_program():
 
 
 def test_what_c_code_calls_where_an_object_dies_runs_alone_and_says_why():
-    """The finalizer of a stream is C code, which calls its close()."""
+    """The end of a buffer is C code, which calls close() of what it is around."""
     holder, closed = Holder(), []
 
     class Stream(io.RawIOBase):
+        def readable(self):
+            return True
+
         def close(self):
             if not self.closed:
                 closed.append(is_alone())
@@ -213,7 +394,7 @@ def test_what_c_code_calls_where_an_object_dies_runs_alone_and_says_why():
     def drop():
         holder.stream = None
 
-    run(setattr, holder, "stream", Stream())
+    run(setattr, holder, "stream", io.BufferedReader(Stream()))
     run(drop)
     assert closed == [True]
     assert any(reason.startswith("what C code calls where an object dies: ") for reason in core.stats()["exclusive_reasons"])

@@ -2,7 +2,11 @@
 
 import _thread
 import asyncio
+import functools
 import gc
+import io
+import multiprocessing
+import os
 import time
 import weakref
 
@@ -47,6 +51,30 @@ class Dying(Cycle):
         self.end()
 
 
+class Warned(Cycle):
+    """Its finalizer has another parameter, as asyncio's have."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.end = end
+
+    def __del__(self, warn=None):
+        self.end()
+
+
+class Stream(io.BytesIO):
+    """Is closed by the finalizer of its class, which is C code."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.end, self.itself = end, self
+
+    def close(self):
+        if not self.closed:
+            self.end()
+        super().close()
+
+
 class Narrow:
     """Has no room for weak references."""
 
@@ -67,6 +95,17 @@ def with_callback(end):
 def with_method(end):
     made = Cycle()
     references.append(weakref.ref(made, Ends(end).told))
+
+
+def with_proxy(end):
+    made = Cycle()
+    references.append(weakref.proxy(made, lambda *proxies: end()))
+
+
+def with_partial(end):
+    """Nobody knows whether an attempt has made the object itself."""
+    made = functools.partial(lambda: made)
+    references.append(weakref.ref(made, functools.partial(lambda end, reference: end(), end)))
 
 
 class Ends:
@@ -143,7 +182,8 @@ def in_future(end):
 
 references = []
 KINDS = {
-    "__del__": Dying, "no room": Narrow, "callback": with_callback, "method": with_method,
+    "__del__": Dying, "warned": Warned, "stream": Stream, "no room": Narrow,
+    "callback": with_callback, "method": with_method, "proxy": with_proxy, "partial": with_partial,
     "generator": in_generator, "coroutine": in_coroutine, "task": in_task, "future": in_future,
 }  # fmt: skip
 
@@ -275,6 +315,43 @@ def test_what_never_was_has_no_end(kind):
     assert ended == []
 
 
+def test_what_never_was_has_no_end_while_it_is_dropped():
+    """Another thread collects amid that: what has been rolled back is no attempt's any more, and not yet gone."""
+    told, attempts, kept = [], [], {}
+    collector = Collector()
+
+    @trusted
+    def collect():
+        before = collections()
+        collector.begin()
+        wait_until(lambda: collections() > before)
+
+    @trusted
+    def generator():
+        try:
+            yield
+        finally:
+            collect()
+
+    @trusted
+    def begun():
+        made = generator()
+        next(made)
+        return made
+
+    def attempt():
+        if begins(attempts):
+            kept["dropped first"] = begun()
+            kept["reference"] = weakref.ref(Cycle(), lambda reference: told.append("told"))
+            abort(attempts)
+
+    run(attempt)
+    collector.wait()
+    core.collect_garbage()
+    assert attempts == ["attempt"] * 2
+    assert told == []
+
+
 def test_what_has_no_room_for_weak_references_is_made_for_good():
     """Nothing could tell the collector that it never was: whoever makes it is not rolled back any more."""
     ended, attempts = [], []
@@ -395,6 +472,89 @@ def test_a_transaction_collects_what_it_has_made():
         return list(ended)
 
     assert run(transaction) == [1]
+
+
+def test_gc_collect_lets_what_has_waited_end():
+    """A state in which an object is gone and its finalizer has not run is no state of the program run step by step."""
+    ended, seen, amid = [], [], Amid()
+    run(Dying, lambda: ended.append("ended"))
+
+    def transaction():
+        amid.collect()
+        gc.collect()
+        seen.append(list(ended))
+
+    run(transaction)
+    amid.collector.wait()
+    assert seen == [["ended"]]
+
+
+def test_gc_collect_collects_whatever_finalizers_there_are():
+    """One that must run alone is amid another thread's collection, meanwhile."""
+    ended, seen, amid = [], [], Amid()
+    run(Warned, lambda: core.exclusive("to end") or ended.append("ended"))
+
+    def transaction():
+        amid.collect()
+        reference = weakref.ref(Cycle())
+        seen.append((gc.collect() > 0, reference(), len(ended)))
+
+    run(transaction)
+    amid.collector.wait()
+    assert seen == [(True, None, 1)]
+
+
+def in_child():
+    with no_hooks_of_tools():
+        before = collections()
+        for _ in range(200_000):
+            Cycle()
+        return gc.isenabled() and collections() > before
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_the_child_of_a_fork_collects():
+    ends = []
+
+    def fork():
+        child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(0 if in_child() else 1))
+        child.start()
+        child.join(TIMEOUT)
+        ends.append(child.exitcode)
+
+    async def main():
+        fork()
+
+    tornado.stm.run(main(), threads=2)
+    assert ends == [0]
+
+
+@pytest.mark.parametrize("where", ["alone", "thread"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_it_is_collected_while_no_transaction_ends(where, threads):
+    seen = []
+
+    def leave_behind():
+        give_up = time.monotonic() + TIMEOUT
+        before = collections()
+        while collections() == before and time.monotonic() < give_up:
+            for _ in range(10_000):
+                Cycle()
+        seen.append(collections() > before)
+
+    async def main():
+        if where == "alone":
+            core.exclusive("to go on alone")
+            leave_behind()
+        else:
+            await asyncio.to_thread(leave_behind)
+
+    old = core.set_garbage(1000)
+    try:
+        tornado.stm.run(main(), threads=threads)
+    finally:
+        core.set_garbage(old)
+    assert seen == [True]
 
 
 def test_hooks_of_the_program_are_called_alone():

@@ -10,7 +10,7 @@ from tornado.stm import core
 def no_hooks_of_tools():
     """Only the engine's own hook is in gc.callbacks meanwhile."""
     kept = list(gc.callbacks)
-    gc.callbacks[:] = [hook for hook in kept if core.COMPILED and hook is core._engine.forget_converters]
+    gc.callbacks[:] = [hook for hook in kept if core.COMPILED and hook is core._engine.tell_collection]
     try:
         yield
     finally:

@@ -1158,7 +1158,7 @@ def register(twins, instance_twins):
     _engine.set_untied(frozenset(_untied))
     for leaf in LEAVES:
         _engine.register_leaf(leaf)
-    gc.callbacks.append(_engine.forget_converters)
+    gc.callbacks.append(_engine.tell_collection)
     _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)

@@ -6,6 +6,7 @@
 #include "calls/connection.h"
 #include "calls/conversion.h"
 #include "calls/fiber.h"
+#include "calls/references.h"
 #include "calls/twins.h"
 #include "core/bystanders.h"
 #include "core/history.h"
@@ -24,6 +25,7 @@
 #include "objects/class.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
+#include "objects/endings.h"
 #include "objects/ordered_dict.h"
 #include "objects/function.h"
 #include "objects/garbage.h"
@@ -607,6 +609,17 @@ set_allowance(PyObject *self, PyObject *seconds)
     Py_RETURN_NONE;
 }
 
+/* A hook of the garbage collector's, at its beginning and its end. */
+static PyObject *
+tell_collection(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t n)
+{
+    if (n > 0 && PyUnicode_Check(args[0]) && PyUnicode_EqualToUTF8(args[0], "stop"))
+        garbage_collected();
+    else
+        forget_converters();
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 set_sequential(PyObject *Py_UNUSED(self), PyObject *threads)
 {
@@ -859,8 +872,8 @@ static PyMethodDef methods[] = {
      DOC("register_exposed(endpoint): others write to its memory, who ask nobody; False where there is no room for one more")},
     {"register_leaf", register_leaf, METH_O,
      DOC("register_leaf(type): its objects have no state, and refer to nothing that has any")},
-    {"forget_converters", _PyCFunction_CAST(forget_converters), METH_FASTCALL,
-     DOC("forget_converters(*anything): for gc.callbacks; what is remembered of converters keeps them alive no longer")},
+    {"tell_collection", _PyCFunction_CAST(tell_collection), METH_FASTCALL,
+     DOC("tell_collection(phase, info): for gc.callbacks")},
     {"register_converters", register_converters, METH_O,
      DOC("register_converters(name): under this name classes have the C objects that convert their instances")},
     {"register_unordered", register_unordered, METH_O,
@@ -1115,7 +1128,7 @@ engine_exec(PyObject *module)
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0
         || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0 || functions_init() < 0
-        || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
+        || endings_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
         || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0
         || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
@@ -1136,7 +1149,7 @@ engine_exec(PyObject *module)
     Py_XDECREF(operators);
     if (stm_add == NULL || PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&GuardedItems_Type) < 0
         || types_register(&Guarded_Type, KIND_INERT) < 0 || types_register(&GuardedItems_Type, KIND_INERT) < 0
-        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0)
+        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0 || references_init() < 0)
         return -1;
     if (PyType_Ready(&Transaction_Type) < 0
         || PyModule_AddObjectRef(module, "Transaction", (PyObject *)&Transaction_Type) < 0)

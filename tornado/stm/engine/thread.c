@@ -112,6 +112,8 @@ static void
 became_inevitable(Tx *tx)
 {
     born_really(tx);
+    if (tx->grade == GRADE_EXCLUSIVE)
+        collector_alone(true);
     if (LIKELY(thread_of(tx)->mutexes.n == 0))
         return;
     if (tx->grade == GRADE_EXCLUSIVE)
@@ -134,6 +136,8 @@ ends(Tx *tx)
 {
     if (UNLIKELY(thread_of(tx)->mutexes.n > 0))
         mutexes_end(tx, !tx->aborting);
+    if (tx->grade == GRADE_EXCLUSIVE)
+        collector_alone(false);
     births_reset(&thread_of(tx)->births);
 }
 
@@ -227,6 +231,7 @@ const Upcalls stm_engine_upcalls = {
     .committed = born_forget,
     .rolled_back = rolled_back,
     .ends = ends,
+    .aborted = born_forget,
     .drops = drops,
     .finalizes = let_die,
     .is_late = is_late,

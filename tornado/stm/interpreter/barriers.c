@@ -4,6 +4,7 @@
 #include "objects/access.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
+#include "objects/endings.h"
 #include "objects/exception.h"
 #include "objects/instance.h"
 #include "objects/memoryview.h"
@@ -30,7 +31,7 @@ static const struct { const char *name; int at; } looked_into[] = {
 };
 enum { LOOKED_INTO = sizeof looked_into / sizeof looked_into[0] };
 static PyObject *looked_into_names[LOOKED_INTO];
-PyObject *stm_del_name, *stm_init_name;
+PyObject *stm_init_name;
 
 int
 loop_barriers_init(void)
@@ -40,9 +41,8 @@ loop_barriers_init(void)
             return -1;
         assert(may_be_looked_into(looked_into_names[i]));
     }
-    stm_del_name = PyUnicode_InternFromString("__del__");
     stm_init_name = PyUnicode_InternFromString("__init__");
-    return stm_del_name == NULL || stm_init_name == NULL ? -1 : 0;
+    return stm_init_name == NULL ? -1 : 0;
 }
 
 static void
@@ -869,7 +869,7 @@ stm_made_generator(Tx *tx, PyObject *generator)
 void
 stm_made_self(Tx *tx, PyObject *self)
 {
-    if (has_python_finalizer(Py_TYPE(self)) ? note_birth(tx, self) < 0
+    if (ends_in_python(Py_TYPE(self)) ? note_birth(tx, self) < 0
         : undo_push(tx, &undo_birth, self, NULL, NULL) == NULL)
         PyErr_Clear();
 }
@@ -907,8 +907,6 @@ stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame)
         return 0;
     PyObject *first = PyStackRef_AsPyObjectBorrow(frame->localsplus[0]);
     _PyInterpreterFrame *caller = tstate->current_frame;
-    if (code->co_argcount == 1 && code->co_name == stm_del_name)
-        return finalizer_called(tx, first, caller);
     if (code->co_flags & CO_STM_TRUSTED)
         return 0;
     if (!PyStackRef_IsNull(frame->f_funcobj) && callback_called(tx, frame, caller))

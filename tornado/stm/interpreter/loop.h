@@ -90,14 +90,14 @@ bool stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame);
 /* In the place of _Py_HandlePending(): a doomed attempt is told at its jumps and calls, if no barrier does. */
 int stm_handle_pending(PyThreadState *tstate);
 
-extern PyObject *stm_del_name, *stm_init_name;      /* "__del__" and "__init__" */
+extern PyObject *stm_init_name;      /* "__init__" */
 
 /* C code has Python code run, and its frame begins: is nothing to be looked at then? */
 static inline bool
 begins_plainly(_PyInterpreterFrame *frame)
 {
     PyCodeObject *code = _PyFrame_GetCode(frame);
-    if (code->co_name == stm_del_name || code->co_name == stm_init_name)
+    if (code->co_name == stm_init_name)
         return false;
     for (int i = 0; i < 2 && i < code->co_argcount; i++) {
         if (!PyStackRef_IsNull(frame->localsplus[i]) && may_be_reference(PyStackRef_AsPyObjectBorrow(frame->localsplus[i])))

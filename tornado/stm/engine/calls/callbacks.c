@@ -384,23 +384,6 @@ call_in_context(PyObject *run, PyObject *const *args, Py_ssize_t n, PyObject *kw
     return call_guarding(run, args, n, kwnames, USE_NOTHING, function, function + 1);
 }
 
-/* The constructor of a weak reference, or its __new__, with a function that C code will call. */
-static PyObject *
-call_with_later(PyObject *make, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    Py_ssize_t at = PyType_Check(make) ? 1 : 2;
-    bool python = PyFunction_Check(args[at])
-        || (PyMethod_Check(args[at]) && PyFunction_Check(PyMethod_GET_FUNCTION(args[at])));
-    PyObject *result = call_guarding(make, args, n, kwnames, USE_NOTHING, python ? n : at, at + 1);
-    Tx *tx = stm_self;
-    if (result != NULL && tx != NULL && tx->open) {
-        note(tx, result, OPENED_BORN, 1);
-        if (captured(tx, args[at - 1]) && note_birth(tx, args[at - 1]) < 0)
-            Py_CLEAR(result);
-    }
-    return result;
-}
-
 /* Can the function be called so? */
 static bool
 takes(PyFunctionObject *f, Py_ssize_t n, PyObject *kwnames)
@@ -471,7 +454,6 @@ static PyMethodDef trampolines[] = {
     [VIA_METHODCALLER] = TRAMPOLINE(call_methodcaller),
     [VIA_CALLBACKS] = TRAMPOLINE(call_with_callbacks),
     [VIA_CONTEXT] = TRAMPOLINE(call_in_context),
-    [VIA_LATER] = TRAMPOLINE(call_with_later),
     [VIA_CONVERSION] = TRAMPOLINE(call_conversion),
     [VIA_LRU] = TRAMPOLINE(lru_call),
     [VIA_ANCHOR] = TRAMPOLINE(call_on_anchor),

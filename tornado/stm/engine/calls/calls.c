@@ -11,6 +11,7 @@
 #include "../objects/access.h"
 #include "../objects/deep.h"
 #include "../objects/dict.h"
+#include "../objects/endings.h"
 #include "../objects/exception.h"
 #include "../objects/function.h"
 #include "../objects/generator.h"
@@ -491,12 +492,7 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
             ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CALLED_LATER:
-        if (a.n > 1 && PyCallable_Check(a.args[1])) {
-            note_callback(a.args[1]);
-            if (effect_as_callback(tx, a.args[1]) < 0)
-                return -1;
-        }
-        return check_doomed(tx);
+        return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE);
     case EFFECT_RUNS_CONTEXT:
@@ -640,7 +636,6 @@ static const EffectEntry via[] = {
     [VIA_METHODCALLER] = {.effect = EFFECT_VIA, .via = VIA_METHODCALLER},
     [VIA_CALLBACKS] = {.effect = EFFECT_VIA, .via = VIA_CALLBACKS},
     [VIA_CONTEXT] = {.effect = EFFECT_VIA, .via = VIA_CONTEXT},
-    [VIA_LATER] = {.effect = EFFECT_VIA, .via = VIA_LATER},
     [VIA_CONVERSION] = {.effect = EFFECT_VIA, .via = VIA_CONVERSION},
     [VIA_LRU] = {.effect = EFFECT_VIA, .via = VIA_LRU},
     [VIA_ANCHOR] = {.effect = EFFECT_VIA, .via = VIA_ANCHOR},
@@ -678,15 +673,13 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     const EffectEntry *e = lookup(cls);
     if (e->effect != EFFECT_NONE) {
         *entry = e;
-        if (e->effect == EFFECT_CALLED_LATER && a.n > 1 && PyCallable_Check(a.args[1]))
-            *entry = &via[VIA_LATER];
         return apply(tx, e, cls, a);
     }
     if (!is_python_class(type))
         return exclusive_for(tx, "construction of", cls);
     if (classify(type) == &unknown_kind)
         return exclusive_for(tx, "construction of", cls);
-    bool watch = has_python_finalizer(type);
+    bool watch = ends_in_python(type);
     if (watch)
         *entry = &watched;
     bool python_init = false;
@@ -914,12 +907,10 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
             && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__new__") == 0) {
             /* tuple.__new__(cls, ...): what the constructor of that type does. */
             const EffectEntry *type_entry = lookup(self);
-            if (PyType_Check(a.args[0]) && has_python_finalizer((PyTypeObject *)a.args[0]))
+            if (PyType_Check(a.args[0]) && ends_in_python((PyTypeObject *)a.args[0]))
                 *entry = &watched;
             else if (self == (PyObject *)&PyBaseObject_Type && PyType_Check(a.args[0]) && ((PyTypeObject *)a.args[0])->tp_finalize == NULL)
                 *entry = &via[VIA_NEW];
-            if (type_entry->effect == EFFECT_CALLED_LATER && a.n > 2 && PyCallable_Check(a.args[2]))
-                *entry = &via[VIA_LATER];
             return apply(tx, type_entry, self, (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
         }
         if (self == NULL || PyModule_Check(self) || (flags & METH_STATIC))

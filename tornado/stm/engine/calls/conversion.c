@@ -68,12 +68,10 @@ conversion_leaf(PyTypeObject *type)
     return 0;
 }
 
-/* A hook of the garbage collector's, at its beginning and its end: what only the answers keep alive is garbage. */
-PyObject *
-forget_converters(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(n))
+void
+forget_converters(void)
 {
     PyDict_Clear(looked_through);
-    Py_RETURN_NONE;
 }
 
 static bool

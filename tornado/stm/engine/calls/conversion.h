@@ -19,7 +19,8 @@ int conversion_init(void);
 int conversion_named(PyObject *name);
 /* Objects of this type have no state, and refer to nothing that has any. RuntimeError when there are too many. */
 int conversion_leaf(PyTypeObject *type);
-PyObject *forget_converters(PyObject *self, PyObject *const *args, Py_ssize_t n);
+/* Garbage is about to be collected: what only the answers keep alive is garbage. */
+void forget_converters(void);
 /* Does C code that this object has call nothing but what the object refers to, and only reads what is open or its own?  1, or 0 if
  * that is not known; -1 to abort. */
 int calls_only_known(Tx *tx, PyObject *obj);

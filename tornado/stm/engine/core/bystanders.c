@@ -65,6 +65,12 @@ stand_by(void)
     await_borrowers();
 }
 
+bool
+there_are_bystanders(void)
+{
+    return atomic_load_explicit(&bystanders, memory_order_relaxed) > 0;
+}
+
 void
 bystander_begins(void)
 {

@@ -22,6 +22,8 @@ void borrowing_ends(Tx *tx);
 /* When the engine is made ready, by a thread that runs code of the program: so many others were there before. */
 void bystanders_init(int others);
 
+bool there_are_bystanders(void);
+
 /* A test hook: as if this thread alone had been there then; and from here on nobody waits for a while when threads have come or gone. */
 void bystanders_forget(void);
 

@@ -769,6 +769,12 @@ has_token(Tx *tx, void *arg)
     return atomic_load(&token_slot) == tx->slot;
 }
 
+bool
+nobody_is_inevitable(void)
+{
+    return atomic_load(&token_slot) == 0;
+}
+
 static bool
 has_token_or_abort(Tx *tx, void *arg)
 {

@@ -58,6 +58,7 @@ typedef struct {
 bool in_the_way(Tx *tx, const Conflict *c);     /* in orec.c */
 
 extern _Atomic int stm_exclusive_slot;  /* slot of the exclusive one, or 0 */
+bool nobody_is_inevitable(void);        /* nor about to be: the token is free */
 extern _Atomic int stm_reservations;    /* how many cells are reserved */
 extern unsigned long stm_main_thread;
 

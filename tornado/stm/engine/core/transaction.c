@@ -178,8 +178,10 @@ tx_begin(Tx *tx, uint64_t age, int grade)
         log_begin(tx);
     if (UNLIKELY(tx->grade == GRADE_EXCLUSIVE))
         ;                           /* it has been alone: see tx_end() */
-    else if (UNLIKELY(grade != GRADE_NONE))
+    else if (UNLIKELY(grade != GRADE_NONE)) {
         begin_inevitable(tx, grade);
+        stm_upcalls->became_inevitable(tx);
+    }
     else if (state_of(tx) == TX_IDLE)
         pass_gate(tx);
     else
@@ -255,6 +257,7 @@ end_release(Tx *tx, Transaction *txn)
         if (tx->grade == GRADE_EXCLUSIVE)
             stm_upcalls->finalizes(tx);
         run_deferred(tx);
+        transactions_drop(queue_added(tx, NULL));
     }
     log_end(tx, LOG_COMMIT);
     tx_end(tx, false);
@@ -313,7 +316,7 @@ finalize_dying(Tx *tx, int grade)
         stm_upcalls->committed(tx);
         log_end(tx, LOG_COMMIT);
         tx_end(tx, true);
-        release(tx, AFTER_COMMIT, NULL);
+        release(tx, AFTER_COMMIT, queue_added(tx, NULL));
         set_transaction(tx, txn);
     }
 }
@@ -354,9 +357,7 @@ tx_commit(Tx *tx)
             wake(0, PARK_ORDER);
     }
     tx_end(tx, true);
-    if (tx->added.first != NULL)
-        dropped = queue_added(tx, dropped);
-    release(tx, AFTER_COMMIT, dropped);
+    release(tx, AFTER_COMMIT, queue_added(tx, dropped));
     finalize_dying(tx, GRADE_IRREVOCABLE);
     return 0;
 }
@@ -378,6 +379,7 @@ tx_abort(Tx *tx)
     Transaction *added = tx->added.first;
     tx->added.first = tx->added.last = NULL;
     release(tx, AFTER_ABORT, added);
+    stm_upcalls->aborted(tx);
     tx->aborting = false;
 }
 

@@ -45,6 +45,7 @@ const Upcalls stm_no_upcalls = {
     .committed = nothing,
     .rolled_back = nothing,
     .ends = nothing,
+    .aborted = nothing,
     .drops = nothing,
     .finalizes = nothing,
     .is_late = never,

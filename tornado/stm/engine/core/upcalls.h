@@ -27,6 +27,7 @@ typedef struct {
     void (*committed)(Tx *tx);                      /* all has happened, and the locks are still there */
     void (*rolled_back)(Tx *tx);                    /* the same for one that is undone */
     void (*ends)(Tx *tx);                           /* all locks are about to go; tx->aborting tells how it ended */
+    void (*aborted)(Tx *tx);                        /* and when what that held is dropped */
     void (*drops)(Tx *tx);                          /* drop references that the ended one held, where finalizers may run */
     void (*finalizes)(Tx *tx);                      /* after a commit, when all is dropped: what had been put off */
     bool (*is_late)(Tx *tx);                        /* between transactions: is there something to finalize? */

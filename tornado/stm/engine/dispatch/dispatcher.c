@@ -20,6 +20,9 @@
 /* Timers that only wait to be forgotten are, once there are so many and they are the most. */
 #define CANCELLED 100
 
+/* Seconds: who waits looks so often whether others leave garbage behind. */
+#define GARBAGE_PERIOD 0.1
+
 /* So many prompt transactions may wait for the thread that runs one, though another one is idle. */
 #define FEW 2
 
@@ -861,6 +864,14 @@ call_others(Dispatcher *d, bool needed, bool from_anchor)
         poller_watch(poller, d->runs);
 }
 
+/* Under the lock, with nothing to run: how long at most, in seconds?  Others may leave garbage behind that nobody else collects: a step that takes
+ * long, threads of the program. */
+static double
+longest_wait(Dispatcher *d)
+{
+    return d->running > 0 || there_are_bystanders() ? GARBAGE_PERIOD : INFINITY;
+}
+
 /* Under the lock: wait for what there is to do; with nothing to run. */
 static Step
 idle(Dispatcher *d)
@@ -869,15 +880,16 @@ idle(Dispatcher *d)
         d->poller.resting++;
         return (Step){.what = WAIT, .how = REST, .seconds = -1};
     }
-    Step step = {.what = WAIT, .how = POLL, .seconds = -1};
+    double seconds = longest_wait(d);
     d->poller.until = INFINITY;
     if (d->timers.n > 0) {
         double time = now(d), first = d->timers.heap[0].when;
         if (isnan(time))
             return (Step){.what = FAIL};
-        step.seconds = first > time ? first - time : 0;
+        seconds = fmin(seconds, fmax(first - time, 0));
         d->poller.until = first;
     }
+    Step step = {.what = WAIT, .how = POLL, .seconds = isinf(seconds) ? -1 : seconds};
     d->poller.polls = true;
     return step;
 }
@@ -1170,10 +1182,11 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             if (watchdog < 0)
                 return -1;
             from = watchdog ? WATCHDOG : step.how == LOOK ? AT_WORK : CALLED;
-            continue;
+            break;
         }
         }
-        mind_garbage(tx);
+        if (step.what == RUN || step.how != LOOK)
+            mind_garbage(tx);
     }
 }
 

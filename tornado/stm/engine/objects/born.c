@@ -11,7 +11,7 @@
  *                  the attempt (barriers.c), and the birth learns of the abort.
  *      object      the attempt has a weak reference to it, and the abort sets the
  *                  collector's own flag "has been finalized".  As long as the attempt lasts
- *                  the collector leaves it alone (garbage.c).
+ *                  the collector leaves it alone (garbage.c), like anything else to which it has made a weak reference that calls back.
  *
  * Objects that C code makes (copy, pickle) are missed.
  *
@@ -26,8 +26,7 @@
  * finalize_dying), or outside transactions as soon as code of the program runs again.  The right
  * places are these, an exclusive transaction, and the attempt that made the object.
  *
- *      __del__     is stopped before it has done anything; the object stays alive, and
- *                  dies again.
+ *      __del__     (or close, of a stream) does not begin; the object stays alive, and dies again (endings.c).
  *      generator   (a coroutine, an asynchronous generator) the same, before it is closed
  *                  or given to the event loop's hook.
  *      future      (a task) the same, before it tells its loop that nobody has awaited it.
@@ -95,20 +94,6 @@ never_was(PyObject *coroutine)
     return birth != NULL && Py_IS_TYPE(birth, &Birth_Type) && ((Birth *)birth)->aborted;
 }
 
-bool
-has_python_finalizer(PyTypeObject *type)
-{
-    static PyObject *name;
-    if (type->tp_finalize == NULL)
-        return false;
-    if (name == NULL)
-        name = PyUnicode_InternFromString("__del__");
-    PyObject *finalizer = _PyType_LookupRef(type, name);
-    bool yes = finalizer != NULL && PyFunction_Check(finalizer);
-    Py_XDECREF(finalizer);
-    return yes;
-}
-
 /* Is an instance of the class that its call has returned, or whose __init__ it is about to call, sure to have been made just now?
  * A __new__ in Python may return what others have. */
 bool
@@ -143,21 +128,34 @@ never_finalize(Tx *Py_UNUSED(tx), Undo *u)
 
 const UndoKind undo_birth = {.what = "the birth", .undo = never_finalize};
 
+/* The collector leaves it alone as long as the attempt lasts. */
+static int
+freeze(PyObject **frozen, PyObject *ref, PyObject *obj)
+{
+    keep_from_collector(obj);
+    if (*frozen == NULL)
+        *frozen = PyList_New(0);
+    int r = *frozen == NULL ? -1 : PyList_Append(*frozen, ref);
+    Py_DECREF(ref);
+    return r;
+}
+
 int
 note_birth(Tx *tx, PyObject *obj)
 {
     PyObject *ref = PyWeakref_NewRef(obj, NULL);
-    if (ref == NULL) {
-        PyErr_Clear();      /* it has no room for one: nothing could tell the collector, later, that it never was */
-        note(tx, obj, OPENED_BORN, 1);
-        return become_inevitable(tx, GRADE_IRREVOCABLE);
-    }
-    keep_from_collector(obj);
-    if (births_of(tx)->noted == NULL)
-        births_of(tx)->noted = PyList_New(0);
-    int r = births_of(tx)->noted == NULL ? -1 : PyList_Append(births_of(tx)->noted, ref);
-    Py_DECREF(ref);
-    return r;
+    if (ref != NULL)
+        return freeze(&births_of(tx)->noted, ref, obj);
+    PyErr_Clear();      /* it has no room for one: nothing could tell the collector, later, that it never was */
+    note(tx, obj, OPENED_BORN, 1);
+    return become_inevitable(tx, GRADE_IRREVOCABLE);
+}
+
+int
+note_referent(Tx *tx, PyObject *obj)
+{
+    PyObject *ref = PyWeakref_NewRef(obj, NULL);
+    return ref == NULL ? -1 : freeze(&births_of(tx)->referents, ref, obj);
 }
 
 /* Stands in for the constructor of a class with a finalizer. An __init__ in Python notes the
@@ -438,16 +436,21 @@ let_die(Tx *tx)
     Py_XDECREF(dying);
 }
 
-/* The collector may have what the attempt has made; if that never was, without a word. */
 static void
-leave_noted(Tx *tx, bool was)
+never_finalized(PyObject *obj)
 {
-    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
+    if (PyObject_IS_GC(obj))
+        _PyGC_SET_FINALIZED(obj);
+}
+
+/* Of those of these that live still. */
+static void
+for_each(PyObject *references, void (*function)(PyObject *))
+{
+    for (Py_ssize_t i = 0; references != NULL && i < PyList_GET_SIZE(references); i++) {
         PyObject *obj;
-        if (PyWeakref_GetRef(PyList_GET_ITEM(births_of(tx)->noted, i), &obj) > 0) {
-            if (!was && PyObject_IS_GC(obj))
-                _PyGC_SET_FINALIZED(obj);
-            leave_to_collector(obj);
+        if (PyWeakref_GetRef(PyList_GET_ITEM(references, i), &obj) > 0) {
+            function(obj);
             Py_DECREF(obj);
         }
     }
@@ -470,20 +473,22 @@ born_never_was(Tx *tx)
             || PyList_Append(tx->undo.displaced, obj) < 0 || PyList_SetSlice(births_of(tx)->dying, i, i + 1, NULL) < 0)
             PyErr_Clear();
     }
-    leave_noted(tx, false);
-    Py_CLEAR(births_of(tx)->noted);
+    for_each(births_of(tx)->noted, never_finalized);
 }
 
 /* It is not rolled back any more: the collector may have what it has made. */
 void
 born_really(Tx *tx)
 {
-    leave_noted(tx, true);
+    for_each(births_of(tx)->noted, leave_to_collector);
+    for_each(births_of(tx)->referents, leave_to_collector);
 }
 
+/* Not before what the attempt has held is dropped, if it has been rolled back: weak references that it has made would call back. */
 void
 born_forget(Tx *tx)
 {
     born_really(tx);
     Py_CLEAR(births_of(tx)->noted);
+    Py_CLEAR(births_of(tx)->referents);
 }

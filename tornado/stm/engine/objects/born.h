@@ -11,6 +11,7 @@ typedef struct {
     PyObject *shared[2];            /* in f_locals of the frames of captured generators; [1]: of those
                                        that have exception handlers of their own */
     PyObject *noted;                /* list of weak references to objects with finalizers that it has made */
+    PyObject *referents;            /* the same of what weak references with callbacks are to, that may have been there before */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
     _PyInterpreterFrame *dying_from;    /* the frame in which those die whose finalizers had been put off */
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
@@ -28,12 +29,12 @@ births_reset(Births *births)
 int born_init(void);
 PyObject *new_birth(void);
 bool never_was(PyObject *coroutine);
-bool has_python_finalizer(PyTypeObject *type);
 PyObject *watched_constructor(PyObject *callable);
 void born_never_was(Tx *tx);
 void born_really(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
+int note_referent(Tx *tx, PyObject *obj);   /* this attempt has made a weak reference with a callback to it */
 bool is_made_anew(Tx *tx, PyObject *self);
 int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
 bool frame_never_was(_PyInterpreterFrame *f);

@@ -23,6 +23,7 @@
 #include "../calls/calls.h"
 #include "access.h"
 #include "dict.h"
+#include "endings.h"
 #include "instance.h"
 #include "known.h"
 
@@ -113,6 +114,15 @@ open_base(Tx *tx, PyTypeObject *base)
     return dict == NULL || lock_intent_write(tx, cell_of(dict, WHOLE)) < 0 ? -1 : bias_revoke(tx, dict);
 }
 
+static PyObject *
+make_watched_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
+{
+    PyObject *made = make_class(metatype, args, kwds);
+    if (made != NULL && PyType_Check(made))
+        watch_endings((PyTypeObject *)made);
+    return made;
+}
+
 /* type.__new__(metatype, name, bases, namespace). What it makes is this transaction's own, unless another
  * metaclass is to make it. */
 static PyObject *
@@ -121,7 +131,7 @@ new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
     Tx *tx = stm_self;
     PyObject *bases = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : NULL;
     if (tx == NULL || !tx->open || bases == NULL || !PyTuple_Check(bases))
-        return make_class(metatype, args, kwds);
+        return make_watched_class(metatype, args, kwds);
     bool own = true;
     if (PyTuple_GET_SIZE(bases) == 0 && open_base(tx, &PyBaseObject_Type) < 0)
         return NULL;
@@ -131,7 +141,7 @@ new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
         if (PyType_Check(base) && open_base(tx, (PyTypeObject *)base) < 0)
             return NULL;
     }
-    PyObject *made = make_class(metatype, args, kwds);
+    PyObject *made = make_watched_class(metatype, args, kwds);
     if (made != NULL && own && tx->open && make_fresh(tx, made) < 0)
         Py_CLEAR(made);
     return made;

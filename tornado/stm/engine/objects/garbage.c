@@ -17,7 +17,8 @@
  * when those are over, in an irrevocable transaction: on the thread that has come to the end of the last one.  If one of those goes on
  * and on, and there is much to collect again, they run alone, so that it is rolled back like any that others wait for.
  *
- * It is alone from its beginning where it calls, or tells, the program: hooks in gc.callbacks, gc.set_debug().
+ * It is alone from its beginning where it calls, or tells, the program: hooks in gc.callbacks, gc.set_debug().  And who runs alone, perhaps for
+ * long, has the interpreter collect as ever.
  *
  * When it is due is as in CPython (gc_should_collect), but for a larger number to begin with: so many containers have come and not gone,
  * and they are a part of all there are, and either memory has grown or there have been many such rounds.
@@ -53,41 +54,60 @@ static _Atomic uint64_t amid[MAX_THREADS];  /* the number of an attempt that was
 #define NOBODY UINT64_MAX
 static _Atomic uint64_t wait_since;     /* ns */
 
-static Latch begin_lock;                /* around these, and the interpreter's own switch: */
+static Latch switch_lock;               /* around these, and the interpreter's own switch: */
 static int runs;                        /* so many run transactions */
 static _Atomic bool collects;           /* and the program wants garbage to be collected */
+static bool alone;                      /* a transaction runs alone */
 
 PyObject *
 begin_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    latch_take(&begin_lock);
+    latch_take(&switch_lock);
     if (runs++ == 0)
         atomic_store(&collects, PyGC_Disable());
-    latch_give(&begin_lock);
+    latch_give(&switch_lock);
     Py_RETURN_NONE;
 }
 
 PyObject *
 end_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    latch_take(&begin_lock);
-    if (--runs == 0 && atomic_exchange(&collects, false))
+    latch_take(&switch_lock);
+    /* In the child of a fork what has begun before that is no run any more. */
+    if (runs > 0 && --runs == 0 && atomic_exchange(&collects, false))
         PyGC_Enable();
-    latch_give(&begin_lock);
+    latch_give(&switch_lock);
     Py_RETURN_NONE;
+}
+
+/* Under the lock. */
+static void
+switch_interpreter(bool on)
+{
+    if (on)
+        PyGC_Enable();
+    else
+        PyGC_Disable();
+}
+
+void
+collector_alone(bool is)
+{
+    latch_take(&switch_lock);
+    alone = is;
+    if (runs > 0)
+        switch_interpreter(is && atomic_load(&collects));
+    latch_give(&switch_lock);
 }
 
 static void
 switch_collector(bool on)
 {
-    latch_take(&begin_lock);
+    latch_take(&switch_lock);
     if (runs > 0)
         atomic_store(&collects, on);
-    else if (on)
-        PyGC_Enable();
-    else
-        PyGC_Disable();
-    latch_give(&begin_lock);
+    switch_interpreter(on && (runs == 0 || alone));
+    latch_give(&switch_lock);
 }
 
 PyObject *
@@ -107,17 +127,22 @@ collector_disable(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 PyObject *
 collector_is_enabled(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    latch_take(&begin_lock);
+    latch_take(&switch_lock);
     bool on = runs > 0 ? atomic_load(&collects) : PyGC_IsEnabled();
-    latch_give(&begin_lock);
+    latch_give(&switch_lock);
     return PyBool_FromLong(on);
 }
 
 void
 garbage_in_child(void)
 {
-    begin_lock = (Latch){0};
+    switch_lock = (Latch){0};
     ending = NULL;
+    /* Those who would collect are no more. */
+    runs = 0;
+    alone = false;
+    if (atomic_exchange(&collects, false))
+        PyGC_Enable();
     atomic_store(&finalizers_wait, false);
     atomic_store(&goes_on, false);
 }
@@ -190,7 +215,7 @@ tells_program(Tx *tx)
     atomic_store(&tx->attention, 0);    /* as long as it only locks that, none of the program's code has been called */
     bool locked = lock_shared(tx, cell_of(gc->callbacks, WHOLE)) == 0;
     atomic_store(&tx->attention, 1);
-    return !locked || gc->debug != 0 || PyList_GET_SIZE(gc->callbacks) > 1;     /* one is the engine's (calls/conversion.c) */
+    return !locked || gc->debug != 0 || PyList_GET_SIZE(gc->callbacks) > 1;     /* one is the engine's (module.c) */
 }
 
 static void
@@ -213,7 +238,7 @@ put_finalizers_off(Tx *tx)
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *o = i < limit ? atomic_load(&stm_threads[i]) : NULL;
         uint64_t status = o != NULL && o != tx ? atomic_load(&o->status) : TX_IDLE, state = status & STATE_MASK;
-        atomic_store(&amid[i], state == TX_IDLE || state == TX_WAITING ? NOBODY : status >> STATE_BITS);
+        atomic_store(&amid[i], state == TX_ACTIVE || state == TX_DOOMED ? status >> STATE_BITS : NOBODY);
     }
     ending = thread_of(tx)->births.dying;
     thread_of(tx)->births.dying = NULL;
@@ -239,17 +264,24 @@ have_waited_for_long(void)
     return now_ns() - atomic_load_explicit(&wait_since, memory_order_relaxed) > first_allowance();
 }
 
+/* Under the claim: what has been put off ends on this thread. */
+static void
+take_ending(Tx *tx)
+{
+    if (ending == NULL)
+        return;
+    PyObject *dying = thread_of(tx)->births.dying;
+    if (dying != NULL && PyList_SetSlice(ending, 0, 0, dying) < 0)      /* those were here before */
+        PyErr_Clear();
+    Py_XSETREF(thread_of(tx)->births.dying, ending);
+    ending = NULL;
+}
+
 /* Under the claim: the collection is over when its finalizers have run. */
 static void
 end_collection(Tx *tx, int grade)
 {
-    if (ending != NULL) {
-        PyObject *dying = thread_of(tx)->births.dying;
-        if (dying != NULL && PyList_SetSlice(ending, 0, 0, dying) < 0)      /* those were here before */
-            PyErr_Clear();
-        Py_XSETREF(thread_of(tx)->births.dying, ending);
-        ending = NULL;
-    }
+    take_ending(tx);
     if (grade == GRADE_EXCLUSIVE)
         stm_upcalls->tell_reason(tx, "finalizers of collected garbage");
     finalize_dying(tx, grade);
@@ -258,14 +290,28 @@ end_collection(Tx *tx, int grade)
 }
 
 void
+garbage_collected(void)
+{
+    Tx *tx = stm_self;
+    bool wait = true;
+    if (tx == NULL || !tx->live || tx->grade != GRADE_EXCLUSIVE || tx->releasing != HOLDING
+        || !atomic_compare_exchange_strong(&finalizers_wait, &wait, false))
+        return;
+    take_ending(tx);
+    let_die(tx);
+    atomic_store(&goes_on, false);
+}
+
+void
 finalize_garbage(Tx *tx, bool insists)
 {
     bool wait = true;
     if (!atomic_compare_exchange_strong(&finalizers_wait, &wait, false))
         return;
-    if (nobody_is_left())
+    /* Who is irrevocable, and may be for long, is not waited for here: others come by until he is over. */
+    if (nobody_is_left() && (insists || nobody_is_inevitable()))
         end_collection(tx, GRADE_IRREVOCABLE);
-    else if ((insists || has_enough_come(&PyInterpreterState_Get()->gc)) && have_waited_for_long())
+    else if ((insists || (has_enough_come(&PyInterpreterState_Get()->gc) && nobody_is_inevitable())) && have_waited_for_long())
         end_collection(tx, GRADE_EXCLUSIVE);    /* has who is overdue rolled back */
     else
         atomic_store(&finalizers_wait, true);

@@ -13,11 +13,16 @@ PyObject *collector_enable(PyObject *module, PyObject *unused);
 PyObject *collector_disable(PyObject *module, PyObject *unused);
 PyObject *collector_is_enabled(PyObject *module, PyObject *unused);
 
+/* A transaction begins to run alone, or ends: it may take long, and all others are between two, so the interpreter collects meanwhile. */
+void collector_alone(bool is);
+
 /* For a thread that is between two transactions: collect garbage, if there may be enough, and run finalizers of what has been collected,
  * if they need not wait any more.  Where another thread collects, this one does not. */
 void mind_garbage(Tx *tx);
 /* That about finalizers alone.  Where it insists on that, or there is much to collect again, they wait for so long only. */
 void finalize_garbage(Tx *tx, bool insists);
+/* The collector has done its work.  In a transaction that runs alone what has waited ends now: so it does after gc.collect(). */
+void garbage_collected(void);
 /* gc.collect(), for who runs alone, or has seen to the others: 0, or -1 with an exception. */
 int collect_now(void);
 

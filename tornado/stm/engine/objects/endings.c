@@ -1,0 +1,98 @@
+/* Finalizers of classes: whoever is about to be told of an object's end asks first whether this is the place (born.c).
+ *
+ * The interpreter finalizes anywhere, and what it calls then may be called for other reasons as well: __del__ may be another name of a
+ * method, may have other parameters or be wrapped.  So it is the slot of the class that asks:
+ *
+ *      __del__     of all classes that have one in Python
+ *      close       of a stream whose class is in Python: the finalizer of io's classes calls it
+ */
+#include "endings.h"
+
+#include "../thread.h"
+#include "known.h"
+
+static destructor finalize_python, finalize_stream;     /* the interpreter's */
+
+static void
+python_finalizer(PyObject *self)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && !stm_barriers_off) {
+        PyObject *exception = PyErr_GetRaisedException();
+        int r = finalizer_called(tx, self, PyThreadState_Get()->current_frame);
+        PyErr_SetRaisedException(exception);
+        if (r != 0)
+            return;
+    }
+    finalize_python(self);
+}
+
+static void
+stream_finalizer(PyObject *self)
+{
+    if (!teller_put_off(self))
+        finalize_stream(self);
+}
+
+void
+watch_endings(PyTypeObject *type)
+{
+    if (type->tp_finalize == finalize_python)
+        type->tp_finalize = python_finalizer;
+    else if (type->tp_finalize == finalize_stream && !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
+        type->tp_finalize = stream_finalizer;
+}
+
+bool
+ends_in_python(PyTypeObject *type)
+{
+    if (LIKELY(type->tp_finalize == NULL))
+        return false;
+    watch_endings(type);    /* it may have got its finalizer just now */
+    return type->tp_finalize == python_finalizer || type->tp_finalize == stream_finalizer;
+}
+
+/* ---- Once, when the engine is imported ------------------------------------------------------------ */
+
+/* The interpreter's slots. */
+static int
+find_finalizers(void)
+{
+    PyObject *example = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sO}", "Example", "__del__", Py_None);
+    PyTypeObject *stream = (PyTypeObject *)PyImport_ImportModuleAttrString("_io", "_IOBase");
+    if (example == NULL || stream == NULL)
+        return -1;
+    finalize_python = ((PyTypeObject *)example)->tp_finalize;
+    finalize_stream = stream->tp_finalize;
+    Py_DECREF(example);
+    Py_DECREF(stream);
+    if (finalize_python == NULL || finalize_stream == NULL || finalize_python == finalize_stream) {
+        PyErr_SetString(PyExc_ImportError, "finalizers of classes are called by something else in this Python");
+        return -1;
+    }
+    return 0;
+}
+
+/* Of the class and all that are derived from it: they have inherited the slots. */
+static int
+watch_derived(PyTypeObject *type, PyObject *seen)
+{
+    if (PySet_Contains(seen, (PyObject *)type) != 0 || PySet_Add(seen, (PyObject *)type) < 0)
+        return PyErr_Occurred() ? -1 : 0;
+    watch_endings(type);
+    PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+    int r = derived == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(derived); i++)
+        r = watch_derived((PyTypeObject *)PyList_GET_ITEM(derived, i), seen);
+    Py_XDECREF(derived);
+    return r;
+}
+
+int
+endings_init(void)
+{
+    PyObject *seen = PySet_New(NULL);
+    int r = seen == NULL || find_finalizers() < 0 ? -1 : watch_derived(&PyBaseObject_Type, seen);
+    Py_XDECREF(seen);
+    return r;
+}
