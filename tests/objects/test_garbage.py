@@ -507,8 +507,8 @@ def test_gc_collect_collects_whatever_finalizers_there_are():
 def in_child():
     with no_hooks_of_tools():
         before = collections()
-        for _ in range(200_000):
-            Cycle()
+        for _ in range(100_000):
+            Cycle().memory = bytearray(2000)
         return gc.isenabled() and collections() > before
 
 

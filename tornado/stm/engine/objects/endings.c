@@ -73,12 +73,24 @@ find_finalizers(void)
     return 0;
 }
 
+/* 1: seen for the first time.  Known by its address: a metaclass may have a __hash__. */
+static int
+see(PyObject *seen, PyTypeObject *type)
+{
+    PyObject *address = PyLong_FromVoidPtr(type);
+    int r = address == NULL ? -1 : PySet_Contains(seen, address);
+    r = r != 0 ? -(r < 0) : PySet_Add(seen, address) < 0 ? -1 : 1;
+    Py_XDECREF(address);
+    return r;
+}
+
 /* Of the class and all that are derived from it: they have inherited the slots. */
 static int
 watch_derived(PyTypeObject *type, PyObject *seen)
 {
-    if (PySet_Contains(seen, (PyObject *)type) != 0 || PySet_Add(seen, (PyObject *)type) < 0)
-        return PyErr_Occurred() ? -1 : 0;
+    int first = see(seen, type);
+    if (first <= 0)
+        return first;
     watch_endings(type);
     PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
     int r = derived == NULL ? -1 : 0;
