@@ -114,7 +114,22 @@ def test_the_error_of_what_was_sent_before_is_told_again_after_an_abort(connecte
             return str(e)
 
     assert core.Transaction(send, ([],)).run() == "told"
-    assert box.error is None
+
+
+def test_a_connection_that_is_gone_stays_so(connected):
+    """Each step that sends is told, as each send is by the kernel."""
+    ours, theirs = connected
+    theirs.close()
+    core.Transaction(ours.send, (b"lost",)).run()
+
+    def send():
+        try:
+            ours.send(b"more")
+        except ConnectionError as e:
+            return type(e)
+
+    core.Transaction(send, ()).run()  # where the kernel needs two to find out
+    assert [core.Transaction(send, ()).run() for _ in range(5)] == [BrokenPipeError] * 5
 
 
 def set_too_much(sock):

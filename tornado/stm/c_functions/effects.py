@@ -620,6 +620,7 @@ CALLS = """
     types.FunctionType.__get__ PURE    # a method; looks at nothing
 
     weakref.ref CALLED_LATER
+    weakref.proxy CALLED_LATER    # whoever uses it is exclusive
     weakref.getweakrefcount EXCLUSIVE    # of all transactions
     weakref._remove_dead_weakref DELETES_KEY
     contextvars.copy_context SETS_CONTEXT

@@ -470,9 +470,15 @@ _simple_queue_put = _queue.SimpleQueue.put
 
 @trusted
 def sleep(seconds, /):
-    """Twin of ``time.sleep``.  Who sleeps may wait for a thread, which may wait for a lock until this transaction ends."""
+    """Twin of ``time.sleep``.
+
+    Who sleeps may wait for a thread, which may wait for a lock until this transaction ends, or for another loop: one that runs alone lets
+    that go on meanwhile (engine/calls/waiting.c).
+    """
     if _engine.mutex_wanted():
         core.exclusive("sleeping while a thread waits for a lock that the transaction has taken")
+    elif _engine.several_run():
+        core.exclusive("sleeping while another loop runs")
     return _sleep(seconds)
 
 

@@ -8,6 +8,7 @@
 #include "calls/fiber.h"
 #include "calls/references.h"
 #include "calls/twins.h"
+#include "calls/waiting.h"
 #include "core/bystanders.h"
 #include "core/history.h"
 #include "core/park.h"
@@ -1018,6 +1019,7 @@ static PyMethodDef methods[] = {
     {"set_allowance", set_allowance, METH_O,
      DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
     {"begin_collecting", begin_collecting, METH_NOARGS, DOC("until end_collecting(), garbage in cycles is collected between transactions")},
+    {"several_run", several_run, METH_NOARGS, DOC("do several loops or queues run?")},
     {"end_collecting", end_collecting, METH_NOARGS, DOC("the interpreter collects garbage again, if it did before begin_collecting()")},
     {"collector_enable", collector_enable, METH_NOARGS, DOC("what gc.enable is to the program")},
     {"collector_disable", collector_disable, METH_NOARGS, DOC("what gc.disable is to the program")},
@@ -1149,7 +1151,7 @@ engine_exec(PyObject *module)
     Py_XDECREF(operators);
     if (stm_add == NULL || PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&GuardedItems_Type) < 0
         || types_register(&Guarded_Type, KIND_INERT) < 0 || types_register(&GuardedItems_Type, KIND_INERT) < 0
-        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0 || references_init() < 0)
+        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0 || references_init() < 0 || waiting_init() < 0)
         return -1;
     if (PyType_Ready(&Transaction_Type) < 0
         || PyModule_AddObjectRef(module, "Transaction", (PyObject *)&Transaction_Type) < 0)

@@ -123,6 +123,12 @@ became_inevitable(Tx *tx)
 }
 
 static void
+lends(Tx *Py_UNUSED(tx))
+{
+    collector_alone(false);
+}
+
+static void
 rolled_back(Tx *tx)
 {
     born_never_was(tx);
@@ -228,6 +234,7 @@ const Upcalls stm_engine_upcalls = {
     .states_made = states_made,
     .counts_borrowed = count_borrowed,
     .became_inevitable = became_inevitable,
+    .lends = lends,
     .committed = born_forget,
     .rolled_back = rolled_back,
     .ends = ends,

@@ -726,8 +726,9 @@ stands_in(PyObject *callable)
     if (!PyCFunction_CheckExact(callable))
         return false;
     extern char __ehdr_start __attribute__((visibility("hidden"))), _end __attribute__((visibility("hidden")));
-    char *f = (char *)PyCFunction_GET_FUNCTION(callable);
-    return f > &__ehdr_start && f < &_end && lookup(key_of(callable))->effect == EFFECT_NONE;
+    /* Not what it calls: that may stand in for the interpreter's own (waiting.c). */
+    char *definition = (char *)((PyCFunctionObject *)callable)->m_ml;
+    return definition > &__ehdr_start && definition < &_end && lookup(key_of(callable))->effect == EFFECT_NONE;
 }
 
 static int before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth);

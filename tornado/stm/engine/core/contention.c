@@ -28,6 +28,8 @@
  *  the gate      one wants to begin while another one is exclusive.
  *      It waits, and the exclusive one lets it in at its end, before the next
  *      exclusive one can come: each of them runs once in between.
+ *      An exclusive one that waits itself, for a lock or for time to pass, *lends* its turn to those of other loops and queues
+ *      (groups): what it waits for may be theirs.  Those of its own group stay at the gate.
  *  end           one of a queue has raised, which ends the queue, and others of it are active.
  *      It has become inevitable, dooms them, and waits until they have rolled back, or
  *      committed, if they were about to.
@@ -73,6 +75,7 @@ _Atomic int stm_exclusive_slot;
 _Atomic int stm_reservations;           /* how many cells are reserved */
 static _Atomic int token_slot;          /* who holds the token of inevitability; 0: nobody */
 static _Atomic uint64_t next_turn = 1;
+static _Atomic int lenders;            /* so many threads lend their turns */
 static _Atomic uint64_t exclusives_over;        /* counted when those at the gate have been let in */
 
 /* One lock around "is it still doomed?" and the asynchronous exception, so
@@ -621,11 +624,32 @@ stand_back(Tx *tx)
 
 /* ---- The gate --------------------------------------------------------------------- */
 
+/* Does somebody lend his turn, but not to this one?  The gate is open to other loops and queues then, and to nobody else. */
+static bool
+is_kept_out(Tx *tx)
+{
+    int limit = LIKELY(atomic_load(&lenders) == 0) ? 0 : atomic_load(&stm_thread_limit);
+    const void *group = atomic_load(&tx->contention.group);
+    for (int i = 1; i < limit; i++) {
+        Tx *o = atomic_load(&stm_threads[i]);
+        if (o != NULL && o != tx && atomic_load(&o->contention.lends) && (group == NULL || atomic_load(&o->contention.group) == group))
+            return true;
+    }
+    return false;
+}
+
+static bool
+is_let_in(Tx *tx, void *arg)
+{
+    (void)arg;
+    return !is_kept_out(tx);
+}
+
 static bool
 gate_open(Tx *tx, void *arg)
 {
-    return state_of(tx) == TX_ADMITTED || atomic_load(&stm_exclusive_slot) == 0
-        || atomic_load(&exclusives_over) != *(uint64_t *)arg;   /* it came too late for that one */
+    return !is_kept_out(tx) && (state_of(tx) == TX_ADMITTED || atomic_load(&stm_exclusive_slot) == 0
+        || atomic_load(&exclusives_over) != *(uint64_t *)arg);  /* it came too late for that one */
 }
 
 /* Become active, while no other one is exclusive. */
@@ -636,7 +660,7 @@ pass_gate(Tx *tx)
         uint64_t over = atomic_load_explicit(&exclusives_over, memory_order_acquire);
         /* Whether admitted or late, only this thread takes it from here. */
         uint64_t was = atomic_exchange(&tx->status, attempt_of(tx) << STATE_BITS | TX_ACTIVE);
-        if ((was & STATE_MASK) == TX_ADMITTED || LIKELY(atomic_load(&stm_exclusive_slot) == 0))
+        if (((was & STATE_MASK) == TX_ADMITTED || LIKELY(atomic_load(&stm_exclusive_slot) == 0)) && LIKELY(!is_kept_out(tx)))
             return;
         set_state(tx, TX_WAITING);
         wake(0, PARK_OTHERS);
@@ -656,7 +680,7 @@ admit_waiting(void)
     int limit = atomic_load(&stm_thread_limit);
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);
-        if (o != NULL && state_of(o) == TX_WAITING
+        if (o != NULL && state_of(o) == TX_WAITING && !is_kept_out(o)
             && change_state(o, attempt_of(o), TX_WAITING, TX_ADMITTED))
             unpark(o);
     }
@@ -891,11 +915,17 @@ begin_inevitable(Tx *tx, int grade)
         await_idle(tx, PARK_ORDER, predecessor_done, p);
         log_go(tx);
     }
-    ask_for_token(tx, grade == GRADE_EXCLUSIVE);
-    log_wait_for_token(tx);
-    await_idle(tx, PARK_TOKEN, has_token, NULL);
-    log_go(tx);
-    tx->contention.asked = false;
+    for (;;) {
+        ask_for_token(tx, grade == GRADE_EXCLUSIVE);
+        log_wait_for_token(tx);
+        await_idle(tx, PARK_TOKEN, has_token, NULL);
+        log_go(tx);
+        tx->contention.asked = false;
+        if (LIKELY(!is_kept_out(tx)))
+            break;
+        give_token(tx);
+        await_idle(tx, PARK_GATE, is_let_in, NULL);
+    }
     set_state(tx, TX_INEVITABLE);
     tx->grade = grade;
     if (grade == GRADE_EXCLUSIVE)
@@ -990,6 +1020,23 @@ move_to_anchor(Tx *tx)
     return true;
 }
 
+void
+lending_begins(Tx *tx)
+{
+    atomic_store(&tx->contention.lends, true);
+    atomic_fetch_add(&lenders, 1);
+    inevitable_end(tx);
+}
+
+void
+lending_ends(Tx *tx)
+{
+    begin_inevitable(tx, GRADE_EXCLUSIVE);
+    atomic_fetch_sub(&lenders, 1);
+    atomic_store(&tx->contention.lends, false);
+    wake(0, PARK_GATE);
+}
+
 /* The attempt has ended. */
 void
 inevitable_end(Tx *tx)
@@ -1014,6 +1061,9 @@ contention_abandon(Tx *tx)
     atomic_store(&tx->contention.turn, 0);
     atomic_store(&tx->contention.reserved, 0);
     tx->contention.asked = false;
+    atomic_store(&tx->contention.group, NULL);
+    if (atomic_exchange(&tx->contention.lends, false))
+        atomic_fetch_sub(&lenders, 1);
 }
 
 /* In the child of a fork this thread is the only one. */

@@ -38,6 +38,8 @@ typedef struct {
     _Atomic uint64_t allowance;     /* nanoseconds that others wait for it before it is overdue */
     _Atomic uint64_t overdue;       /* the number of the attempt that somebody has found to be; written by others, too */
     _Atomic uint64_t began;         /* when its transaction did, in cycles of the processor; others read it to tell of it only */
+    _Atomic(const void *) group;    /* the loop or queue whose transactions it runs, or NULL */
+    _Atomic bool lends;             /* it is exclusive, but waits, and lets others run meanwhile that are not of its group */
     /* Private to this thread: */
     uint64_t excludes_since;        /* ns; 0: it does not, or is sequential */
     bool asked;                     /* for the token, and has it not taken yet */
@@ -112,6 +114,10 @@ void wait_for_end(Tx *tx, Tx *o, uint64_t attempt);     /* of one that commits, 
  * who begins from here on sees that the queue has ended. */
 void end_others(Tx *tx, Queue *q);
 void contention_end_doom(Tx *tx);   /* from here on nobody looks for this thread to tell it that it is doomed */
+/* It is exclusive and waits for something: from here on transactions of other groups may run; and no more.  Requires: it holds nothing then,
+ * as between two transactions. */
+void lending_begins(Tx *tx);
+void lending_ends(Tx *tx);
 void inevitable_end(Tx *tx);        /* the attempt is over: the token goes to the next */
 
 /* ---- Between two attempts ------------------------------------------------------------------- */

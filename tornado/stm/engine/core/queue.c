@@ -399,6 +399,7 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
     bool ran = false, committed = false;
     unsigned long anchor = tx->anchor;
     tx->anchor = q->anchor;
+    const void *group = atomic_exchange(&tx->contention.group, q);
     uint64_t window = __builtin_ia32_rdtsc();
     for (;;) {
         if (waiting != Py_None && UNLIKELY(PyList_GET_SIZE(waiting) > 0))
@@ -440,6 +441,7 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
             signal_sleepers(q, INT_MAX);
         if (over) {
             tx->anchor = anchor;
+            atomic_store(&tx->contention.group, group);
             return failure;
         }
         if (widened)

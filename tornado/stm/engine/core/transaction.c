@@ -191,13 +191,9 @@ tx_begin(Tx *tx, uint64_t age, int grade)
     tx_set_live(tx);
 }
 
-/* Let all locks go. Marks fall with the epoch; waiters watch the number of the attempt. Afterwards the thread
- * is idle, or (`goes_on`) at once in the next transaction, which drops what this one held: what
- * waits to be exclusive waits for that, too, and one that is exclusive stays so. */
 static void
-tx_end(Tx *tx, bool goes_on)
+let_all_go(Tx *tx)
 {
-    stm_upcalls->ends(tx);
     locks_release(tx);
     if (UNLIKELY(has_reserved(tx)))
         reservation_end(tx);
@@ -213,6 +209,16 @@ tx_end(Tx *tx, bool goes_on)
     atomic_store_explicit(&tx->ticket, 0, memory_order_release);
     atomic_store_explicit(&tx->epoch, epoch, memory_order_release);
     tx_set_idle(tx);
+}
+
+/* Let all locks go. Marks fall with the epoch; waiters watch the number of the attempt. Afterwards the thread
+ * is idle, or (`goes_on`) at once in the next transaction, which drops what this one held: what
+ * waits to be exclusive waits for that, too, and one that is exclusive stays so. */
+static void
+tx_end(Tx *tx, bool goes_on)
+{
+    stm_upcalls->ends(tx);
+    let_all_go(tx);
     if (goes_on)
         atomic_store_explicit(&tx->age, UINT64_MAX, memory_order_relaxed);
     bool stays_alone = goes_on && tx->grade == GRADE_EXCLUSIVE;
@@ -221,6 +227,29 @@ tx_end(Tx *tx, bool goes_on)
     if (!stays_alone)
         inevitable_end(tx);
     wake(tx->slot, PARK_OTHERS);
+}
+
+bool
+turn_lend(Tx *tx)
+{
+    if (!tx->live || tx->grade != GRADE_EXCLUSIVE || tx->releasing || atomic_load(&tx->contention.group) == NULL)
+        return false;
+    stm_upcalls->lends(tx);
+    let_all_go(tx);
+    atomic_store_explicit(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | TX_IDLE, memory_order_release);
+    lending_begins(tx);
+    wake(tx->slot, PARK_OTHERS);
+    return true;
+}
+
+void
+turn_take_back(Tx *tx)
+{
+    PyObject *exception = PyErr_GetRaisedException();
+    lending_ends(tx);
+    tx_set_live(tx);
+    stm_upcalls->became_inevitable(tx);
+    PyErr_SetRaisedException(exception);
 }
 
 /* Run the deferred actions, in order, with barriers off. */

@@ -70,6 +70,11 @@ void tx_abort(Tx *tx);
 
 void run_deferred(Tx *tx);      /* the actions that wait for the commit, in order, with barriers off */
 void release_dropped(Tx *tx, Transaction *chain);   /* drop what will not run, in a transaction of its own */
+/* A thread waits for something, perhaps within a transaction that runs alone.  Then those of other loops and queues run meanwhile, as threads
+ * would, until it takes its turn back: true.  Nothing of Python's is touched in between. */
+bool turn_lend(Tx *tx);
+void turn_take_back(Tx *tx);
+
 /* Have garbage collected, between two transactions: as what an ended one held, it goes in a transaction of its own, beside others. */
 void release_garbage(Tx *tx, void (*collect)(Tx *tx));
 /* Outside transactions: finalizers that began in a wrong place run in a transaction of that grade of inevitability, since none can be

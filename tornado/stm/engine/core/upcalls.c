@@ -42,6 +42,7 @@ const Upcalls stm_no_upcalls = {
     .states_made = states_made,
     .counts_borrowed = nothing,
     .became_inevitable = nothing,
+    .lends = nothing,
     .committed = nothing,
     .rolled_back = nothing,
     .ends = nothing,

@@ -24,6 +24,7 @@ typedef struct {
     uint64_t (*states_made)(void);                  /* so many states of threads has the interpreter made */
     void (*counts_borrowed)(Tx *tx);                /* it is inevitable from now on: the log does not keep alive what it uses */
     void (*became_inevitable)(Tx *tx);
+    void (*lends)(Tx *tx);                          /* it does not run alone for a while */
     void (*committed)(Tx *tx);                      /* all has happened, and the locks are still there */
     void (*rolled_back)(Tx *tx);                    /* the same for one that is undone */
     void (*ends)(Tx *tx);                           /* all locks are about to go; tx->aborting tells how it ended */

@@ -1221,6 +1221,7 @@ work(PyObject *self, PyObject *signals)
     d->workers++;
     dispatcher_unlock(d);
     bool stood_by = bystander_steps_in();
+    const void *group = atomic_exchange(&tx->contention.group, d);
     int r = s != NULL ? work_until_stopped(d, tx, s, signals != Py_None ? &open : NULL) : -1;
     PyObject *raised = PyErr_GetRaisedException();
     dispatcher_lock(d);
@@ -1228,6 +1229,7 @@ work(PyObject *self, PyObject *signals)
     if (r < 0)      /* the others do without this thread, which may have polled for them */
         poller_wake(&d->poller, INT_MAX);
     dispatcher_unlock(d);
+    atomic_store(&tx->contention.group, group);
     bystander_steps_back(stood_by);
     PyErr_SetRaisedException(raised);
     return r < 0 ? NULL : Py_NewRef(Py_None);

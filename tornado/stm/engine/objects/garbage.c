@@ -80,6 +80,15 @@ end_collecting(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
+PyObject *
+several_run(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    latch_take(&switch_lock);
+    bool several = runs > 1;
+    latch_give(&switch_lock);
+    return PyBool_FromLong(several);
+}
+
 /* Under the lock. */
 static void
 switch_interpreter(bool on)

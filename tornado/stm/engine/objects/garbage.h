@@ -8,6 +8,7 @@
  * to be called in pairs. */
 PyObject *begin_collecting(PyObject *module, PyObject *unused);
 PyObject *end_collecting(PyObject *module, PyObject *unused);
+PyObject *several_run(PyObject *module, PyObject *unused);   /* is there more than one loop or queue at it? */
 /* What gc.enable, gc.disable and gc.isenabled are to the program, then and otherwise. */
 PyObject *collector_enable(PyObject *module, PyObject *unused);
 PyObject *collector_disable(PyObject *module, PyObject *unused);

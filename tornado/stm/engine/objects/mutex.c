@@ -812,7 +812,28 @@ mutex_native(PyObject *self, PyObject *args)
     Tx *tx = mutex_tx(mutex);
     if (tx == NULL || exclusive_for(tx, "waiting on a condition", NULL) < 0)
         return NULL;
-    return call_natively(tx, mutex, method, rest, NULL);
+    PyObject *result = call_natively(tx, mutex, method, rest, NULL);
+    /* The state names the thread that gave it back; the transaction may go on on another one. */
+    if (result != NULL && is_rlock((MutexObject *)mutex) && strcmp(method, "_acquire_restore") == 0)
+        set_owner((MutexObject *)mutex, PyThread_get_thread_ident_ex());
+    return result;
+}
+
+int
+mutex_take_at_once(PyObject *mutex)
+{
+    MutexObject *m = (MutexObject *)mutex;
+    if (is_rlock(m) && is_locked(m) && owner_of(m) == PyThread_get_thread_ident_ex()) {
+        m->lock.level++;
+        return true;
+    }
+    if (!try_lock(m))
+        return false;
+    if (is_rlock(m)) {
+        m->lock.level = 0;
+        set_owner(m, PyThread_get_thread_ident_ex());
+    }
+    return true;
 }
 
 static PyObject *

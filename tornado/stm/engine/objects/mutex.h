@@ -31,6 +31,8 @@ void mutexes_change_thread(Tx *tx, unsigned long from, unsigned long to);
 void mutexes_forget(Tx *tx);
 void mutexes_give_way(Tx *tx, uint64_t since);
 void mutex_await(Tx *tx);
+/* This thread takes the lock if it can, past transactions. */
+int mutex_take_at_once(PyObject *mutex);
 void mutexes_in_child(void);
 
 #endif

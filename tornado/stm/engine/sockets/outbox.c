@@ -382,18 +382,27 @@ beginning_of(PyObject *data, Py_ssize_t room)
     return bytes;
 }
 
+/* What the kernel would say next: a connection that is gone stays so.  NULL: nothing. */
+static PyObject *
+error_after(PyObject *error)
+{
+    if (!PyErr_GivenExceptionMatches(error, PyExc_ConnectionError))
+        return NULL;
+    PyObject *next = PyObject_CallFunction(PyExc_OSError, "is", EPIPE, strerror(EPIPE));
+    PyErr_Clear();
+    return next;
+}
+
 /* With the locks of both: reserve room, and take so much of the data; NULL with an exception. */
 static PyObject *
 put_aside(Tx *tx, Outbox *box, PyObject *data)
 {
     if (box->error != NULL) {
         PyObject *error = box->error;
-        box->error = NULL;
-        bool logged = undo_push(tx, &undo_told, (PyObject *)box, NULL, error) != NULL;
-        if (logged)
+        if (undo_push(tx, &undo_told, (PyObject *)box, NULL, error) != NULL) {
+            box->error = error_after(error);
             PyErr_SetRaisedException(error);
-        else
-            box->error = error;
+        }
         return NULL;
     }
     Py_ssize_t room = OUTBOX_LIMIT - box->size;

@@ -1,0 +1,242 @@
+"""Loops in several threads: while one waits, the others go on, and nothing of its own does."""
+
+import asyncio
+import concurrent.futures
+import queue
+import socket
+import threading
+import time
+
+import pytest
+
+from interpreters import needs_engine
+
+needs_engine()
+
+import tornado.stm
+from progress import TIMEOUT
+from tornado.stm import core
+from tornado.stm.loop.eventloop import TransactionalEventLoop
+
+
+@pytest.fixture
+def other():
+    """A loop that runs in another thread."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        loop = TransactionalEventLoop(2)
+        ran = executor.submit(loop.run_forever)
+        yield loop
+        loop.call_soon_threadsafe(loop.stop)
+        ran.result(TIMEOUT)
+        loop.close()
+
+
+async def after(seconds, result):
+    await asyncio.sleep(seconds)
+    return result
+
+
+def by_future(other):
+    return asyncio.run_coroutine_threadsafe(after(0.01, "done"), other).result(TIMEOUT)
+
+
+def by_event(other):
+    event = threading.Event()
+    other.call_soon_threadsafe(event.set)
+    return event.wait(TIMEOUT) and "done"
+
+
+def by_lock(other):
+    lock = threading.Lock()
+    lock.acquire()
+    other.call_soon_threadsafe(lock.release)
+    return lock.acquire(timeout=TIMEOUT) and "done"
+
+
+def by_bare_lock(other):
+    lock = threading.Lock()
+    lock.acquire()
+    other.call_soon_threadsafe(lock.release)
+    with lock:
+        return "done"
+
+
+def by_condition(other):
+    condition, seen = threading.Condition(threading.RLock()), []
+
+    def tell():
+        with condition:
+            seen.append("done")
+            condition.notify()
+
+    with condition:
+        other.call_soon_threadsafe(tell)
+        assert condition.wait_for(lambda: seen, TIMEOUT)
+    return seen[0]
+
+
+def by_simple_queue(other):
+    results = queue.SimpleQueue()
+    other.call_soon_threadsafe(results.put, "done")
+    return results.get(timeout=TIMEOUT)
+
+
+def by_queue(other):
+    results = queue.Queue()
+    other.call_soon_threadsafe(results.put, "done")
+    return results.get(timeout=TIMEOUT)
+
+
+def by_sleeping(other):
+    seen, give_up = [], time.monotonic() + TIMEOUT
+    other.call_soon_threadsafe(seen.append, "done")
+    while not seen and time.monotonic() < give_up:
+        time.sleep(0.001)
+    return seen[0]
+
+
+def by_thread(other):
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(tornado.stm.run(after(0.01, "done"), threads=1)))
+    thread.start()
+    thread.join(TIMEOUT)
+    return seen[0]
+
+
+def by_executor(other):
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(lambda: tornado.stm.run(after(0.01, "done"), threads=1)).result(TIMEOUT)
+
+
+def by_socket(other):
+    async def answer(reader, writer):
+        writer.write((await reader.readexactly(2)) + b"ne")
+        await writer.drain()
+        writer.close()
+
+    async def serve():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        return server, server.sockets[0].getsockname()
+
+    server, address = asyncio.run_coroutine_threadsafe(serve(), other).result(TIMEOUT)
+    with socket.create_connection(address, TIMEOUT) as client:
+        client.sendall(b"do")
+        received = b""
+        while data := client.recv(100):
+            received += data
+    other.call_soon_threadsafe(server.close)
+    return received.decode()
+
+
+WAYS = [
+    by_future, by_event, by_lock, by_bare_lock, by_condition, by_simple_queue, by_queue, by_sleeping, by_thread, by_executor, by_socket,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_one_waits_for_another_does(way, first, threads, other):
+    """In the first step, which runs alone from its beginning, and in one that runs among others."""
+    told = []
+
+    async def main():
+        if not first:
+            for _ in range(20):
+                await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(told.append, "a callback of its own")
+        told.append(way(other))
+        told.append("the end of the step")
+        await asyncio.sleep(0.01)
+
+    tornado.stm.run(main(), threads=threads)
+    assert told == ["done", "the end of the step", "a callback of its own"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_both_wait_for_each_other_in_turns(threads, other):
+    """A step of the one waits for a step of the other one, many times, and both change the same objects meanwhile."""
+    shared, n = {"steps": 0}, 50
+
+    async def step(expected):
+        shared["steps"] += 1
+        return shared["steps"] == expected
+
+    async def main():
+        right = []
+        for i in range(n):
+            right.append(asyncio.run_coroutine_threadsafe(step(2 * i + 1), other).result(TIMEOUT))
+            shared["steps"] += 1
+            await asyncio.sleep(0)
+        return right
+
+    assert tornado.stm.run(main(), threads=threads) == [True] * n
+    assert shared == {"steps": 2 * n}
+
+
+def test_each_of_many_waits_for_the_other_loop(other):
+    """Tasks on several threads; a step is whole to the other tasks of its loop though it waits in its midst."""
+    inside, worst = [], []
+
+    async def task(i):
+        for k in range(5):
+            inside.append(i)
+            worst.append(len(inside))
+            assert asyncio.run_coroutine_threadsafe(after(0, (i, k)), other).result(TIMEOUT) == (i, k)
+            inside.remove(i)
+            await asyncio.sleep(0)
+
+    async def main():
+        await asyncio.gather(*(task(i) for i in range(8)))
+
+    tornado.stm.run(main(), threads=3)
+    assert (inside, worst) == ([], [1] * 40)
+
+
+def test_several_of_them_run_alone_and_wait(other):
+    """What waits and runs alone keeps nobody of another loop from running alone, or from waiting."""
+
+    async def busy(i):
+        core.exclusive("to see whether it can")
+        time.sleep(0.001)
+        return i
+
+    async def main():
+        return [asyncio.run_coroutine_threadsafe(busy(i), other).result(TIMEOUT) for i in range(20)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        assert list(executor.map(lambda _: tornado.stm.run(main(), threads=2), range(2))) == [list(range(20))] * 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_rlock_that_a_coroutine_gives_back_whole_while_it_waits(threads):
+    """As aiologic's conditions do: whichever thread it goes on on."""
+    lock = threading.RLock()
+
+    async def main():
+        loop, items, waiters = asyncio.get_running_loop(), [], []
+
+        def put():
+            for n in range(5):
+                with lock:
+                    items.append(n)
+                    if waiters:
+                        loop.call_soon_threadsafe(waiters.pop().set_result, None)
+
+        async def get():
+            with lock:
+                while not items:
+                    waiters.append(loop.create_future())
+                    state = lock._release_save()
+                    try:
+                        await waiters[-1]
+                    finally:
+                        lock._acquire_restore(state)
+                return items.pop(0)
+
+        async def get_all():
+            return [await get() for _ in range(5)]
+
+        return [(await asyncio.gather(loop.run_in_executor(None, put), get_all()))[1] for _ in range(20)]
+
+    assert tornado.stm.run(main(), threads=threads) == [list(range(5))] * 20
