@@ -4,6 +4,8 @@ import asyncio
 import concurrent.futures
 import queue
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -240,3 +242,24 @@ def test_an_rlock_that_a_coroutine_gives_back_whole_while_it_waits(threads):
         return [(await asyncio.gather(loop.run_in_executor(None, put), get_all()))[1] for _ in range(20)]
 
     assert tornado.stm.run(main(), threads=threads) == [list(range(5))] * 20
+
+
+def test_one_whose_sockets_have_been_finalized_is_closed():
+    loop = TransactionalEventLoop(1)
+    loop._ssock.close()
+    loop.close()
+    assert loop.is_closed()
+
+
+@pytest.mark.parametrize("make", ["asyncio.new_event_loop()", "asyncio.SelectorEventLoop()"])
+def test_what_is_running_is_a_loop_of_the_class_that_programs_name(make):
+    program = f"""
+import asyncio, sys, tornado.stm
+tornado.stm.install(2)
+async def main():
+    return isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop)
+with asyncio.Runner(loop_factory=lambda: {make}) as runner:
+    print(runner.run(main()), asyncio.run(main()))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (result.stdout, result.stderr) == ("True True\n", "")

@@ -7,6 +7,7 @@ import gc
 import io
 import multiprocessing
 import os
+import socket
 import time
 import weakref
 
@@ -445,6 +446,36 @@ def test_finalizers_see_each_other_whole_and_run_in_order():
     core.collect_garbage()
     core.collect_garbage()
     assert sorted(ended) == [(number, [0, 1, 2]) for number in range(3)]
+
+
+def open_socket():
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    return ours
+
+
+RESOURCES = {"stream": lambda: io.BytesIO(b"x"), "Stream": lambda: Stream(lambda: None), "file": lambda: open(__file__), "socket": open_socket}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed")
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_finalizers_may_use_what_is_closed_with_them(kind):
+    """As that of a loop which nobody has closed does."""
+    seen = []
+
+    class User(Cycle):
+        def __init__(self):
+            super().__init__()
+            self.resource = RESOURCES[kind]()
+            self.resources = [self.resource, self]
+
+        def __del__(self):
+            seen.append(self.resource.fileno() if kind == "socket" else self.resource.closed)
+
+    run(User)
+    core.collect_garbage()
+    core.collect_garbage()
+    assert len(seen) == 1 and (seen[0] >= 0 if kind == "socket" else not seen[0])
 
 
 def test_one_that_is_brought_back_lives():

@@ -244,7 +244,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._dispatcher.add_special(self._ssock.fileno(), self._read_from_self)
 
     def _close_self_pipe(self):
-        self._dispatcher.remove_special(self._ssock.fileno())
+        if self._ssock.fileno() >= 0:  # it may have been finalized before a loop that nobody has closed
+            self._dispatcher.remove_special(self._ssock.fileno())
         self._ssock.close()
         self._csock.close()
         self._ssock = self._csock = None

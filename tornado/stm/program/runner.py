@@ -44,6 +44,7 @@ def selector_event_loop(threads):
             super().__init__(prepare(threads), selector)
 
     SelectorEventLoop.__qualname__ = "SelectorEventLoop"
+    SelectorEventLoop.__module__ = TransactionalEventLoop.__module__
     return SelectorEventLoop
 
 
@@ -85,5 +86,8 @@ def named_loop(_, threads):
 
 
 def loop_factory(_, threads):
-    """In the place of what makes the loops of the default policy, which is asked where the program has chosen no other."""
-    return staticmethod(lambda: new_loop(threads))
+    """In the place of what makes the loops of the default policy, which is asked where the program has chosen no other.
+
+    They are of the class that the program finds as ``asyncio.SelectorEventLoop``, as upstream's are.
+    """
+    return staticmethod(lambda: selector_event_loop(threads)())

@@ -5,13 +5,18 @@
  *
  *      __del__     of all classes that have one in Python
  *      close       of a stream whose class is in Python: the finalizer of io's classes calls it
+ *
+ * Other streams, and sockets, are closed wherever they die; but when garbage is collected, not before those finalizers that are put off: these
+ * may use them.
  */
 #include "endings.h"
 
 #include "../thread.h"
 #include "known.h"
 
-static destructor finalize_python, finalize_stream;     /* the interpreter's */
+#include "internal/pycore_interp.h"
+
+static destructor finalize_python, finalize_stream, finalize_socket;    /* the interpreter's */
 
 static void
 python_finalizer(PyObject *self)
@@ -34,13 +39,36 @@ stream_finalizer(PyObject *self)
         finalize_stream(self);
 }
 
+/* Garbage is collected beside others. */
+static bool
+is_garbage(void)
+{
+    return stm_self != NULL && stm_self->releasing == AFTER_COMMIT && _Py_atomic_load_int_relaxed(&PyInterpreterState_Get()->gc.collecting);
+}
+
+static void
+c_stream_finalizer(PyObject *self)
+{
+    if (!is_garbage() || !teller_put_off(self))
+        finalize_stream(self);
+}
+
+static void
+socket_finalizer(PyObject *self)
+{
+    if (!is_garbage() || !teller_put_off(self))
+        finalize_socket(self);
+}
+
 void
 watch_endings(PyTypeObject *type)
 {
     if (type->tp_finalize == finalize_python)
         type->tp_finalize = python_finalizer;
-    else if (type->tp_finalize == finalize_stream && !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
-        type->tp_finalize = stream_finalizer;
+    else if (type->tp_finalize == finalize_socket)
+        type->tp_finalize = socket_finalizer;
+    else if (type->tp_finalize == finalize_stream || type->tp_finalize == c_stream_finalizer)
+        type->tp_finalize = type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE ? c_stream_finalizer : stream_finalizer;
 }
 
 bool
@@ -60,13 +88,16 @@ find_finalizers(void)
 {
     PyObject *example = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sO}", "Example", "__del__", Py_None);
     PyTypeObject *stream = (PyTypeObject *)PyImport_ImportModuleAttrString("_io", "_IOBase");
-    if (example == NULL || stream == NULL)
+    PyTypeObject *socket = (PyTypeObject *)PyImport_ImportModuleAttrString("_socket", "socket");
+    if (example == NULL || stream == NULL || socket == NULL)
         return -1;
     finalize_python = ((PyTypeObject *)example)->tp_finalize;
     finalize_stream = stream->tp_finalize;
+    finalize_socket = socket->tp_finalize;
     Py_DECREF(example);
     Py_DECREF(stream);
-    if (finalize_python == NULL || finalize_stream == NULL || finalize_python == finalize_stream) {
+    Py_DECREF(socket);
+    if (finalize_python == NULL || finalize_stream == NULL || finalize_socket == NULL) {
         PyErr_SetString(PyExc_ImportError, "finalizers of classes are called by something else in this Python");
         return -1;
     }
