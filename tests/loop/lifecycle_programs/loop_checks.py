@@ -881,6 +881,37 @@ def signals_of_many_loops():
         tornado.stm.run(signals(), threads=2)
 
 
+async def signals_that_a_step_raises():
+    """As on upstream: they are handled at once, and what the handler raises comes out of that; and by the handler that was there then."""
+    seen = []
+
+    def fail(*_):
+        raise OverflowError("told")
+
+    async def step(handler):
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+            here = len(seen)
+            os.kill(os.getpid(), signal.SIGUSR1)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        return here
+
+    for i in range(20):
+        assert await step(lambda *_, i=i: seen.append(i)) == 2 * i + 1, (i, seen)
+        await asyncio.sleep(0)
+    assert seen == [i for i in range(20) for _ in range(2)]
+    before = signal.signal(signal.SIGUSR1, fail)
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    except OverflowError as e:
+        seen.append(str(e))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen[-1] == "told"
+
+
 async def subprocesses():
     program = "import sys; data = sys.stdin.read(); print(data.upper()); print('oops', file=sys.stderr); sys.exit(5)"
     process = await asyncio.create_subprocess_exec(

@@ -108,13 +108,28 @@ def learn_handlers():
         _note(signum)
 
 
+@trusted
+def _is_held():
+    """Does this thread let in no signals that Python code handles?"""
+    return _held and _thread.get_ident() == threading.main_thread().ident
+
+
+@trusted
+def _on_main(function, *args):
+    """All of a loop is on the main thread, if the loop is: also what another thread runs of it."""
+    loop = asyncio._get_running_loop()
+    return loop.on_main(function, *args) if hasattr(loop, "on_main") else function(*args)
+
+
 def noting(set_handler):
     """``_signal.signal``, called on the main thread of the loop; which signals Python code handles is noted."""
 
     @trusted
     def change(signum, handler):
-        held = _held and _thread.get_ident() == threading.main_thread().ident
+        held = _is_held()
         if held and signum in MASKABLE:
+            if signum in _signal.sigpending():
+                _signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})  # it is for the handler that has been there
             _signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
         try:
             previous = set_handler(signum, handler)
@@ -129,11 +144,32 @@ def noting(set_handler):
     @functools.wraps(set_handler)
     def set_and_note(signum, handler):
         core.exclusive("a change of signal handlers")
-        loop = asyncio._get_running_loop()
-        # All of a loop is on the main thread, if the loop is: also what another thread runs of it.
-        return loop.on_main(change, signum, handler) if hasattr(loop, "on_main") else change(signum, handler)
+        return _on_main(change, signum, handler)
 
     return set_and_note
+
+
+def raising(raise_signal):
+    """``signal.raise_signal``: the handler has run when it returns, and what that raises comes out of it."""
+
+    @trusted
+    def let_in(signum):
+        held = _is_held() and signum in handled
+        if held:
+            _signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
+        try:
+            raise_signal(signum)
+        finally:
+            if held:
+                _set_mask()
+
+    @trusted
+    @functools.wraps(raise_signal)
+    def raise_and_let_in(signalnum, /):
+        core.exclusive("raising a signal")
+        return _on_main(let_in, signalnum)
+
+    return raise_and_let_in
 
 
 def starting(function):

@@ -43,7 +43,8 @@ def selector_event_loop(threads):
         def __init__(self, selector=None):
             super().__init__(prepare(threads), selector)
 
-    SelectorEventLoop.__qualname__ = "SelectorEventLoop"
+    # It is shown as what it is.
+    SelectorEventLoop.__name__ = SelectorEventLoop.__qualname__ = TransactionalEventLoop.__name__
     SelectorEventLoop.__module__ = TransactionalEventLoop.__module__
     return SelectorEventLoop
 
