@@ -132,6 +132,34 @@ def test_a_connection_that_is_gone_stays_so(connected):
     assert [core.Transaction(send, ()).run() for _ in range(5)] == [BrokenPipeError] * 5
 
 
+def test_a_step_that_sends_on_and_on_hears_that_the_peer_is_gone(connected):
+    ours, theirs = connected
+    theirs.close()
+
+    def send():
+        for n in range(100_000):
+            try:
+                ours.send(b"x")
+            except ConnectionError:
+                return n
+
+    assert core.Transaction(send, ()).run() is not None
+
+
+def test_what_a_step_sends_on_and_on_comes_in_order(connected):
+    ours, theirs = connected
+
+    def send():
+        for n in range(3000):
+            ours.send(n.to_bytes(2))
+
+    core.Transaction(send, ()).run()
+    received = b""
+    while len(received) < 6000:
+        received += theirs.recv(6000)
+    assert received == b"".join(n.to_bytes(2) for n in range(3000))
+
+
 def set_too_much(sock):
     sock.setsockopt(*NODELAY, 1 << 40)
 

@@ -38,7 +38,12 @@ typedef struct {
     PyObject *error;            /* what the kernel has said of earlier bytes, or NULL */
     int shutdown;               /* how it is to be shut down when all is sent; -1: not */
     bool closing;               /* it is to be closed then */
+    uint64_t sender;            /* the attempt that has put something aside last, */
+    int times;                  /* and how often */
 } Outbox;
+
+/* An attempt that sends more often than that may go on until it hears that the peer is gone: from there on it sends at once. */
+#define MANY_TIMES 1000
 
 static PyTypeObject Outbox_Type;
 
@@ -59,6 +64,8 @@ new_outbox(PyObject *sock, int fd)
     box->error = NULL;
     box->shutdown = -1;
     box->closing = false;
+    box->sender = 0;
+    box->times = 0;
     PyObject_GC_Track(box);
     return box;
 }
@@ -421,6 +428,41 @@ put_aside(Tx *tx, Outbox *box, PyObject *data)
     return chunk;
 }
 
+/* With the lock: does this attempt send on and on? */
+static bool
+is_tireless(Tx *tx, Outbox *box)
+{
+    uint64_t attempt = attempt_of(tx) << 8 | (unsigned)tx->slot;
+    if (box->sender != attempt) {
+        box->sender = attempt;
+        box->times = 0;
+    }
+    return ++box->times > MANY_TIMES;
+}
+
+/* Alone, behind what has waited for the commit, which has been sent by then.  How much the kernel has taken; -1 with an exception. */
+static Py_ssize_t
+send_alone(Tx *tx, Outbox *box, PyObject *sock, PyObject *data, PyObject *write)
+{
+    if (exclusive_for(tx, "sending again and again", NULL) < 0)
+        return -1;
+    if (box->error != NULL) {
+        PyObject *error = box->error;
+        box->error = error_after(error);
+        PyErr_SetRaisedException(error);
+        return -1;
+    }
+    if (box->first != NULL) {
+        errno = EAGAIN;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    PyObject *r = write != Py_None ? PyObject_CallOneArg(write, data) : PyObject_CallFunctionObjArgs(socket_methods.send, sock, data, NULL);
+    Py_ssize_t sent = r != NULL ? PyLong_AsSsize_t(r) : -1;
+    Py_XDECREF(r);
+    return sent;
+}
+
 /* How much of the data there was room for, and will be sent at the commit; -1 with an exception. */
 static Py_ssize_t
 put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
@@ -429,6 +471,7 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
     if (place == NULL)
         return -1;
     PyObject *chunk = NULL;
+    bool tireless = false;
     latch_take(&place->lock);
     Outbox *box = place->box;
     if (box == NULL)
@@ -436,11 +479,13 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
     if (box != NULL) {
         Py_INCREF(box);
         latch_take(&box->lock);
-        chunk = put_aside(tx, box, data);
+        tireless = is_tireless(tx, box);
+        if (!tireless)
+            chunk = put_aside(tx, box, data);
         latch_give(&box->lock);
     }
     latch_give(&place->lock);
-    Py_ssize_t size = -1;
+    Py_ssize_t size = tireless ? send_alone(tx, box, sock, data, write) : -1;
     if (chunk != NULL && tx_defer((PyObject *const[]){transmit_method, (PyObject *)box, chunk, write}, 4) == 0)
         size = PyBytes_GET_SIZE(chunk);
     Py_XDECREF(chunk);
