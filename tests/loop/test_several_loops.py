@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import os
 import queue
+import select
 import socket
 import subprocess
 import sys
@@ -130,8 +132,53 @@ def by_socket(other):
     return received.decode()
 
 
+def by_asking(other):
+    """Calls that do not wait, again and again."""
+    lock = threading.Lock()
+    lock.acquire()
+    other.call_soon_threadsafe(lock.release)
+    give_up = time.monotonic() + TIMEOUT
+    while not lock.acquire(timeout=0):
+        assert time.monotonic() < give_up
+    return "done"
+
+
+def by_select(other):
+    ours, theirs = socket.socketpair()
+    other.call_soon_threadsafe(theirs.send, b"done")
+    with ours, theirs:
+        ready = select.select([theirs, ours], [], [], TIMEOUT)
+        assert ready == ([ours], [], [])
+        return ours.recv(10).decode()
+
+
+def by_pipe(other):
+    reader, writer = os.pipe()
+    other.call_soon_threadsafe(os.write, writer, b"done\n")
+    with open(reader) as file, open(writer, "wb"):
+        return file.readline().strip()
+
+
+def by_program(other):
+    """What it prints, the other loop serves."""
+    async def answer(reader, writer):
+        writer.write(b"done")
+        writer.close()
+
+    async def serve():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        return server, server.sockets[0].getsockname()
+
+    server, address = asyncio.run_coroutine_threadsafe(serve(), other).result(TIMEOUT)
+    client = f"import socket; print(socket.create_connection({address}, {TIMEOUT}).recv(10).decode(), end='')"
+    answered = subprocess.check_output([sys.executable, "-S", "-c", client], text=True)
+    other.call_soon_threadsafe(server.close)
+    return answered
+
+
 WAYS = [
     by_future, by_event, by_lock, by_bare_lock, by_condition, by_simple_queue, by_queue, by_sleeping, by_thread, by_executor, by_socket,
+    by_asking, by_select, by_pipe, by_program,
 ]  # fmt: skip
 
 
@@ -153,6 +200,130 @@ def test_what_one_waits_for_another_does(way, first, threads, other):
 
     tornado.stm.run(main(), threads=threads)
     assert told == ["done", "the end of the step", "a callback of its own"]
+
+
+lock, taken, items, ended = threading.Lock(), threading.Lock(), queue.SimpleQueue(), threading.Thread(target=int)
+taken.acquire()
+ended.start()
+ended.join()
+
+
+def take_and_give_back(**how):
+    assert lock.acquire(**how)
+    lock.release()
+
+
+def get_one():
+    items.put(1)
+    return items.get(timeout=TIMEOUT)
+
+
+def get_none():
+    with pytest.raises(queue.Empty):
+        items.get(False)
+
+
+class Asks:
+    """Tells its descriptor, and what it does meanwhile is part of the step."""
+
+    def __init__(self, sock, function):
+        self.sock, self.function = sock, function
+
+    def fileno(self):
+        self.function()
+        return self.sock.fileno()
+
+
+NO_WAITS = {
+    "free": lambda: take_and_give_back(), "free for a time": lambda: take_and_give_back(timeout=TIMEOUT),
+    "not blocking": lambda: taken.acquire(blocking=False), "no time": lambda: taken.acquire(timeout=0), "an item": get_one, "no item": get_none,
+    "ended thread": lambda: ended.join(), "select": lambda: select.select([], [], [], 0), "poll": lambda: select.poll().poll(0),
+}  # fmt: skip
+
+
+def count_beside_another(step, other):
+    """Two loops add to a counter, which one of them reads and writes in the same step, around that; returns what is missing at the end."""
+    counter, n = {"n": 0}, 100
+
+    async def add():
+        for _ in range(n):
+            core.exclusive("to be stood in for")
+            before = counter["n"]
+            step()
+            counter["n"] = before + 1
+            await asyncio.sleep(0)
+
+    async def main():
+        added = asyncio.run_coroutine_threadsafe(add(), other)
+        await add()
+        await asyncio.wrap_future(added)
+
+    tornado.stm.run(main(), threads=2)
+    return 2 * n - counter["n"]
+
+
+@pytest.mark.parametrize("call", NO_WAITS)
+def test_what_does_not_wait_keeps_the_step_whole(call, other):
+    assert count_beside_another(NO_WAITS[call], other) == 0
+
+
+def test_what_is_asked_of_the_program_is_part_of_the_step(other):
+    ours, theirs = socket.socketpair()
+    theirs.send(b"ready")
+    inside = []
+
+    def ask():
+        inside.append(core.in_transaction())
+
+    with ours, theirs:
+        assert count_beside_another(lambda: select.select([Asks(ours, ask)], [], [], TIMEOUT), other) == 0
+    assert set(inside) == {True}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_finalizers_wait_for_other_loops(threads):
+    """As that of a portal does, which stops its loop and joins its thread."""
+    joined = []
+
+    class Portal:
+        def __init__(self):
+            self.loop = TransactionalEventLoop(2)
+            self.thread = threading.Thread(target=self.loop.run_forever)
+            self.thread.start()
+
+        def __del__(self):
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(TIMEOUT)
+            joined.append(not self.thread.is_alive())
+            self.loop.close()
+
+    async def main():
+        for _ in range(10):
+            portal = Portal()
+            assert asyncio.run_coroutine_threadsafe(after(0, "done"), portal.loop).result(TIMEOUT) == "done"
+            del portal
+            await asyncio.sleep(0.001)
+
+    tornado.stm.run(main(), threads=threads)
+    core.settle()
+    assert joined == [True] * 10
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_ends_while_another_waits_for_that(threads):
+    async def main():
+        for _ in range(20):
+            loop = TransactionalEventLoop(2)
+            thread = threading.Thread(target=loop.run_forever)
+            thread.start()
+            assert asyncio.run_coroutine_threadsafe(after(0, "done"), loop).result(TIMEOUT) == "done"
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()
+            loop.close()
+            await asyncio.sleep(0)
+
+    tornado.stm.run(main(), threads=threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -639,10 +639,15 @@ settle(PyObject *self, PyObject *unused)
     if (tx == NULL || state_of(tx) != TX_IDLE)
         Py_RETURN_NONE;
     /* Others may have dropped what this thread has made: it is told so where the interpreter handles what is pending. */
-    if (stm_handle_pending(PyThreadState_Get()) < 0)
+    const void *group = atomic_exchange(&tx->contention.group, tx);     /* finalizers may wait for a loop: they are a group of their own */
+    int r = stm_handle_pending(PyThreadState_Get());
+    if (r == 0) {
+        finalize_garbage(tx, false);
+        finalize_dying(tx, GRADE_IRREVOCABLE);
+    }
+    atomic_store(&tx->contention.group, group);
+    if (r < 0)
         return NULL;
-    finalize_garbage(tx, false);
-    finalize_dying(tx, GRADE_IRREVOCABLE);
     Py_RETURN_NONE;
 }
 

@@ -4,6 +4,12 @@
  * loop in a thread, a job of an executor that runs a loop, a server and its blocking client.  Here, who waits runs alone (mutex.c, the effects of
  * calls), so others could not begin.  So it lends its turn (contention.c): transactions of other loops and queues run meanwhile, and none of its own.
  *
+ * To those others a step is whole as long as it does not wait.  So what is there already is taken without lending: that is tried first.  And a call
+ * that waits no longer than it takes lends only when it comes again and again, since the step may wait by asking.
+ *
+ * Within the time that is lent no code of the program's may run on this thread.  So calls whose arguments could have some run (``__index__``, a
+ * buffer in Python, an encoding) do not lend, and none does where Python code audits the interpreter.
+ *
  * The functions are stood in for where their types and modules have them, since code that runs alone calls them without a barrier.
  */
 #include "waiting.h"
@@ -13,115 +19,402 @@
 #include "../objects/mutex.h"
 
 #include "internal/pycore_ceval.h"
+#include "internal/pycore_interp.h"
+#include "internal/pycore_long.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 /* ---- What is called, and how -------------------------------------------------------------------- */
 
-static struct { const char *module, *type, *name; enum { WAITS, TAKES, IF_BLOCKING } how; } functions[] = {
+typedef enum { TAKES, RESTORES, TAKES_SEMAPHORE, GETS, JOINS, SLEEPS, WAITS_FOR_CHILD, SELECTS, POLLS, RECEIVES, SENDS, READS, READS_FILE } How;
+
+static struct { const char *module, *type, *name; How how; } functions[] = {
     {"_thread", "lock", "acquire", TAKES},
     {"_thread", "lock", "acquire_lock", TAKES},
     {"_thread", "lock", "__enter__", TAKES},
     {"_thread", "RLock", "acquire", TAKES},
     {"_thread", "RLock", "__enter__", TAKES},
-    {"_thread", "RLock", "_acquire_restore", WAITS},
-    {"_thread", "_ThreadHandle", "join", WAITS},
-    {"_queue", "SimpleQueue", "get", WAITS},
-    {"time", NULL, "sleep", WAITS},
-    {"posix", NULL, "waitpid", WAITS},
-    {"select", NULL, "select", WAITS},
-    {"select", "poll", "poll", WAITS},
-    {"select", "epoll", "poll", WAITS},
-    {"_socket", "socket", "_accept", IF_BLOCKING},
-    {"_socket", "socket", "connect", IF_BLOCKING},
-    {"_socket", "socket", "recv", IF_BLOCKING},
-    {"_socket", "socket", "recv_into", IF_BLOCKING},
-    {"_socket", "socket", "recvfrom", IF_BLOCKING},
-    {"_socket", "socket", "send", IF_BLOCKING},
-    {"_socket", "socket", "sendall", IF_BLOCKING},
+    {"_thread", "RLock", "_acquire_restore", RESTORES},
+    {"_thread", "_ThreadHandle", "join", JOINS},
+    {"_multiprocessing", "SemLock", "acquire", TAKES_SEMAPHORE},
+    {"_queue", "SimpleQueue", "get", GETS},
+    {"time", NULL, "sleep", SLEEPS},
+    {"posix", NULL, "waitpid", WAITS_FOR_CHILD},
+    {"posix", NULL, "read", READS},
+    {"_io", "FileIO", "read", READS_FILE},
+    {"_io", "FileIO", "readall", READS_FILE},
+    {"_io", "FileIO", "readinto", READS_FILE},
+    {"select", NULL, "select", SELECTS},
+    {"select", "poll", "poll", POLLS},
+    {"select", "epoll", "poll", POLLS},
+    {"_socket", "socket", "_accept", RECEIVES},
+    {"_socket", "socket", "recv", RECEIVES},
+    {"_socket", "socket", "recv_into", RECEIVES},
+    {"_socket", "socket", "recvfrom", RECEIVES},
+    {"_socket", "socket", "connect", SENDS},
+    {"_socket", "socket", "send", SENDS},
+    {"_socket", "socket", "sendall", SENDS},
 };
-#define FOR_ALL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19)
+#define FOR_ALL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) \
+    X(22) X(23) X(24)
 #define COUNT (sizeof functions / sizeof functions[0])
 
 static void *originals[COUNT];
+
+/* The arguments, in whichever way they have come. */
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t n;
+    PyObject *names;        /* of those behind the n, or NULL */
+    PyObject *kwds;         /* a dict, or NULL */
+} Given;
+
+/* Borrowed; NULL: not given. */
+static PyObject *
+argument(const Given *g, Py_ssize_t position, const char *name)
+{
+    if (position < g->n)
+        return g->args[position];
+    for (Py_ssize_t i = 0; g->names != NULL && i < PyTuple_GET_SIZE(g->names); i++) {
+        if (PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(g->names, i), name))
+            return g->args[g->n + i];
+    }
+    return g->kwds != NULL ? PyDict_GetItemString(g->kwds, name) : NULL;
+}
+
+static bool
+is_plain(PyObject *o)
+{
+    if (PyTuple_CheckExact(o)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++) {
+            if (!is_plain(PyTuple_GET_ITEM(o, i)))
+                return false;
+        }
+        return true;
+    }
+    return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) || PyBytes_CheckExact(o) || PyByteArray_CheckExact(o)
+        || PyMemoryView_Check(o) || (PyUnicode_CheckExact(o) && PyUnicode_IS_ASCII(o));
+}
+
+static bool
+are_plain(const Given *g)
+{
+    Py_ssize_t n = g->n + (g->names != NULL ? PyTuple_GET_SIZE(g->names) : 0), pos = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!is_plain(g->args[i]))
+            return false;
+    }
+    PyObject *key, *value;
+    while (g->kwds != NULL && PyDict_Next(g->kwds, &pos, &key, &value)) {
+        if (!is_plain(value))
+            return false;
+    }
+    return true;
+}
+
+/* Of what is plain. */
+static double
+number(PyObject *o, double otherwise)
+{
+    return o == NULL || o == Py_None ? otherwise : PyFloat_CheckExact(o) ? PyFloat_AS_DOUBLE(o)
+        : PyLong_Check(o) && PyUnstable_Long_IsCompact((PyLongObject *)o) ? (double)PyUnstable_Long_CompactValue((PyLongObject *)o) : otherwise;
+}
+
+/* ---- Is there anything to wait for? ----------------------------------------------------------------- */
+
+static bool
+is_ready(int fd, short events)
+{
+    struct pollfd one = {.fd = fd, .events = events};
+    return poll(&one, 1, 0) != 0;
+}
+
+static int
+descriptor_of(PyObject *o)
+{
+    int fd = PyObject_AsFileDescriptor(o);
+    PyErr_Clear();
+    return fd;
+}
 
 /* Does this socket wait? */
 static bool
 is_blocking(PyObject *socket)
 {
     PyObject *timeout = PyObject_CallMethod(socket, "gettimeout", NULL);
-    bool no = timeout != NULL && PyFloat_CheckExact(timeout) && PyFloat_AS_DOUBLE(timeout) == 0;
+    bool yes = timeout != NULL && number(timeout, -1) != 0;
     PyErr_Clear();
     Py_XDECREF(timeout);
-    return !no;
+    return yes;
 }
 
-/* Has the turn been lent, for that call?  With `first`, the first argument, or NULL; *taken: there is nothing to wait for. */
 static bool
-lends(int i, PyObject *self, PyObject *first, bool *taken)
+has_file_ready(int fd)
+{
+    struct stat found;
+    return fd < 0 || fstat(fd, &found) < 0 || S_ISREG(found.st_mode) || S_ISDIR(found.st_mode) || is_ready(fd, POLLIN);
+}
+
+static bool
+has_ended(PyObject *thread)
+{
+    PyObject *done = PyObject_CallMethod(thread, "is_done", NULL);
+    PyErr_Clear();
+    Py_XDECREF(done);
+    return done == NULL || done == Py_True;
+}
+
+static bool
+has_child_ended(double pid)
+{
+    siginfo_t info = {0};
+    return pid > 0 && (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid != 0);
+}
+
+/* The call of a method which does not wait. */
+static PyObject *
+at_once(PyObject *self, const char *method, PyObject *no)
+{
+    return no != NULL ? PyObject_CallMethod(self, method, "O", no) : PyObject_CallMethod(self, method, NULL);
+}
+
+/* What comes of the call without waiting, a new reference; NULL: it would wait, or there is an exception (`*failed`). */
+static PyObject *
+without_waiting(How how, PyObject *self, const Given *g, bool *failed)
+{
+    double timeout = number(argument(g, 1, "timeout"), -1);
+    PyObject *result = NULL;
+    if (how == TAKES && (timeout > 0 || timeout == -1))
+        return mutex_take_at_once(self) ? Py_NewRef(Py_True) : NULL;
+    if (how == TAKES_SEMAPHORE)
+        result = at_once(self, "acquire", Py_False);
+    else if (how == POLLS)
+        result = at_once(self, "poll", _PyLong_GetZero());
+    else if (how == GETS && (Py_TYPE(self)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
+        result = at_once(self, "get_nowait", NULL);
+    if (result == NULL && PyErr_Occurred()) {
+        *failed = how != GETS || !PyErr_ExceptionMatches(PyExc_Exception);
+        if (!*failed)
+            PyErr_Clear();      /* it is empty */
+    }
+    else if (result == Py_False || (result != NULL && PyList_CheckExact(result) && PyList_GET_SIZE(result) == 0))
+        Py_CLEAR(result);
+    return result;
+}
+
+/* Does the call end at once, whatever there is? */
+static bool
+never_waits(How how, PyObject *self, const Given *g)
+{
+    PyObject *first = argument(g, 0, how == TAKES ? "blocking" : how == POLLS || how == JOINS ? "timeout" : "block");
+    switch (how) {
+    case TAKES: case TAKES_SEMAPHORE: case GETS:
+        return number(first, 1) == 0 || number(argument(g, 1, "timeout"), -1) == 0;
+    case JOINS: return number(first, -1) == 0 || has_ended(self);
+    case POLLS: return number(first, -1) == 0;
+    case WAITS_FOR_CHILD:
+        return ((int)number(argument(g, 1, ""), 0) & WNOHANG) != 0 || has_child_ended(number(argument(g, 0, ""), 0));
+    case RECEIVES: return !is_blocking(self) || is_ready(descriptor_of(self), POLLIN);
+    case SENDS: return !is_blocking(self);
+    case READS: return has_file_ready((int)number(argument(g, 0, ""), -1));
+    case READS_FILE: return has_file_ready(descriptor_of(self));
+    default: return false;
+    }
+}
+
+/* So many calls that do not wait, in one transaction: it waits by asking. */
+#define OFTEN 1000
+
+static bool
+asks_often(Tx *tx)
+{
+    static _Thread_local uint64_t attempt;
+    static _Thread_local int times;
+    if (attempt != attempt_of(tx)) {
+        attempt = attempt_of(tx);
+        times = 0;
+    }
+    return ++times > OFTEN;
+}
+
+/* ---- The call ---------------------------------------------------------------------------------------- */
+
+typedef enum { ENDED, GOES_ON, LENT } Begun;
+
+/* Before the original is called: ENDED with what came of it; or is the turn lent, to be taken back afterwards? */
+static Begun
+begin(int i, PyObject *self, const Given *g, PyObject **result)
 {
     Tx *tx = stm_self;
-    *taken = false;
     if (LIKELY(tx == NULL || !tx->live || tx->grade != GRADE_EXCLUSIVE))
-        return false;
-    if (functions[i].how == TAKES && (first == NULL ? (*taken = mutex_take_at_once(self)) : first == Py_False))
-        return false;
-    if (functions[i].how == IF_BLOCKING && !is_blocking(self))
-        return false;
-    return turn_lend(tx);
+        return GOES_ON;
+    if (!are_plain(g) || PyInterpreterState_Get()->audit_hooks != NULL)
+        return GOES_ON;
+    How how = functions[i].how;
+    if (never_waits(how, self, g))
+        return asks_often(tx) && turn_lend(tx) ? LENT : GOES_ON;
+    bool failed = false;
+    *result = without_waiting(how, self, g, &failed);
+    if (*result != NULL || failed)
+        return ENDED;
+    return turn_lend(tx) ? LENT : GOES_ON;
 }
 
 static PyObject *
-back(bool lent, PyObject *result)
+end(Begun begun, PyObject *result)
 {
-    if (lent)
+    if (begun == LENT)
         turn_take_back(stm_self);
     return result;
 }
 
-/* With the lock taken at once. */
+/* ---- select.select ------------------------------------------------------------------------------------- */
+
+/* A list of the descriptors of what is in there: that may be asked in Python. */
 static PyObject *
-acquired(void)
+descriptors_of(PyObject *objects)
 {
-    Py_RETURN_TRUE;
+    PyObject *list = PySequence_List(objects);
+    for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
+        int fd = PyObject_AsFileDescriptor(PyList_GET_ITEM(list, i));
+        PyObject *n = fd < 0 ? NULL : PyLong_FromLong(fd);
+        if (n == NULL || PyList_SetItem(list, i, n) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* In the place of descriptors, what they are of. */
+static int
+put_back(PyObject *ready, PyObject *descriptors, PyObject *objects)
+{
+    for (Py_ssize_t i = 0, k = 0; i < PyList_GET_SIZE(ready); i++, k++) {
+        while (k < PyList_GET_SIZE(descriptors) && PyLong_AsLong(PyList_GET_ITEM(descriptors, k)) != PyLong_AsLong(PyList_GET_ITEM(ready, i)))
+            k++;
+        PyObject *object = PySequence_GetItem(objects, k);
+        if (object == NULL || PyList_SetItem(ready, i, object) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The call with descriptors, which waits for so long. */
+static PyObject *
+select_descriptors(int i, PyObject *module, PyObject *const lists[3], PyObject *timeout)
+{
+    PyObject *args[] = {lists[0], lists[1], lists[2], timeout};
+    return ((PyCFunctionFast)originals[i])(module, args, 4);
+}
+
+static bool
+is_anything_ready(PyObject *result)
+{
+    return PyList_GET_SIZE(PyTuple_GET_ITEM(result, 0)) + PyList_GET_SIZE(PyTuple_GET_ITEM(result, 1))
+        + PyList_GET_SIZE(PyTuple_GET_ITEM(result, 2)) > 0;
+}
+
+/* Of a transaction that runs alone. */
+static PyObject *
+select_lending(int i, PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *timeout = n > 3 ? args[3] : Py_None, *objects[3] = {NULL}, *lists[3] = {NULL}, *result = NULL;
+    for (int k = 0; k < 3; k++) {
+        if ((objects[k] = PySequence_List(args[k])) == NULL || (lists[k] = descriptors_of(objects[k])) == NULL)
+            goto out;
+    }
+    result = select_descriptors(i, module, lists, _PyLong_GetZero());
+    if (result != NULL && !is_anything_ready(result)) {
+        bool waits = number(timeout, -1) != 0;
+        bool lent = (waits || asks_often(stm_self)) && PyInterpreterState_Get()->audit_hooks == NULL && turn_lend(stm_self);
+        if (lent || waits)
+            Py_SETREF(result, select_descriptors(i, module, lists, timeout));
+        if (lent)
+            turn_take_back(stm_self);
+    }
+    for (int k = 0; result != NULL && k < 3; k++) {
+        if (put_back(PyTuple_GET_ITEM(result, k), lists[k], objects[k]) < 0)
+            Py_CLEAR(result);
+    }
+out:
+    for (int k = 0; k < 3; k++) {
+        Py_XDECREF(objects[k]);
+        Py_XDECREF(lists[k]);
+    }
+    return result;
+}
+
+static bool
+selects_alone(int i, PyObject *const *args, Py_ssize_t n)
+{
+    return functions[i].how == SELECTS && stm_self != NULL && stm_self->live && stm_self->grade == GRADE_EXCLUSIVE
+        && n >= 3 && n <= 4 && (n < 4 || is_plain(args[3]));
 }
 
 /* ---- The functions that stand in, by how the originals are called --------------------------------- */
 
 typedef PyObject *(*FastWithClass)(PyObject *, PyTypeObject *, PyObject *const *, size_t, PyObject *);
 
-static inline PyObject *
-first_of(PyObject *args, PyObject *kwds)
+/* A tuple of arguments, or the only one, or none. */
+static Given
+given(int i, PyObject **args)
 {
-    if (PyTuple_Check(args) && PyTuple_GET_SIZE(args) > 0)
-        return PyTuple_GET_ITEM(args, 0);
-    return kwds != NULL && PyDict_GET_SIZE(kwds) > 0 ? kwds : NULL;     /* to be looked at by the original */
+    bool several = *args != NULL && PyTuple_Check(*args);
+    return several ? (Given){((PyTupleObject *)*args)->ob_item, PyTuple_GET_SIZE(*args), NULL, NULL} : (Given){args, *args != NULL, NULL, NULL};
+}
+
+#define CALL(call) \
+    PyObject *result = NULL; \
+    Begun begun = begin(i, self, &g, &result); \
+    return begun == ENDED ? result : end(begun, call)
+
+static PyObject *
+call_plain(int i, PyObject *self, PyObject *args)
+{
+    Given g = given(i, &args);
+    CALL(((PyCFunction)originals[i])(self, args));
+}
+
+static PyObject *
+call_named(int i, PyObject *self, PyObject *args, PyObject *kwds)
+{
+    Given g = given(i, &args);
+    g.kwds = kwds;
+    CALL(((PyCFunctionWithKeywords)originals[i])(self, args, kwds));
+}
+
+static PyObject *
+call_fast(int i, PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    if (selects_alone(i, args, n))
+        return select_lending(i, self, args, n);
+    Given g = {args, n, NULL, NULL};
+    CALL(((PyCFunctionFast)originals[i])(self, args, n));
+}
+
+static PyObject *
+call_fast_named(int i, PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    Given g = {args, n, names, NULL};
+    CALL(((PyCFunctionFastWithKeywords)originals[i])(self, args, n, names));
+}
+
+static PyObject *
+call_fast_of_class(int i, PyObject *self, PyTypeObject *cls, PyObject *const *args, size_t n, PyObject *names)
+{
+    Given g = {args, (Py_ssize_t)n, names, NULL};
+    CALL(((FastWithClass)originals[i])(self, cls, args, n, names));
 }
 
 #define STAND_IN(i) \
-    static PyObject *plain_##i(PyObject *self, PyObject *args) \
-    { \
-        bool taken, lent = lends(i, self, args != NULL ? args : NULL, &taken); \
-        return taken ? acquired() : back(lent, ((PyCFunction)originals[i])(self, args)); \
-    } \
-    static PyObject *named_##i(PyObject *self, PyObject *args, PyObject *kwds) \
-    { \
-        bool taken, lent = lends(i, self, first_of(args, kwds), &taken); \
-        return taken ? acquired() : back(lent, ((PyCFunctionWithKeywords)originals[i])(self, args, kwds)); \
-    } \
-    static PyObject *fast_##i(PyObject *self, PyObject *const *args, Py_ssize_t n) \
-    { \
-        bool taken, lent = lends(i, self, n > 0 ? args[0] : NULL, &taken); \
-        return taken ? acquired() : back(lent, ((PyCFunctionFast)originals[i])(self, args, n)); \
-    } \
+    static PyObject *plain_##i(PyObject *self, PyObject *args) { return call_plain(i, self, args); } \
+    static PyObject *named_##i(PyObject *self, PyObject *args, PyObject *kwds) { return call_named(i, self, args, kwds); } \
+    static PyObject *fast_##i(PyObject *self, PyObject *const *args, Py_ssize_t n) { return call_fast(i, self, args, n); } \
     static PyObject *fast_named_##i(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) \
-    { \
-        bool taken, lent = lends(i, self, n > 0 ? args[0] : names, &taken); \
-        return taken ? acquired() : back(lent, ((PyCFunctionFastWithKeywords)originals[i])(self, args, n, names)); \
-    } \
+    { return call_fast_named(i, self, args, n, names); } \
     static PyObject *fast_of_class_##i(PyObject *self, PyTypeObject *cls, PyObject *const *args, size_t n, PyObject *names) \
-    { \
-        bool taken, lent = lends(i, self, n > 0 ? args[0] : names, &taken); \
-        return taken ? acquired() : back(lent, ((FastWithClass)originals[i])(self, cls, args, n, names)); \
-    }
+    { return call_fast_of_class(i, self, cls, args, n, names); }
 FOR_ALL(STAND_IN)
 
 #define ROW(i) {_PyCFunction_CAST(plain_##i), _PyCFunction_CAST(named_##i), _PyCFunction_CAST(fast_##i), _PyCFunction_CAST(fast_named_##i), \

@@ -232,7 +232,7 @@ tx_end(Tx *tx, bool goes_on)
 bool
 turn_lend(Tx *tx)
 {
-    if (!tx->live || tx->grade != GRADE_EXCLUSIVE || tx->releasing || atomic_load(&tx->contention.group) == NULL)
+    if (!tx->live || tx->grade != GRADE_EXCLUSIVE || tx->releasing == AFTER_ABORT || atomic_load(&tx->contention.group) == NULL)
         return false;
     stm_upcalls->lends(tx);
     let_all_go(tx);

@@ -309,6 +309,7 @@ garbage_collected(void)
     take_ending(tx);
     let_die(tx);
     atomic_store(&goes_on, false);
+    wake(0, PARK_OTHERS);
 }
 
 void
