@@ -173,6 +173,17 @@ has_child_ended(double pid)
     return pid > 0 && (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid != 0);
 }
 
+/* Are these arguments of a lock's acquire() nothing that it complains about, and does it wait? */
+static bool
+is_usual_wait(const Given *g)
+{
+    PyObject *blocking = argument(g, 0, "blocking"), *timeout = argument(g, 1, "timeout");
+    Py_ssize_t all = g->n + (g->names != NULL ? PyTuple_GET_SIZE(g->names) : 0) + (g->kwds != NULL ? PyDict_GET_SIZE(g->kwds) : 0);
+    double seconds = number(timeout, -2);
+    return all == (blocking != NULL) + (timeout != NULL) && (blocking == NULL || blocking == Py_True)
+        && (timeout == NULL || seconds == -1 || (seconds >= 0 && seconds < 1e9));
+}
+
 /* The call of a method which does not wait. */
 static PyObject *
 at_once(PyObject *self, const char *method, PyObject *no)
@@ -184,10 +195,9 @@ at_once(PyObject *self, const char *method, PyObject *no)
 static PyObject *
 without_waiting(How how, PyObject *self, const Given *g, bool *failed)
 {
-    double timeout = number(argument(g, 1, "timeout"), -1);
     PyObject *result = NULL;
-    if (how == TAKES && (timeout > 0 || timeout == -1))
-        return mutex_take_at_once(self) ? Py_NewRef(Py_True) : NULL;
+    if (how == TAKES)
+        return is_usual_wait(g) && mutex_take_at_once(self) ? Py_NewRef(Py_True) : NULL;
     if (how == TAKES_SEMAPHORE)
         result = at_once(self, "acquire", Py_False);
     else if (how == POLLS)
