@@ -5,6 +5,7 @@
  */
 #include "references.h"
 
+#include "../objects/class.h"
 #include "../objects/known.h"
 #include "callbacks.h"
 
@@ -100,17 +101,11 @@ have_all_ask(void)
 }
 
 /* Classes that are derived from weakref.ref have inherited its slot. */
-static int
+static void
 stand_in(PyTypeObject *type)
 {
     if (type->tp_new == make_reference)
         type->tp_new = new_reference;
-    PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
-    int r = derived == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(derived); i++)
-        r = stand_in((PyTypeObject *)PyList_GET_ITEM(derived, i));
-    Py_XDECREF(derived);
-    return r;
 }
 
 int
@@ -127,5 +122,5 @@ references_init(void)
     make_proxy = (PyCFunctionFast)(void (*)(void))method->ml_meth;
     method->ml_meth = _PyCFunction_CAST(new_proxy);
     make_reference = _PyWeakref_RefType.tp_new;
-    return stand_in(&_PyWeakref_RefType) < 0 ? -1 : have_all_ask();
+    return each_derived(&_PyWeakref_RefType, stand_in) < 0 ? -1 : have_all_ask();
 }

@@ -147,18 +147,47 @@ new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
     return made;
 }
 
-/* Metaclasses have inherited the slot. */
+/* 1: seen for the first time.  Known by its address: a metaclass may have a __hash__. */
 static int
+see(PyObject *seen, PyTypeObject *type)
+{
+    PyObject *address = PyLong_FromVoidPtr(type);
+    int r = address == NULL ? -1 : PySet_Contains(seen, address);
+    r = r != 0 ? -(r < 0) : PySet_Add(seen, address) < 0 ? -1 : 1;
+    Py_XDECREF(address);
+    return r;
+}
+
+static int
+each_unseen(PyTypeObject *type, void (*each)(PyTypeObject *), PyObject *seen)
+{
+    int first = see(seen, type);
+    if (first <= 0)
+        return first;
+    each(type);
+    PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+    int r = derived == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(derived); i++)
+        r = each_unseen((PyTypeObject *)PyList_GET_ITEM(derived, i), each, seen);
+    Py_XDECREF(derived);
+    return r;
+}
+
+int
+each_derived(PyTypeObject *type, void (*each)(PyTypeObject *))
+{
+    PyObject *seen = PySet_New(NULL);
+    int r = seen == NULL ? -1 : each_unseen(type, each, seen);
+    Py_XDECREF(seen);
+    return r;
+}
+
+/* Metaclasses have inherited the slot. */
+static void
 stand_in(PyTypeObject *metatype)
 {
     if (metatype->tp_new == make_class)
         metatype->tp_new = new_class;
-    PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", metatype);
-    int r = derived == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(derived); i++)
-        r = stand_in((PyTypeObject *)PyList_GET_ITEM(derived, i));
-    Py_XDECREF(derived);
-    return r;
 }
 
 int
@@ -172,7 +201,7 @@ classes_init(void)
     if (long_dead == NULL || kept_watcher < 0 || entered_watcher < 0)
         return -1;
     make_class = PyType_Type.tp_new;
-    return stand_in(&PyType_Type);
+    return each_derived(&PyType_Type, stand_in);
 }
 
 /* Twin of type.__subclasses__. */

@@ -5,6 +5,8 @@
 #include "../core/tx.h"
 
 int classes_init(void);
+/* That, for the class and for each that is derived from it, once: they inherit slots when they are made.  -1 with an exception. */
+int each_derived(PyTypeObject *type, void (*each)(PyTypeObject *));
 PyObject *subclasses(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *check_subclass(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 

@@ -12,6 +12,7 @@
 #include "endings.h"
 
 #include "../thread.h"
+#include "class.h"
 #include "known.h"
 
 #include "internal/pycore_interp.h"
@@ -104,38 +105,8 @@ find_finalizers(void)
     return 0;
 }
 
-/* 1: seen for the first time.  Known by its address: a metaclass may have a __hash__. */
-static int
-see(PyObject *seen, PyTypeObject *type)
-{
-    PyObject *address = PyLong_FromVoidPtr(type);
-    int r = address == NULL ? -1 : PySet_Contains(seen, address);
-    r = r != 0 ? -(r < 0) : PySet_Add(seen, address) < 0 ? -1 : 1;
-    Py_XDECREF(address);
-    return r;
-}
-
-/* Of the class and all that are derived from it: they have inherited the slots. */
-static int
-watch_derived(PyTypeObject *type, PyObject *seen)
-{
-    int first = see(seen, type);
-    if (first <= 0)
-        return first;
-    watch_endings(type);
-    PyObject *derived = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
-    int r = derived == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(derived); i++)
-        r = watch_derived((PyTypeObject *)PyList_GET_ITEM(derived, i), seen);
-    Py_XDECREF(derived);
-    return r;
-}
-
 int
 endings_init(void)
 {
-    PyObject *seen = PySet_New(NULL);
-    int r = seen == NULL || find_finalizers() < 0 ? -1 : watch_derived(&PyBaseObject_Type, seen);
-    Py_XDECREF(seen);
-    return r;
+    return find_finalizers() < 0 ? -1 : each_derived(&PyBaseObject_Type, watch_endings);
 }
