@@ -638,8 +638,9 @@ settle(PyObject *self, PyObject *unused)
     Tx *tx = stm_self;
     if (tx == NULL || state_of(tx) != TX_IDLE)
         Py_RETURN_NONE;
+    /* Finalizers may wait for a loop: they are a group of their own. */
+    const void *group = atomic_exchange(&tx->contention.group, tx);
     /* Others may have dropped what this thread has made: it is told so where the interpreter handles what is pending. */
-    const void *group = atomic_exchange(&tx->contention.group, tx);     /* finalizers may wait for a loop: they are a group of their own */
     int r = stm_handle_pending(PyThreadState_Get());
     if (r == 0) {
         finalize_garbage(tx, false);
@@ -1024,8 +1025,8 @@ static PyMethodDef methods[] = {
     {"set_allowance", set_allowance, METH_O,
      DOC("so many seconds at most do others wait for a transaction that runs and runs, before it is rolled back for them")},
     {"begin_collecting", begin_collecting, METH_NOARGS, DOC("until end_collecting(), garbage in cycles is collected between transactions")},
-    {"several_run", several_run, METH_NOARGS, DOC("do several loops or queues run?")},
     {"end_collecting", end_collecting, METH_NOARGS, DOC("the interpreter collects garbage again, if it did before begin_collecting()")},
+    {"several_run", several_run, METH_NOARGS, DOC("do several loops or queues run?")},
     {"collector_enable", collector_enable, METH_NOARGS, DOC("what gc.enable is to the program")},
     {"collector_disable", collector_disable, METH_NOARGS, DOC("what gc.disable is to the program")},
     {"collector_is_enabled", collector_is_enabled, METH_NOARGS, DOC("what gc.isenabled is to the program")},

@@ -253,23 +253,34 @@ asks_often(Tx *tx)
 
 typedef enum { ENDED, GOES_ON, LENT } Begun;
 
+static bool
+runs_alone(Tx *tx)
+{
+    return UNLIKELY(tx != NULL && tx->live && tx->grade == GRADE_EXCLUSIVE);
+}
+
+/* Has the turn been lent?  Not where Python code audits the interpreter. */
+static bool
+lend(Tx *tx)
+{
+    return PyInterpreterState_Get()->audit_hooks == NULL && turn_lend(tx);
+}
+
 /* Before the original is called: ENDED with what came of it; or is the turn lent, to be taken back afterwards? */
 static Begun
 begin(int i, PyObject *self, const Given *g, PyObject **result)
 {
     Tx *tx = stm_self;
-    if (LIKELY(tx == NULL || !tx->live || tx->grade != GRADE_EXCLUSIVE))
-        return GOES_ON;
-    if (!are_plain(g) || PyInterpreterState_Get()->audit_hooks != NULL)
+    if (!runs_alone(tx) || !are_plain(g))
         return GOES_ON;
     How how = functions[i].how;
     if (never_waits(how, self, g))
-        return asks_often(tx) && turn_lend(tx) ? LENT : GOES_ON;
+        return asks_often(tx) && lend(tx) ? LENT : GOES_ON;
     bool failed = false;
     *result = without_waiting(how, self, g, &failed);
     if (*result != NULL || failed)
         return ENDED;
-    return turn_lend(tx) ? LENT : GOES_ON;
+    return lend(tx) ? LENT : GOES_ON;
 }
 
 static PyObject *
@@ -337,7 +348,7 @@ select_lending(int i, PyObject *module, PyObject *const *args, Py_ssize_t n)
     result = select_descriptors(i, module, lists, _PyLong_GetZero());
     if (result != NULL && !is_anything_ready(result)) {
         bool waits = number(timeout, -1) != 0;
-        bool lent = (waits || asks_often(stm_self)) && PyInterpreterState_Get()->audit_hooks == NULL && turn_lend(stm_self);
+        bool lent = (waits || asks_often(stm_self)) && lend(stm_self);
         if (lent || waits)
             Py_SETREF(result, select_descriptors(i, module, lists, timeout));
         if (lent)
@@ -358,8 +369,7 @@ out:
 static bool
 selects_alone(int i, PyObject *const *args, Py_ssize_t n)
 {
-    return functions[i].how == SELECTS && stm_self != NULL && stm_self->live && stm_self->grade == GRADE_EXCLUSIVE
-        && n >= 3 && n <= 4 && (n < 4 || is_plain(args[3]));
+    return functions[i].how == SELECTS && runs_alone(stm_self) && n >= 3 && n <= 4 && (n < 4 || is_plain(args[3]));
 }
 
 /* ---- The functions that stand in, by how the originals are called --------------------------------- */
@@ -368,7 +378,7 @@ typedef PyObject *(*FastWithClass)(PyObject *, PyTypeObject *, PyObject *const *
 
 /* A tuple of arguments, or the only one, or none. */
 static Given
-given(int i, PyObject **args)
+given(PyObject **args)
 {
     bool several = *args != NULL && PyTuple_Check(*args);
     return several ? (Given){((PyTupleObject *)*args)->ob_item, PyTuple_GET_SIZE(*args), NULL, NULL} : (Given){args, *args != NULL, NULL, NULL};
@@ -382,14 +392,14 @@ given(int i, PyObject **args)
 static PyObject *
 call_plain(int i, PyObject *self, PyObject *args)
 {
-    Given g = given(i, &args);
+    Given g = given(&args);
     CALL(((PyCFunction)originals[i])(self, args));
 }
 
 static PyObject *
 call_named(int i, PyObject *self, PyObject *args, PyObject *kwds)
 {
-    Given g = given(i, &args);
+    Given g = given(&args);
     g.kwds = kwds;
     CALL(((PyCFunctionWithKeywords)originals[i])(self, args, kwds));
 }

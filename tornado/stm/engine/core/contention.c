@@ -628,7 +628,9 @@ stand_back(Tx *tx)
 static bool
 is_kept_out(Tx *tx)
 {
-    int limit = LIKELY(atomic_load(&lenders) == 0) ? 0 : atomic_load(&stm_thread_limit);
+    if (LIKELY(atomic_load(&lenders) == 0))
+        return false;
+    int limit = atomic_load(&stm_thread_limit);
     const void *group = atomic_load(&tx->contention.group);
     for (int i = 1; i < limit; i++) {
         Tx *o = atomic_load(&stm_threads[i]);

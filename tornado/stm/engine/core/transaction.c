@@ -279,6 +279,13 @@ begin_release(Tx *tx, int after)
     tx_begin(tx, UINT64_MAX, after == AFTER_COMMIT ? stm_upcalls->first_grade() : GRADE_NONE);
 }
 
+/* What the transaction has added goes to the queues: returns what is to be dropped, that before what is already. */
+static Transaction *
+put_added(Tx *tx, Transaction *dropped)
+{
+    return LIKELY(tx->added.first == NULL) ? dropped : queue_added(tx, dropped);
+}
+
 static void
 end_release(Tx *tx, Transaction *txn)
 {
@@ -286,7 +293,7 @@ end_release(Tx *tx, Transaction *txn)
         if (tx->grade == GRADE_EXCLUSIVE)
             stm_upcalls->finalizes(tx);
         run_deferred(tx);
-        transactions_drop(queue_added(tx, NULL));
+        transactions_drop(put_added(tx, NULL));
     }
     log_end(tx, LOG_COMMIT);
     tx_end(tx, false);
@@ -345,7 +352,7 @@ finalize_dying(Tx *tx, int grade)
         stm_upcalls->committed(tx);
         log_end(tx, LOG_COMMIT);
         tx_end(tx, true);
-        release(tx, AFTER_COMMIT, queue_added(tx, NULL));
+        release(tx, AFTER_COMMIT, put_added(tx, NULL));
         set_transaction(tx, txn);
     }
 }
@@ -386,7 +393,7 @@ tx_commit(Tx *tx)
             wake(0, PARK_ORDER);
     }
     tx_end(tx, true);
-    release(tx, AFTER_COMMIT, queue_added(tx, dropped));
+    release(tx, AFTER_COMMIT, put_added(tx, dropped));
     finalize_dying(tx, GRADE_IRREVOCABLE);
     return 0;
 }

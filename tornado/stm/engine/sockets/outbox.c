@@ -400,23 +400,34 @@ error_after(PyObject *error)
     return next;
 }
 
+/* With the lock: whoever sends is told of the error. */
+static void
+tell_error(Outbox *box)
+{
+    PyObject *error = box->error;
+    box->error = error_after(error);
+    PyErr_SetRaisedException(error);
+}
+
+static PyObject *
+tell_of_no_room(void)
+{
+    errno = EAGAIN;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
 /* With the locks of both: reserve room, and take so much of the data; NULL with an exception. */
 static PyObject *
 put_aside(Tx *tx, Outbox *box, PyObject *data)
 {
     if (box->error != NULL) {
-        PyObject *error = box->error;
-        if (undo_push(tx, &undo_told, (PyObject *)box, NULL, error) != NULL) {
-            box->error = error_after(error);
-            PyErr_SetRaisedException(error);
-        }
+        if (undo_push(tx, &undo_told, (PyObject *)box, NULL, box->error) != NULL)
+            tell_error(box);
         return NULL;
     }
     Py_ssize_t room = OUTBOX_LIMIT - box->size;
-    if (room <= 0) {
-        errno = EAGAIN;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
+    if (room <= 0)
+        return tell_of_no_room();
     PyObject *chunk = beginning_of(data, room);
     Undo *u = chunk != NULL ? undo_push(tx, &undo_put_aside, (PyObject *)box, NULL, NULL) : NULL;
     if (u == NULL) {
@@ -446,17 +457,14 @@ send_alone(Tx *tx, Outbox *box, PyObject *sock, PyObject *data, PyObject *write)
 {
     if (exclusive_for(tx, "sending again and again", NULL) < 0)
         return -1;
-    if (box->error != NULL) {
-        PyObject *error = box->error;
-        box->error = error_after(error);
-        PyErr_SetRaisedException(error);
+    latch_take(&box->lock);     /* a thread that polls may be about to send the rest */
+    if (box->error != NULL)
+        tell_error(box);
+    else if (box->first != NULL)
+        tell_of_no_room();
+    latch_give(&box->lock);
+    if (PyErr_Occurred())
         return -1;
-    }
-    if (box->first != NULL) {
-        errno = EAGAIN;
-        PyErr_SetFromErrno(PyExc_OSError);
-        return -1;
-    }
     PyObject *r = write != Py_None ? PyObject_CallOneArg(write, data) : PyObject_CallFunctionObjArgs(socket_methods.send, sock, data, NULL);
     Py_ssize_t sent = r != NULL ? PyLong_AsSsize_t(r) : -1;
     Py_XDECREF(r);
