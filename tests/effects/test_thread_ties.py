@@ -488,7 +488,9 @@ queue = transaction.TransactionQueue()
 for _ in range(200):
     queue.add(look, 20_000)
 queue.run()
-print(len(beneath) > 1, set(beneath.values()), traced == set(beneath) - {_thread.get_ident()})
+main_thread = _thread.get_ident()
+# A thread may have run nothing but the last callback: it is traced and has not looked.
+print(len(beneath) > 1, set(beneath.values()), set(beneath) - {main_thread} <= traced, main_thread not in traced)
 """
 
 
@@ -496,4 +498,4 @@ print(len(beneath) > 1, set(beneath.values()), traced == set(beneath) - {_thread
 def test_beneath_a_callback_is_the_main_module_and_no_thread_of_the_program():
     """Whoever walks down the frames finds the same on each thread: freezegun asks for the modules, aiohttp's AppKey for the first one."""
     done = subprocess.run([sys.executable, "-c", BENEATH], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert (done.stdout, done.stderr) == ("True {('<module>', '__main__', False, True)} True\n", "")
+    assert (done.stdout, done.stderr) == ("True {('<module>', '__main__', False, True)} True True\n", "")
