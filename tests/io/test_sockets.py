@@ -277,3 +277,51 @@ def test_buffers_of_an_iterator_are_sent_at_the_commit(connected):
 
     assert core.Transaction(send, ()).run() is False
     assert client.recv(100) == b"one two "
+
+
+@pytest.mark.parametrize("receive", [
+    lambda sock: sock.recv(1), lambda sock: sock.recvfrom(1)[0], lambda sock: receive_one_into(sock),
+], ids=["recv", "recvfrom", "recv_into"])
+def test_whoever_has_received_what_a_commit_sent_first_receives_the_rest(receive):
+    """A commit sends on one socket after the other: nobody sees that."""
+    (first, reader), (second, other_reader) = socket.socketpair(), socket.socketpair()
+    with first, reader, second, other_reader:
+        for sock in first, reader, second, other_reader:
+            sock.setblocking(False)
+        seen, told = threading.Event(), threading.Event()
+
+        @trusted
+        def between():
+            seen.wait(10)
+            told.wait(0.05)  # only where the reader does not wait for this commit
+
+        def send():
+            first.send(b"a")
+            core.defer(between)
+            second.send(b"b")
+
+        @trusted
+        def receive_first():
+            select.select([reader], [], [], 10)
+            received = receive(reader)
+            seen.set()
+            return received
+
+        def receive_both():
+            received = receive_first(), receive(other_reader)
+            core.defer(told.set)
+            return received
+
+        sender = threading.Thread(target=core.Transaction(send, ()).run)
+        sender.start()
+        try:
+            assert core.Transaction(receive_both, ()).run() == (b"a", b"b")
+        finally:
+            told.set()
+            sender.join()
+
+
+def receive_one_into(sock):
+    buffer = bytearray(1)
+    sock.recv_into(buffer)
+    return bytes(buffer)

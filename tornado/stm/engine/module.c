@@ -270,7 +270,7 @@ receive(PyObject *self, PyObject *const *args, Py_ssize_t n)
         PyErr_SetString(PyExc_TypeError, "receive() needs put_back, key and a function");
         return NULL;
     }
-    PyObject *result = PyObject_Vectorcall(args[2], args + 3, n - 3, NULL);
+    PyObject *result = ask(live_tx(), args[2], args + 3, n - 3);
     Tx *tx = live_tx();
     if (result != NULL && tx != NULL && tx->grade != GRADE_EXCLUSIVE) {
         PyObject *undo_args = PyTuple_Pack(2, args[1], result);
@@ -908,7 +908,8 @@ static PyMethodDef methods[] = {
      DOC("sockets_begin(send, setsockopt, close, shutdown, fileno, gettimeout, family, type, proto): methods and attributes of"
          " _socket.socket")},
     {"receiving_begin", receiving_begin, METH_VARARGS,
-     DOC("receiving_begin(inboxes, put_back): dict by descriptor of what the next attempts receive, and put_back(descriptor, bytes)")},
+     DOC("receiving_begin(inboxes, put_back, nothing): dict by descriptor of what the next attempts receive, put_back(descriptor, bytes),"
+         " and a tuple of the exceptions that say that nothing has come")},
     {"receive_by_twins", receive_by_twins, METH_NOARGS, DOC("receive_by_twins(): from here on no short way receives anything")},
     {"socket_way", socket_way, METH_VARARGS,
      DOC("socket_way(method, twin): what stands in for that method of _socket.socket, in C, where that is simple, and else calls the twin")},

@@ -18,6 +18,7 @@ import functools
 import os
 import select
 import socket
+import ssl
 import weakref
 from collections import deque
 
@@ -407,7 +408,7 @@ def _change_timeout(sock, change, value):
 
 METHODS = _send, _setsockopt, _close, _shutdown, _fileno, _gettimeout, _methods.family, _methods.type, _methods.proto
 core.sockets_begin(*METHODS)
-core.receiving_begin(inboxes, _put_back)
+core.receiving_begin(inboxes, _put_back, (BlockingIOError, ssl.SSLWantReadError))
 
 TWINS = {
     _gettimeout: gettimeout,

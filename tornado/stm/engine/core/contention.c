@@ -61,6 +61,7 @@
 #include "history.h"
 #include "latch.h"
 #include "park.h"
+#include "publish.h"
 #include "queue.h"
 #include "transaction.h"
 #include "upcalls.h"
@@ -1074,6 +1075,7 @@ contention_in_child(void)
 {
     doom_lock = (Latch){0};
     park_in_child();
+    publish_in_child();
     atomic_store(&stm_reservations, 0);
     int grade = stm_self != NULL ? stm_self->grade : GRADE_NONE;
     atomic_store(&token_slot, grade != GRADE_NONE ? stm_self->slot : 0);

@@ -19,6 +19,7 @@
 #include "latch.h"
 #include "pages.h"
 #include "park.h"
+#include "publish.h"
 #include "queue.h"
 #include "upcalls.h"
 
@@ -260,6 +261,8 @@ run_deferred(Tx *tx)
     if (actions == NULL)
         return;
     tx_pause(tx);
+    if (PyList_GET_SIZE(actions) > 1)
+        publishing_begins(tx);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(actions); i++) {
         PyObject *action = PyList_GET_ITEM(actions, i);
         PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
@@ -267,6 +270,7 @@ run_deferred(Tx *tx)
             PyErr_FormatUnraisable("Exception ignored in the deferred action %R", action);
         Py_XDECREF(r);
     }
+    publishing_ends(tx);
     tx_resume(tx);
 }
 

@@ -2,6 +2,7 @@
 #include "outbox.h"
 
 #include "../core/latch.h"
+#include "../core/publish.h"
 #include "../core/tx.h"
 #include "../deferred.h"
 #include "../dispatch/dispatcher.h"
@@ -297,6 +298,8 @@ flush_later(Outbox *box)
     int polled = box->dispatcher != NULL ? dispatcher_flush_later((Dispatcher *)box->dispatcher, (PyObject *)box) : 0;
     if (polled != 0)
         return polled < 0 ? -1 : 0;
+    if (stm_self != NULL)
+        publishing_ends(stm_self);      /* the peer may be one that waits for that */
     for (;;) {
         int all = flush(box);
         if (all != 0)

@@ -7,6 +7,7 @@
 
 #include "../calls/callbacks.h"
 #include "../calls/twins.h"
+#include "../core/publish.h"
 #include "../deferred.h"
 #include "../objects/access.h"
 #include "../objects/known.h"
@@ -16,7 +17,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-static PyObject *inboxes, *put_back;    /* of the twins */
+static PyObject *inboxes, *put_back, *nothing;      /* of the twins */
 static _Atomic bool by_twins;
 static PyObject *set_now;
 
@@ -44,7 +45,7 @@ by_twin(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 PyObject *
 receiving_begin(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &inboxes, &put_back))
+    if (!PyArg_ParseTuple(args, "O!OO!", &PyDict_Type, &inboxes, &put_back, &PyTuple_Type, &nothing))
         return NULL;
     Py_INCREF(args);        /* for ever */
     Py_RETURN_NONE;
@@ -55,6 +56,23 @@ receive_by_twins(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     atomic_store(&by_twins, true);
     Py_RETURN_NONE;
+}
+
+PyObject *
+ask(Tx *tx, PyObject *f, PyObject *const *args, Py_ssize_t n)
+{
+    uint64_t since = published();
+    PyObject *received = PyObject_Vectorcall(f, args, n, NULL);
+    if (received == NULL && tx != NULL && nothing != NULL && PyErr_ExceptionMatches(nothing)) {
+        PyObject *exception = PyErr_GetRaisedException();
+        if (!await_published(tx, since))
+            PyErr_SetRaisedException(exception);
+        else {
+            Py_DECREF(exception);
+            received = PyObject_Vectorcall(f, args, n, NULL);
+        }
+    }
+    return received;
 }
 
 /* The transaction, if it owns the socket now and has nothing but the kernel to receive from; else NULL, as above. */
@@ -85,7 +103,7 @@ receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
     Tx *tx = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]) ? begin_to_receive(args[0]) : NULL;
     if (tx == NULL)
         return by_twin(pair, args, n, kwnames);
-    PyObject *data = PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
+    PyObject *data = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
     if (data != NULL && undo_receiving(tx, args[0], data) < 0)
         Py_CLEAR(data);
     return data;
@@ -99,7 +117,7 @@ receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
     Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
     if (tx == NULL || open_whole_write(tx, args[1]) < 0)
         return by_twin(pair, args, n, kwnames);
-    PyObject *received = PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
+    PyObject *received = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
     if (received == NULL)
         return NULL;
     PyObject *data = PyBytes_FromStringAndSize(PyByteArray_AS_STRING(args[1]), PyLong_AsSsize_t(received));

@@ -2,7 +2,7 @@
 #ifndef TORNADO_STM_SOCKET_H
 #define TORNADO_STM_SOCKET_H
 
-#include "../core/base.h"
+#include "../core/tx.h"
 
 int sockets_init(PyObject *module);     /* -1 with an exception */
 
@@ -10,9 +10,11 @@ int sockets_init(PyObject *module);     /* -1 with an exception */
 PyObject *set_option_now(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
 /* What stands in for socket.recv, recv_into, send or setsockopt where that is simple, and else calls the twin: socket_way(f, twin).
- * `inboxes` and put_back(fd, bytes) are the twins'. */
+ * `inboxes`, put_back(fd, bytes) and the exceptions that say that nothing has come are the twins'. */
 PyObject *socket_way(PyObject *module, PyObject *args);
 PyObject *receiving_begin(PyObject *module, PyObject *args);
+/* f(*args), which receives; where nothing has come and commits of this process were amid their sending, once more after these. */
+PyObject *ask(Tx *tx, PyObject *f, PyObject *const *args, Py_ssize_t n);
 /* From here on all receiving is the twins' affair. */
 PyObject *receive_by_twins(PyObject *module, PyObject *unused);
 
