@@ -148,6 +148,30 @@ def test_others_run_alone_while_the_loops_thread_is_at_something_endless():
     assert in_a_process("get_stuck()") == ["all went on"]
 
 
+async def wait_for_a_pipe(steps):
+    """So many steps alone, one after the other, and then until something has come; returns how many of the latter."""
+    reading, writing = os.pipe()
+    come = []
+    asyncio.get_running_loop().add_reader(reading, lambda: come.append(os.read(reading, 1)))
+    for step in range(10 * steps):
+        if step == steps:
+            os.write(writing, b"x")
+        thread_alone()
+        await asyncio.sleep(0)
+        if come:
+            break
+    asyncio.get_running_loop().remove_reader(reading)
+    return step - steps
+
+
+def hear_amid_a_gathering():
+    return tornado.stm.run(wait_for_a_pipe(1000), threads=2)
+
+
+def test_what_the_kernel_tells_is_heard_amid_a_gathering():
+    assert in_a_process("hear_amid_a_gathering()") < 10
+
+
 async def end_in_the_midst():
     tasks = [asyncio.create_task(Program().speak(name, 10**6)) for name in range(5)]
     await asyncio.sleep(0.2)

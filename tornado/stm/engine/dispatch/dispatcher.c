@@ -840,14 +840,32 @@ others_up(Dispatcher *d)
     return d->workers - d->poller.resting - d->poller.polls - 1;
 }
 
-/* Under the lock: do others do without this thread what there is to do?  One that is at work goes on before one that comes to it. */
+/* Under the lock: do others do without this thread what there is to do?  One that is at work goes on before one that comes to it.
+ * `home`: this is the loop's thread, which does what one thread is enough for. */
 static bool
-others_do_it(Dispatcher *d, From from)
+others_do_it(Dispatcher *d, From from, bool home)
 {
     int others = from == AT_WORK ? d->running : others_up(d);
-    if (others == 0 || !can_wait(d))
+    if (others == 0 || !can_wait(d) || (home && !d->restraint.all))
         return false;
     return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_prompt == d->running;
+}
+
+/* Under the lock, not on the loop's thread: is one thread enough, and does that one do without this what there is to do?  Most of what
+ * a program uses belongs to that thread, which has made it: another one counts references to it atomically, and takes it out of
+ * that one's cache.  So if it waits, it is called, and this one goes on until it has come. */
+static bool
+leaves_to_home(Dispatcher *d, From from)
+{
+    if (d->anchoring.by == NULL || d->stop_at != UINT64_MAX || !can_wait(d) || d->restraint.all)
+        return false;
+    if (d->poller.at_home != IS_UP) {
+        if (ready_length(d->ready) > 0)
+            poller_call_home(&d->poller);
+        return false;
+    }
+    bool stands = from == WATCHDOG && d->runs == d->poller.watched_run;
+    return d->running_prompt == d->running && !stands;
 }
 
 /* Under the lock, of a thread that is about to run something. */
@@ -874,10 +892,10 @@ longest_wait(Dispatcher *d)
 
 /* Under the lock: wait for what there is to do; with nothing to run. */
 static Step
-idle(Dispatcher *d)
+idle(Dispatcher *d, bool home)
 {
     if (d->poller.polls) {
-        d->poller.resting++;
+        poller_begins_to_rest(&d->poller, home);
         return (Step){.what = WAIT, .how = REST, .seconds = -1};
     }
     double seconds = longest_wait(d);
@@ -890,7 +908,7 @@ idle(Dispatcher *d)
         d->poller.until = first;
     }
     Step step = {.what = WAIT, .how = POLL, .seconds = isinf(seconds) ? -1 : seconds};
-    d->poller.polls = true;
+    poller_begins_to_poll(&d->poller, home);
     return step;
 }
 
@@ -926,6 +944,16 @@ begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
     d->running_prompt += s->is_prompt;
     d->round--;
     return (Step){.what = RUN, .entry = entry};
+}
+
+/* Under the lock: has what was ready at the last look at the kernel's events been run?  Then it is time for the next. */
+static bool
+is_to_look(Dispatcher *d)
+{
+    if (d->round > 0)
+        return false;
+    d->round = ready_length(d->ready);
+    return true;
 }
 
 /* ---- Gathering ---- */
@@ -990,6 +1018,10 @@ gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
         poller_wake_who_polls(&d->poller);
     }
     if (time - g->began < LONGEST_GATHERING || ready_is_known_prompt(d->ready)) {
+        if (!looked && is_to_look(d)) {
+            *step = (Step){.what = WAIT, .how = LOOK};
+            return true;
+        }
         Entry *entry = ready_take_gathered(d->ready, d->stop_at);
         if (entry == NULL)
             entry = ready_take_prompt(d->ready, d->stop_at);
@@ -1005,7 +1037,7 @@ gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
             return true;
         }
         if (lingers(d, time)) {
-            d->poller.polls = true;
+            poller_begins_to_poll(&d->poller, true);
             *step = (Step){.what = WAIT, .how = POLL, .seconds = LINGER};
             return true;
         }
@@ -1048,7 +1080,7 @@ leaves_to_gather(Dispatcher *d, From from)
         d->gathering.by = NULL;     /* it may take for ever */
     if (d->gathering.by == NULL && d->ready->gathered.n > 0 && !d->gathering.called) {
         d->gathering.called = true;
-        poller_wake(&d->poller, INT_MAX);
+        poller_call_home(&d->poller);
     }
     return d->gathering.by != NULL && d->stop_at == UINT64_MAX;
 }
@@ -1074,7 +1106,7 @@ take_over_anchored(Dispatcher *d)
     }
     if (!a->called && (a->by == NULL || a->by->run == 0)) {
         a->called = true;
-        poller_wake(&d->poller, INT_MAX);
+        poller_call_home(&d->poller);
     }
     poller_watch(&d->poller, d->runs);
     return NULL;
@@ -1114,7 +1146,8 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         entry = take_over_anchored(d);
     if (entry != NULL)
         return begin_run(d, s, entry, company_of(d, entry));
-    bool leaves_it = (!gathers && leaves_to_gather(d, from)) || (d->stop_at == UINT64_MAX && others_do_it(d, from));
+    bool leaves_it = (!gathers && (leaves_to_gather(d, from) || leaves_to_home(d, from)))
+        || (d->stop_at == UINT64_MAX && others_do_it(d, from, gathers));
     if (d->ready->anchored.n > 0)
         leaves_it = !gathers && (leaves_it || leaves_to_anchor(d, from));
     leaves_it = leaves_it && !is_asked(tx);
@@ -1122,14 +1155,11 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
     if (leaves_it) {
         poller_watch(&d->poller, d->runs);
-        d->poller.resting++;
+        poller_begins_to_rest(&d->poller, gathers);
         return (Step){.what = WAIT, .how = REST, .seconds = -1};
     }
-    Py_ssize_t waiting = ready_length(d->ready);
-    if (!looked && waiting > 0 && (d->round <= 0 || ready_only_long(d->ready))) {
-        d->round = waiting;
+    if (!looked && ready_length(d->ready) > 0 && (ready_only_long(d->ready) || is_to_look(d)))
         return (Step){.what = WAIT, .how = LOOK};
-    }
     entry = ready_take(d->ready, d->stop_at, gathers);
     if (entry != NULL) {
         step = begin_run(d, s, entry, company_of(d, entry));
@@ -1141,7 +1171,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         return (Step){.what = STOP};
     if (is_asked(tx))
         return (Step){.what = WAIT, .how = LOOK};
-    return idle(d);
+    return idle(d, gathers);
 }
 
 /* Run transactions until the loop stops: 0; or -1 with what the handler of a signal has raised, or with an error.  `open`: on the
@@ -1178,7 +1208,7 @@ work_until_stopped(Dispatcher *d, Tx *tx, Scheduling *s, const sigset_t *open)
             from = AT_WORK;
             break;
         case WAIT: {
-            int watchdog = poller_poll(d, step.how, step.seconds, open);
+            int watchdog = poller_poll(d, step.how, step.seconds, is_on_anchor(tx), open);
             if (watchdog < 0)
                 return -1;
             from = watchdog ? WATCHDOG : step.how == LOOK ? AT_WORK : CALLED;
@@ -1226,6 +1256,8 @@ work(PyObject *self, PyObject *signals)
     PyObject *raised = PyErr_GetRaisedException();
     dispatcher_lock(d);
     d->workers--;
+    if (d->anchoring.by == s)
+        d->anchoring.by = NULL;
     if (r < 0)      /* the others do without this thread, which may have polled for them */
         poller_wake(&d->poller, INT_MAX);
     dispatcher_unlock(d);
@@ -1248,7 +1280,7 @@ engine_let_signals_in(PyObject *Py_UNUSED(type), PyObject *signals)
 static PyObject *
 look(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    return poller_poll(as_dispatcher(self), LOOK, 0, NULL) < 0 ? NULL : Py_NewRef(Py_None);
+    return poller_poll(as_dispatcher(self), LOOK, 0, false, NULL) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -1370,7 +1402,7 @@ make(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     d->handle_event = Py_NewRef(handle_event);
     d->inboxes = Py_NewRef(inboxes);
     d->stop_at = UINT64_MAX;
-    d->poller.epoll = d->poller.rest = d->poller.wake = d->poller.calls = d->poller.watchdog = -1;
+    d->poller.epoll = d->poller.rest = d->poller.rest_at_home = d->poller.wake = d->poller.home = d->poller.calls = d->poller.watchdog = -1;
     d->threads = PyDict_New();
     d->ready = ready_new();
     if (d->threads == NULL || d->ready == NULL || poller_open(&d->poller) < 0)

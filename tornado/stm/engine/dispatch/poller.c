@@ -33,12 +33,16 @@ poller_open(Poller *poller)
     poller->until = INFINITY;
     poller->epoll = epoll_create1(EPOLL_CLOEXEC);
     poller->rest = epoll_create1(EPOLL_CLOEXEC);
+    poller->rest_at_home = epoll_create1(EPOLL_CLOEXEC);
     poller->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    poller->home = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     poller->calls = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
     poller->watchdog = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (poller->epoll < 0 || poller->rest < 0 || poller->wake < 0 || poller->calls < 0 || poller->watchdog < 0
-        || !listens(poller->epoll, poller->wake) || !listens(poller->epoll, poller->watchdog)
-        || !listens(poller->rest, poller->calls) || !listens(poller->rest, poller->watchdog)) {
+    if (poller->epoll < 0 || poller->rest < 0 || poller->rest_at_home < 0 || poller->wake < 0 || poller->home < 0 || poller->calls < 0
+        || poller->watchdog < 0 || !listens(poller->epoll, poller->wake) || !listens(poller->epoll, poller->watchdog)
+        || !listens(poller->rest, poller->calls) || !listens(poller->rest, poller->watchdog)
+        || !listens(poller->rest_at_home, poller->calls) || !listens(poller->rest_at_home, poller->watchdog)
+        || !listens(poller->rest_at_home, poller->home)) {
         PyErr_SetFromErrno(PyExc_OSError);
         poller_close(poller);
         return -1;
@@ -49,7 +53,7 @@ poller_open(Poller *poller)
 void
 poller_close(Poller *poller)
 {
-    int *all[] = {&poller->epoll, &poller->rest, &poller->wake, &poller->calls, &poller->watchdog};
+    int *all[] = {&poller->epoll, &poller->rest, &poller->rest_at_home, &poller->wake, &poller->home, &poller->calls, &poller->watchdog};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(all); i++) {
         if (*all[i] >= 0)
             close(*all[i]);
@@ -100,6 +104,17 @@ poller_wake(Poller *poller, Py_ssize_t count)
         poller->called += (int)count;
 }
 
+void
+poller_call_home(Poller *poller)
+{
+    if (poller->at_home == POLLS)
+        poller_wake_who_polls(poller);
+    else if (poller->at_home == RESTS && !poller->home_called && poller->resting > poller->called && eventfd_write(poller->home, 1) == 0) {
+        poller->home_called = true;
+        poller->called++;
+    }
+}
+
 bool
 poller_has_free(Poller *poller)
 {
@@ -127,16 +142,39 @@ poller_calm(Poller *poller, bool calm)
         poller->calm++;
 }
 
+void
+poller_begins_to_poll(Poller *poller, bool home)
+{
+    poller->polls = true;
+    if (home)
+        poller->at_home = POLLS;
+}
+
+void
+poller_begins_to_rest(Poller *poller, bool home)
+{
+    poller->resting++;
+    if (home)
+        poller->at_home = RESTS;
+}
+
 /* This thread waits in the kernel no more.  It takes a call along if it has seen one: in one step, so that there are never fewer
  * of them than threads that have been called and still rest. */
 static void
-leave(Dispatcher *d, Waiting how, bool seen_call)
+leave(Dispatcher *d, Waiting how, bool home, bool seen_call)
 {
     Poller *poller = &d->poller;
     eventfd_t one;
+    if (home)
+        poller->at_home = IS_UP;
     if (how == REST) {
         poller->resting--;
-        if (seen_call && eventfd_read(poller->calls, &one) == 0)
+        if (home && poller->home_called) {
+            poller->home_called = false;
+            if (eventfd_read(poller->home, &one) == 0)
+                poller->called--;
+        }
+        else if (seen_call && eventfd_read(poller->calls, &one) == 0)
             poller->called--;
         return;
     }
@@ -408,12 +446,13 @@ milliseconds(double seconds)
 }
 
 int
-poller_poll(Dispatcher *d, Waiting how, double seconds, const sigset_t *open)
+poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_t *open)
 {
     Poller *poller = &d->poller;
     struct epoll_event events[EVENTS_AT_ONCE];
     PyObject *special[EVENTS_AT_ONCE], *exception = NULL;
-    int n, error, n_special = 0, ms = how == LOOK ? 0 : milliseconds(seconds), on = how == REST ? poller->rest : poller->epoll;
+    int n, error, n_special = 0, ms = how == LOOK ? 0 : milliseconds(seconds);
+    int on = how != REST ? poller->epoll : home ? poller->rest_at_home : poller->rest;
     if (ms == 0)
         n = epoll_wait(on, events, EVENTS_AT_ONCE, 0);
     else {
@@ -432,12 +471,12 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, const sigset_t *open)
             poller->watched = false;
     }
     if (how != LOOK)
-        leave(d, how, seen_call);
+        leave(d, how, home, seen_call);
     /* All of them, whatever becomes of one: the kernel does not report them again. */
     for (int i = 0; i < n; i++) {
         int fd = events[i].data.fd;
         Descriptor *descriptor = fd < poller->n ? &poller->descriptors[fd] : NULL;
-        if (fd == poller->wake || fd == poller->calls || fd == poller->watchdog || descriptor == NULL)
+        if (fd == poller->wake || fd == poller->calls || fd == poller->home || fd == poller->watchdog || descriptor == NULL)
             continue;
         if (descriptor->special != NULL)
             special[n_special++] = Py_NewRef(descriptor->special);

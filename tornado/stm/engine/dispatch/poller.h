@@ -35,21 +35,25 @@ typedef struct {
 /* Threads with nothing to run.  One of them *polls*: it waits for the kernel's events, and for the first timer; the others *rest*.
  * Whoever is to run for long, or leaves much in the queue, calls others.  For what is known to be prompt nobody is
  * called: a thread that would begin where this one ends costs both of them more than it brings.  What is known may be wrong, so
- * the *watchdog* looks after a moment whether a thread that could run is still idle.
+ * the *watchdog* looks after a moment whether a thread that could run is still idle.  The loop's own thread, where it is *at home*, can
+ * be called by itself.
  *
  * Invariants.  As many calls are on their way to those that rest as `called` says: the eventfd `calls`, a semaphore, holds that
- * number.  `woken`: the eventfd `wake` is set, for who polls.  While somebody rests and nobody polls, somebody has been called
+ * number, less the one for the loop's thread, if `home_called`, which is in the eventfd `home`.  `woken`: the eventfd `wake` is set, for who polls.  While somebody rests and nobody polls, somebody has been called
  * or the watchdog is set. */
 typedef struct {
     int epoll;              /* who polls: descriptors, `wake`, `watchdog`; -1 once the loop is closed */
     int rest;               /* an epoll, too: `calls`, `watchdog` */
-    int wake, calls, watchdog;
+    int rest_at_home;       /* the same for the loop's thread, and `home` */
+    int wake, calls, watchdog, home;
     Descriptor *descriptors;    /* by their numbers */
     int n;
     bool polls, woken, watched;
     uint64_t watched_run;   /* the last transaction that had begun when the watchdog was set */
     int calm;               /* so many times in a row it has found nothing amiss */
     int resting, called;
+    enum { IS_UP, POLLS, RESTS } at_home;   /* what the loop's thread does: it is one of those above, or neither */
+    bool home_called;
     double until;           /* when who polls comes back for a timer, on the loop's clock; INFINITY: for none */
 } Poller;
 
@@ -62,6 +66,9 @@ void poller_wake(Poller *poller, Py_ssize_t count);
 
 /* Who polls must look at the timers. */
 void poller_wake_who_polls(Poller *poller);
+
+/* The loop's thread must look at the queue. */
+void poller_call_home(Poller *poller);
 
 /* Is a thread free that nobody has called yet? */
 bool poller_has_free(Poller *poller);
@@ -84,11 +91,15 @@ int poller_arm(Dispatcher *d, int fd);                                  /* ask t
 int poller_arm_or_go_on(Dispatcher *d, int fd);                         /* the same; what can be read already is ready at once */
 int poller_set_special(Poller *poller, int fd, PyObject *action);       /* NULL: none any more */
 
+/* This thread, the loop's (`home`) or another, is about to wait for events, or to rest. */
+void poller_begins_to_poll(Poller *poller, bool home);
+void poller_begins_to_rest(Poller *poller, bool home);
+
 /* Ask the kernel what has become ready (LOOK), or wait for that (POLL), or until this thread is called (REST); so many seconds, -1:
  * for ever.  The main thread's signals that are not in `open` come in meanwhile: -1 also with what a handler has
  * raised.  1: the watchdog has ended the wait, and nothing else.  Requires: this thread counts as one that polls, or rests, if it does. */
 typedef enum { LOOK, POLL, REST } Waiting;
-int poller_poll(Dispatcher *d, Waiting how, double seconds, const sigset_t *open);
+int poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_t *open);
 
 /* The program's handlers of signals that are not in `open`, and have come meanwhile, run. -1 with what one has raised. */
 int let_signals_in(const sigset_t *open);
