@@ -864,8 +864,11 @@ leaves_to_home(Dispatcher *d, From from)
             poller_call_home(&d->poller);
         return false;
     }
-    bool stands = from == WATCHDOG && d->runs == d->poller.watched_run;
-    return d->running_prompt == d->running && !stands;
+    Anchoring *a = &d->anchoring;
+    if (from == WATCHDOG && a->by->run == a->left_at)
+        a->stands_at = a->left_at;
+    a->left_at = a->by->run;
+    return a->by->run != a->stands_at && d->running_prompt == d->running;
 }
 
 /* Under the lock, of a thread that is about to run something. */
@@ -1124,7 +1127,7 @@ leaves_to_anchor(Dispatcher *d, From from)
 static void
 anchor_comes(Dispatcher *d, Scheduling *s)
 {
-    d->anchoring = (Anchoring){.by = s};
+    d->anchoring = (Anchoring){.by = s, .stands_at = UINT64_MAX};
 }
 
 /* Under the lock; what it is counted for, it is counted from here on.  `looked`: at what has become ready, since the last

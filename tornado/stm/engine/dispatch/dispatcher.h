@@ -54,6 +54,8 @@ typedef struct {
     Scheduling *by;         /* that thread; NULL: it has not come yet; borrowed, as above */
     double waits;           /* since when there is something, as far as others have seen; 0: nobody has */
     bool called;            /* it has been, for that */
+    uint64_t left_at;       /* what it ran when another one left all to it last, as in Scheduling; */
+    uint64_t stands_at;     /* and what it has run for a moment, while others could: they do not leave it to that; UINT64_MAX: nothing */
 } Anchoring;
 
 /* What one transaction has scheduled, in the order in which it commits. */

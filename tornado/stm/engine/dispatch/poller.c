@@ -467,7 +467,8 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_
         uint64_t times;
         seen_call |= events[i].data.fd == poller->calls;
         seen_watchdog |= events[i].data.fd == poller->watchdog;
-        if (events[i].data.fd == poller->watchdog && read(poller->watchdog, &times, sizeof times) >= 0)
+        /* Who but looks leaves it to those that wait, for whom it is set. */
+        if (how != LOOK && events[i].data.fd == poller->watchdog && read(poller->watchdog, &times, sizeof times) >= 0)
             poller->watched = false;
     }
     if (how != LOOK)
