@@ -325,3 +325,28 @@ def receive_one_into(sock):
     buffer = bytearray(1)
     sock.recv_into(buffer)
     return bytes(buffer)
+
+
+def test_each_datagram_is_told_of_at_once_and_goes_its_own_way():
+    """Connected sockets of datagrams, as those of statsd and DNS: nobody listens at first, one is too long, then all arrive."""
+    with socket.socket(type=socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        address = gone.getsockname()
+    with socket.socket(type=socket.SOCK_DGRAM) as sender, socket.socket(type=socket.SOCK_DGRAM) as receiver:
+        sender.setblocking(False)
+        sender.connect(address)
+
+        def send(data):
+            try:
+                return sender.send(data)
+            except OSError as error:
+                return type(error)
+
+        def send_all(*data):
+            return [send(each) for each in data]
+
+        assert core.Transaction(send_all, (b"nobody", b"there")).run() == [6, ConnectionRefusedError]
+        receiver.bind(address)
+        receiver.settimeout(10)
+        assert core.Transaction(send_all, (b"one", b"x" * 70_000, b"two")).run() == [3, OSError, 3]
+        assert [receiver.recv(10), receiver.recv(10)] == [b"one", b"two"]

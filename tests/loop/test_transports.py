@@ -88,3 +88,23 @@ def test_a_transport_that_nobody_has_closed_is_told_of():
         theirs.close()
 
     tornado.stm.run(main(), threads=2)
+
+
+async def remove_of_closed_sockets():
+    loop, removed = asyncio.get_running_loop(), []
+    for add, remove in (loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer):
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        with peer:
+            add(ours, removed.append)
+            ours.close()
+            removed.append(remove(ours))
+            with pytest.raises(ValueError, match="-1"):
+                remove(ours)
+    return removed
+
+
+@pytest.mark.parametrize("run", [asyncio.run, tornado.stm.run])
+def test_a_socket_that_has_been_closed_is_still_known_to_the_loop_by_itself(run):
+    """As to upstream's selector, which finds the object: anyio closes UNIX sockets first."""
+    assert run(remove_of_closed_sockets()) == [True, True]

@@ -170,18 +170,31 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # What the kernel is asked for follows the readers and writers at commit.  An event may meanwhile have been told by
     # what an attempt had written: so it is looked at again after an abort.
 
-    def _watch(self, fd):
+    def _watch(self, of):
+        fd = of
         if not isinstance(fd, int):
             try:
-                fd = int(fd.fileno())
+                fd = int(of.fileno())
             except (AttributeError, TypeError, ValueError):
-                raise ValueError(f"Invalid file object: {fd!r}") from None
+                raise ValueError(f"Invalid file object: {of!r}") from None
         if fd < 0:
             raise ValueError(f"Invalid file descriptor: {fd}")
         watch = self._watches.get(fd)
         if watch is None:
             watch = self._watches[fd] = Watch(fd)
+        if watch.reader is watch.writer is None:
+            watch.of = of
         return watch
+
+    def _watch_of(self, of):
+        """The same, also of an object that has been closed meanwhile, as of upstream's selector."""
+        try:
+            return self._watch(of)
+        except ValueError:
+            for watch in self._watches.values():
+                if watch.of is of:
+                    return watch
+            raise
 
     def _add_reader(self, fd, callback, *args):
         self._check_closed()
@@ -198,12 +211,13 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def _remove_reader(self, fd):
         if self.is_closed():
             return False
-        watch = self._watch(fd)
+        watch = self._watch_of(fd)
         handle = watch.reader
         if handle is None:
             return False
         core.on_abort(self._dispatcher.watch_again, watch)
         watch.reader = None
+        watch.of = watch.of if watch.writer else None
         core.defer(self._dispatcher.watch, watch)
         handle.cancel()
         return True
@@ -223,12 +237,13 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     def _remove_writer(self, fd):
         if self.is_closed():
             return False
-        watch = self._watch(fd)
+        watch = self._watch_of(fd)
         handle = watch.writer
         if handle is None:
             return False
         core.on_abort(self._dispatcher.watch_again, watch)
         watch.writer = None
+        watch.of = watch.of if watch.reader else None
         core.defer(self._dispatcher.watch, watch)
         handle.cancel()
         return True

@@ -21,15 +21,19 @@ from .graceful import GRACE, STEP, is_listening
 
 
 class Watch:
-    """What the transactions of a loop wait for on one file descriptor: `reader` and `writer`, asyncio handles or None."""
+    """What the transactions of a loop wait for on one file descriptor: `reader` and `writer`, asyncio handles or None.
 
-    __slots__ = ("fd", "reader", "writer")
+    `of` is what it was asked for by, while there is one of them: it is known by that, too, once it has been closed.
+    """
+
+    __slots__ = ("fd", "of", "reader", "writer")
 
     def __init__(self, fd):
         self.fd = fd
-        self.reader = self.writer = None
+        self.of = self.reader = self.writer = None
 
 
+core.holds(Watch, "of")
 core.holds(Watch, "reader")
 core.holds(Watch, "writer")
 

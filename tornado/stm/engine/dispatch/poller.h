@@ -39,8 +39,8 @@ typedef struct {
  * be called by itself.
  *
  * Invariants.  As many calls are on their way to those that rest as `called` says: the eventfd `calls`, a semaphore, holds that
- * number, less the one for the loop's thread, if `home_called`, which is in the eventfd `home`.  `woken`: the eventfd `wake` is set, for who polls.  While somebody rests and nobody polls, somebody has been called
- * or the watchdog is set. */
+ * number, less the one for the loop's thread, if `home_called`, which is in the eventfd `home`.  `woken`: the eventfd `wake` is set,
+ * for who polls.  While somebody rests and nobody polls, somebody has been called or the watchdog is set. */
 typedef struct {
     int epoll;              /* who polls: descriptors, `wake`, `watchdog`; -1 once the loop is closed */
     int rest;               /* an epoll, too: `calls`, `watchdog` */

@@ -13,6 +13,7 @@
 #include "internal/pycore_tstate.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 SocketMethods socket_methods;
 static PyObject *transmit_method;
@@ -197,6 +198,15 @@ fileno_of(PyObject *sock)
     int fd = number != NULL ? PyLong_AsInt(number) : -2;
     Py_XDECREF(number);
     return number != NULL && fd == -1 && PyErr_Occurred() ? -2 : fd;
+}
+
+long
+fact_of_socket(PyObject *descriptor, PyObject *sock)
+{
+    PyObject *value = Py_TYPE(descriptor)->tp_descr_get(descriptor, sock, (PyObject *)Py_TYPE(sock));
+    long number = value != NULL ? PyLong_AsLong(value) : -1;
+    Py_XDECREF(value);
+    return number;
 }
 
 /* ---- Giving it to the kernel ---------------------------------------------------------------------------------- */
@@ -523,7 +533,11 @@ put_off(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
     int fd = fileno_of(args[0]);
     if (fd == -2)
         return NULL;
-    if (fd < 0)     /* which raises what it has to */
+    /* Each datagram arrives or not, whatever became of the one before, and has a room of its own in the kernel: who sends is told at once. */
+    bool stream = fd < 0 || fact_of_socket(socket_methods.type, args[0]) == SOCK_STREAM;
+    if (PyErr_Occurred() || (!stream && exclusive_for(tx, "sending a datagram", NULL) < 0))
+        return NULL;
+    if (fd < 0 || !stream)      /* of one that is closed it raises what it has to */
         return PyObject_CallFunctionObjArgs(socket_methods.send, args[0], args[1], NULL);
     Py_ssize_t size = put(tx, args[0], fd, args[1], n > 2 ? args[2] : Py_None);
     return size < 0 ? NULL : PyLong_FromSsize_t(size);

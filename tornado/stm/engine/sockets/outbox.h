@@ -21,6 +21,9 @@ void outboxes_in_child(void);
 /* The number of the socket's descriptor; -1: it is closed.  -2 with an exception. */
 int fileno_of(PyObject *sock);
 
+/* By the descriptor of an attribute of sockets: a number, or -1 with an exception. */
+long fact_of_socket(PyObject *descriptor, PyObject *sock);
+
 /* For Python: */
 PyObject *sockets_begin(PyObject *module, PyObject *args);
 PyObject *put_off(PyObject *module, PyObject *const *args, Py_ssize_t n);

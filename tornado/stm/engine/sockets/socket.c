@@ -140,21 +140,12 @@ send_later(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwname
 
 /* ---- Options --------------------------------------------------------------------------------------------------------- */
 
-static long
-fact(PyObject *descriptor, PyObject *sock)
-{
-    PyObject *value = Py_TYPE(descriptor)->tp_descr_get(descriptor, sock, (PyObject *)Py_TYPE(sock));
-    long number = value != NULL ? PyLong_AsLong(value) : -1;
-    Py_XDECREF(value);
-    return number;
-}
-
 /* One that has TCP's options, and is not closed. */
 static bool
 is_tcp(PyObject *sock)
 {
-    long family = fact(socket_methods.family, sock), proto = fact(socket_methods.proto, sock);
-    bool is = (family == AF_INET || family == AF_INET6) && fact(socket_methods.type, sock) == SOCK_STREAM
+    long family = fact_of_socket(socket_methods.family, sock), proto = fact_of_socket(socket_methods.proto, sock);
+    bool is = (family == AF_INET || family == AF_INET6) && fact_of_socket(socket_methods.type, sock) == SOCK_STREAM
         && (proto == 0 || proto == IPPROTO_TCP) && fileno_of(sock) >= 0;
     PyErr_Clear();
     return is;
