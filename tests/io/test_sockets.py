@@ -1,7 +1,9 @@
 """What a transaction asks of a socket happens at its commit, in the order in which it was asked for."""
 
+import asyncio
 import contextlib
 import itertools
+import os
 import select
 import socket
 import threading
@@ -9,6 +11,7 @@ from collections import deque
 
 import pytest
 
+import tornado.stm
 from interpreters import needs_engine
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
@@ -350,3 +353,82 @@ def test_each_datagram_is_told_of_at_once_and_goes_its_own_way():
         receiver.settimeout(10)
         assert core.Transaction(send_all, (b"one", b"x" * 70_000, b"two")).run() == [3, OSError, 3]
         assert [receiver.recv(10), receiver.recv(10)] == [b"one", b"two"]
+
+
+def nonblocking_pair():
+    pair = socket.socketpair()
+    for end in pair:
+        end.setblocking(False)
+    return pair
+
+
+def the_one_of_that_number(number):
+    """The other end as well."""
+    ends = nonblocking_pair()
+    assert number in (ends[0].fileno(), ends[1].fileno())
+    return sorted(ends, key=lambda end: end.fileno() != number)
+
+
+def test_what_an_aborted_attempt_has_received_is_not_for_the_next_socket_of_that_number():
+    ours, peer = nonblocking_pair()
+    with peer:
+        peer.send(b"secret")
+        number, held, attempts = ours.fileno(), [ours], []
+        del ours
+
+        def transaction():
+            if not attempts:
+                receive_in_the_second_attempt(held[0], attempts)
+            held.clear()  # the last reference to it; it is not closed by close()
+
+        core.Transaction(transaction, ()).run()
+        of_that_number, other = the_one_of_that_number(number)
+        with of_that_number, other, pytest.raises(BlockingIOError):
+            core.Transaction(of_that_number.recv, (8,)).run()
+
+
+def test_what_waits_to_be_sent_does_not_go_to_the_next_socket_of_that_number():
+    ours, peer = nonblocking_pair()
+    with peer:
+
+        async def main():
+            assert await asyncio.get_running_loop().sock_sendall(ours, b"A" * 260_000) is None  # more than the kernel takes
+            number = ours.fileno()
+            os.close(number)
+            of_that_number, other = the_one_of_that_number(number)
+            with of_that_number, other:
+                await asyncio.get_running_loop().sock_sendall(of_that_number, b"C")
+                return await asyncio.get_running_loop().sock_recv(other, 8)
+
+        try:
+            assert tornado.stm.run(asyncio.wait_for(main(), 10), threads=2) == b"C"
+        finally:
+            ours.detach()
+
+
+def test_the_reader_is_told_of_what_an_aborted_attempt_has_received():
+    """If the next attempt does not take it."""
+    ours, peer = nonblocking_pair()
+
+    @trusted
+    def send_at_once(number, sent):
+        if not sent:
+            sent.append(os.write(number, b"data"))
+
+    def receive_first(sent, attempts):
+        if not attempts:
+            send_at_once(peer.fileno(), sent)
+            receive_in_the_second_attempt(ours, attempts)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for _ in range(20):
+            received = loop.create_future()
+            loop.add_reader(ours, lambda: received.done() or received.set_result(ours.recv(8)))
+            await asyncio.sleep(0)
+            loop.call_soon(receive_first, [], [])
+            assert await asyncio.wait_for(received, 10) == b"data"
+            loop.remove_reader(ours)
+
+    with ours, peer:
+        tornado.stm.run(main(), threads=2)

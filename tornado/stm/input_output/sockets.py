@@ -13,6 +13,7 @@ Outboxes, and what is frequent and simple, are the engine's (``../engine/sockets
 """
 
 import _socket
+import asyncio
 import errno
 import functools
 import os
@@ -39,9 +40,20 @@ _gettimeout = _methods.gettimeout
 _settimeout = _methods.settimeout
 _sendfile = os.sendfile
 
-#: file descriptor -> deque of what aborted attempts have received: bytes, exceptions, accepted connections.  An entry
-#: is only touched by the transaction that owns the socket.
+#: file descriptor -> Inbox.  An entry is only touched by the transaction that owns the socket.
 inboxes = {}
+
+
+class Inbox(deque):
+    """What aborted attempts have received by one socket: bytes, exceptions, accepted connections.
+
+    `file` tells it from the next socket that has the number: not all are closed by socket.close().
+    """
+
+    def __init__(self, file):
+        super().__init__()
+        self.file = file
+
 
 #: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for
 _errors = {}
@@ -86,10 +98,32 @@ def transactional(sock):
     return False
 
 
+def _file(fd):
+    try:
+        return os.fstat(fd).st_ino
+    except OSError:
+        return None
+
+
+def _inbox(fd):
+    """That of the socket which has this number now, or None."""
+    inbox = inboxes.get(fd) if inboxes else None
+    if inbox is not None and inbox.file != _file(fd):
+        inbox = inboxes.pop(fd, None) and None
+    return inbox
+
+
 def _put_back(fd, item):
     if type(item) is tuple and type(item[0]) is int:
         item = _accepted.pop(item[0], item)
-    inboxes.setdefault(fd, deque()).appendleft(item)
+    inbox = _inbox(fd)
+    if inbox is None:
+        inbox = inboxes[fd] = Inbox(_file(fd))
+    inbox.appendleft(item)
+    # The next attempt may not take it: then it is for the reader, whom the kernel has nothing to tell any more.
+    look_again = getattr(asyncio._get_running_loop(), "look_again", None)
+    if look_again is not None:
+        look_again(fd)
 
 
 def _take(sock, receive, *args):
@@ -97,7 +131,7 @@ def _take(sock, receive, *args):
     fd = _fileno(sock)
     if transactional(sock):
         core.own(sock)
-    inbox = inboxes.get(fd) if inboxes else None
+    inbox = _inbox(fd)
     if inbox:
         item = core.receive(_put_back, fd, inbox.popleft)
         if not inbox:
@@ -106,7 +140,7 @@ def _take(sock, receive, *args):
     return core.receive(_put_back, fd, receive, *args)
 
 
-trusted(_put_back), trusted(_take), trusted(_would_block)
+trusted(_file), trusted(_inbox), trusted(_put_back), trusted(_take), trusted(_would_block)
 
 
 @trusted
@@ -137,7 +171,7 @@ def receive(sock, size, read, *readers):
 @trusted
 def received(sock):
     """How many bytes an aborted attempt has left to be received."""
-    return sum(map(len, inboxes.get(_fileno(sock), ())))
+    return sum(map(len, _inbox(_fileno(sock)) or ()))
 
 
 @trusted

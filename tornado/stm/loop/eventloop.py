@@ -196,6 +196,13 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
                     return watch
             raise
 
+    @trusted
+    def look_again(self, fd):
+        """What has been received from this descriptor is there again, after an abort: its reader is told."""
+        watch = self._watches.get(fd)
+        if watch is not None:
+            self._dispatcher.watch_again(watch)
+
     def _add_reader(self, fd, callback, *args):
         self._check_closed()
         handle = self._handle(callback, args)

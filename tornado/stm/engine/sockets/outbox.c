@@ -14,6 +14,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 SocketMethods socket_methods;
 static PyObject *transmit_method;
@@ -33,6 +34,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *sock;
     int fd;
+    ino_t file;                 /* that tells the socket from the next one which has its number: not all are closed by socket.close() */
     PyObject *dispatcher;       /* that polls for it, or NULL */
     Latch lock;
     Chunk *first, **end;
@@ -49,6 +51,13 @@ typedef struct {
 
 static PyTypeObject Outbox_Type;
 
+static ino_t
+file_of(int fd)
+{
+    struct stat is;
+    return fstat(fd, &is) == 0 ? is.st_ino : 0;
+}
+
 static Outbox *
 new_outbox(PyObject *sock, int fd)
 {
@@ -58,6 +67,7 @@ new_outbox(PyObject *sock, int fd)
     Dispatcher *d = dispatcher_of(((_PyThreadStateImpl *)PyThreadState_Get())->asyncio_running_loop);
     box->sock = Py_NewRef(sock);
     box->fd = fd;
+    box->file = file_of(fd);
     box->dispatcher = Py_XNewRef((PyObject *)d);
     box->lock = (Latch){0};
     box->first = NULL;
@@ -287,6 +297,12 @@ static int
 flush(Outbox *box)
 {
     latch_take(&box->lock);
+    bool is_another = file_of(box->fd) != box->file;
+    if (UNLIKELY(is_another)) {     /* nobody is left to send it to */
+        drop_all(box);
+        box->shutdown = -1;
+        box->closing = false;
+    }
     int all = flush_locked(box);
     latch_give(&box->lock);
     if (all > 0)
@@ -494,7 +510,11 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
     PyObject *chunk = NULL;
     bool tireless = false;
     latch_take(&place->lock);
-    Outbox *box = place->box;
+    Outbox *box = place->box, *of_another = NULL;
+    if (UNLIKELY(box != NULL && box->sock != sock && box->file != file_of(fd))) {
+        of_another = box;
+        box = NULL;
+    }
     if (box == NULL)
         box = place->box = new_outbox(sock, fd);
     if (box != NULL) {
@@ -506,6 +526,7 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
         latch_give(&box->lock);
     }
     latch_give(&place->lock);
+    Py_XDECREF((PyObject *)of_another);
     Py_ssize_t size = tireless ? send_alone(tx, box, sock, data, write) : -1;
     if (chunk != NULL && tx_defer((PyObject *const[]){transmit_method, (PyObject *)box, chunk, write}, 4) == 0)
         size = PyBytes_GET_SIZE(chunk);
