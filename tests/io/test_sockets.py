@@ -432,3 +432,48 @@ def test_the_reader_is_told_of_what_an_aborted_attempt_has_received():
 
     with ours, peer:
         tornado.stm.run(main(), threads=2)
+
+
+def outcome(function, *arguments):
+    try:
+        return function(*arguments)
+    except (OSError, ValueError) as error:
+        return type(error), str(error)
+
+
+def odd_sockets():
+    """Pairs of what is done and what it gives, of a kind that only the kernel, or the original, knows what to say of."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, contextlib.ExitStack() as stack:
+        listening.setblocking(False)
+        ours, peer = map(stack.enter_context, nonblocking_pair())
+        closed, _ = map(stack.enter_context, nonblocking_pair())
+        closed.close()
+        datagrams, others = map(stack.enter_context, socket.socketpair(type=socket.SOCK_DGRAM))
+        datagrams.setblocking(False)
+        others.setblocking(False)
+        peer.send(b"12345678")
+        yield "room", outcome(ours.recv_into, memoryview(bytearray(4)), 8), outcome(ours.recv, 8)
+        yield "closed", outcome(closed.sendall, b"")
+        yield "empty", outcome(datagrams.sendall, b""), outcome(others.recv, 8)
+        yield "error", outcome(ours.getsockopt, socket.SOL_SOCKET, socket.SO_ERROR, 4)
+        yield "shutdown", outcome(listening.shutdown, socket.SHUT_RDWR)
+
+
+def test_odd_uses_of_sockets_have_upstreams_outcome(connected):
+    assert core.Transaction(list, (odd_sockets(),)).run() == list(odd_sockets())
+
+
+def test_a_datagram_is_received_once_and_by_any_method():
+    ours, peer = socket.socketpair(type=socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    with ours, peer:
+        attempts = []
+
+        def receive_in_parts():
+            if not attempts:
+                ours.recvfrom(100)
+            raise_in_a_first_attempt(attempts)
+            return ours.recv(4), outcome(ours.recv, 4)[0]
+
+        peer.send(b"headbody")
+        assert core.Transaction(receive_in_parts, ()).run() == (b"head", BlockingIOError)

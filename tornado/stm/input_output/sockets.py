@@ -37,6 +37,7 @@ _fileno = _methods.fileno
 _getsockopt = _methods.getsockopt
 _setsockopt = _methods.setsockopt
 _gettimeout = _methods.gettimeout
+_type = _methods.type.__get__
 _settimeout = _methods.settimeout
 _sendfile = os.sendfile
 
@@ -144,6 +145,11 @@ trusted(_file), trusted(_inbox), trusted(_put_back), trusted(_take), trusted(_wo
 
 
 @trusted
+def _is_stream(sock):
+    return _type(sock) == socket.SOCK_STREAM
+
+
+@trusted
 def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
     if flags:
@@ -158,6 +164,10 @@ def receive(sock, size, read, *readers):
     if not _reads_accepted and _fileno(sock) in accepted:
         raise _would_block()
     data = _take(sock, read, *readers, size)
+    if type(data) is tuple:  # an aborted attempt has received it by recvfrom()
+        data = data[0]
+    if len(data) > size and not _is_stream(sock):
+        data = data[:size]  # the kernel, too, drops the rest of a datagram
     if len(data) > size:
         rest = data[size:]
         _put_back(_fileno(sock), rest)
@@ -205,6 +215,8 @@ def recv_into(sock, buffer, nbytes=0, flags=0):
     if not is_writable(buffer):
         return _methods.recv_into(sock, buffer, nbytes, flags)  # which raises what it has to
     view = memoryview(buffer).cast("B")
+    if nbytes > len(view):
+        return _methods.recv_into(sock, buffer, nbytes, flags)  # as above
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
     data = recv(sock, nbytes or len(view), flags)
     view[: len(data)] = data
@@ -216,7 +228,9 @@ def getsockopt(sock, level, option, /, *size):
     """Twin of ``socket.getsockopt``: asking for the pending error clears it, so the next attempt is told again."""
     if (level, option) in _SENDING:
         core.exclusive("asking how a socket sends")  # after what this transaction has set
-    if (level, option) != (socket.SOL_SOCKET, socket.SO_ERROR):
+    if size:
+        core.exclusive("asking for a socket's option as bytes")
+    if size or (level, option) != (socket.SOL_SOCKET, socket.SO_ERROR):
         return _getsockopt(sock, level, option, *size)
     fd = _fileno(sock)
     core.own(sock)
@@ -318,7 +332,7 @@ def send_at_once(sock):
 @trusted
 def sendall(sock, data, flags=0, /):
     """Twin of ``socket.sendall``: only for what there is room for."""
-    if flags or not is_readable(data) or not transactional(sock):
+    if flags or not is_readable(data) or not memoryview(data).nbytes or not transactional(sock):
         send_at_once(sock)
         return _methods.sendall(sock, data, flags)
     view = memoryview(data).cast("B")
@@ -393,7 +407,11 @@ def shutdown(sock, how, /):
         core.exclusive("shutdown at once")
         if not waits_to_be_sent(sock):
             return _shutdown(sock, how)
-    sock.getpeername()  # raises if there is no connection
+    try:
+        sock.getpeername()
+    except OSError:  # one that listens, or is not connected yet, or any more
+        core.exclusive("shutdown at once")
+        return _shutdown(sock, how)
     core.defer(_shutdown_now, sock, how)
 
 

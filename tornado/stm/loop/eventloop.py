@@ -137,6 +137,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             raise TypeError("when cannot be None")
         self._check_closed()
         if self._debug:
+            self._check_thread()
             self._check_callback(callback, "call_at")
             timer = events.TimerHandle(when, callback, args, self, context)
             timer._scheduled = True

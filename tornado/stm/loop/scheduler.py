@@ -17,7 +17,7 @@ from ..core import trusted
 from ..input_output import sockets
 from ..patches.threads import CpuTime, Worker
 from . import signals
-from .graceful import GRACE, STEP, is_listening
+from .graceful import PATIENCE, STEP, is_listening
 
 
 class Watch:
@@ -165,10 +165,15 @@ class Scheduler:
             asyncio._set_running_loop(None)
 
     def close(self):
-        """Forget everything; the loop is closed.  The kernel takes first what has been sent, unless that takes longer than GRACE."""
-        until = time.monotonic() + GRACE
-        waiting = self.dispatcher.outboxes()
-        while (waiting := [box for box in waiting if not box.flush()]) and (left := until - time.monotonic()) > 0:
+        """Forget everything; the loop is closed.  The kernel takes first what has been sent, unless it takes nothing for `PATIENCE`."""
+        waiting, size, until = self.dispatcher.outboxes(), 0, 0
+        while waiting := [box for box in waiting if not box.flush()]:
+            before, size = size, sum(box.size for box in waiting)
+            if size != before:
+                until = time.monotonic() + PATIENCE
+            left = until - time.monotonic()
+            if left <= 0:
+                break
             poller = select.poll()
             for box in waiting:
                 poller.register(box.sock, select.POLLOUT)
