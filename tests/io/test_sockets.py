@@ -477,3 +477,48 @@ def test_a_datagram_is_received_once_and_by_any_method():
 
         peer.send(b"headbody")
         assert core.Transaction(receive_in_parts, ()).run() == (b"head", BlockingIOError)
+
+
+def test_a_socket_is_closed_after_its_loop_though_its_peer_does_not_read():
+    ours, peer = nonblocking_pair()
+
+    async def main():
+        return ours.send(b"A" * 260_000)
+
+    with peer:
+        assert tornado.stm.run(main(), threads=2) > 0
+        ours.close()
+        assert ours.fileno() == -1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_forked_child_does_not_send_what_its_parent_will():
+    ours, peer = nonblocking_pair()
+
+    @trusted
+    def read_all():
+        received = b""
+        while data := peer.recv(1 << 20):
+            received += data
+        return received
+
+    @trusted
+    def fork():
+        return os.fork()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(ours, b"A" * 260_000)
+        box = core.find_outbox(ours.fileno())
+        pid = fork()
+        if pid == 0:
+            os._exit(10 + (box.waiting or box.size > 0))
+        return box.waiting, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    with peer:
+        assert tornado.stm.run(main(), threads=2) == (True, 10)
+        peer.setblocking(True)
+        reader = threading.Thread(target=read_all)
+        reader.start()
+        ours.close()
+        reader.join()

@@ -49,6 +49,8 @@ typedef struct {
 /* An attempt that sends more often than that may go on until it hears that the peer is gone: from there on it sends at once. */
 #define MANY_TIMES 1000
 
+#define PATIENCE_MS 2000
+
 static PyTypeObject Outbox_Type;
 
 static ino_t
@@ -195,8 +197,13 @@ outboxes_in_child(void)
         Position *page = atomic_load(&pages[i]);
         for (int k = 0; page != NULL && k < PAGE; k++) {
             page[k].lock = (Latch){0};
-            if (page[k].box != NULL)
-                page[k].box->lock = (Latch){0};
+            Outbox *box = page[k].box;
+            if (box != NULL) {      /* the parent sends what waits, and nothing may die here */
+                box->lock = (Latch){0};
+                box->first = NULL;
+                box->end = &box->first;
+                box->size = 0;
+            }
         }
     }
 }
@@ -317,7 +324,8 @@ outbox_flush(PyObject *self, PyObject *Py_UNUSED(unused))
     return all < 0 ? NULL : PyBool_FromLong(all);
 }
 
-/* When the kernel takes more; where no loop polls for it, this thread waits for that. */
+/* When the kernel takes more; where no loop polls for it, this thread waits for that: of a loop that has been closed not for ever, for what
+ * reads at the other end may wait for this very thread. */
 static int
 flush_later(Outbox *box)
 {
@@ -331,9 +339,15 @@ flush_later(Outbox *box)
         if (all != 0)
             return all < 0 ? -1 : 0;
         struct pollfd writable = {.fd = box->fd, .events = POLLOUT};
+        int room;
         Py_BEGIN_ALLOW_THREADS
-        poll(&writable, 1, -1);
+        room = poll(&writable, 1, box->dispatcher != NULL ? PATIENCE_MS : -1);
         Py_END_ALLOW_THREADS
+        if (room == 0) {
+            latch_take(&box->lock);
+            drop_all(box);
+            latch_give(&box->lock);
+        }
         if (PyErr_CheckSignals() < 0)
             return -1;
     }
