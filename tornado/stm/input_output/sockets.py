@@ -215,7 +215,7 @@ def recv_into(sock, buffer, nbytes=0, flags=0):
     if not is_writable(buffer):
         return _methods.recv_into(sock, buffer, nbytes, flags)  # which raises what it has to
     view = memoryview(buffer).cast("B")
-    if nbytes > len(view):
+    if not isinstance(nbytes, int) or not 0 <= nbytes <= len(view):
         return _methods.recv_into(sock, buffer, nbytes, flags)  # as above
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
     data = recv(sock, nbytes or len(view), flags)
