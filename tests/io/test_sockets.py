@@ -522,3 +522,25 @@ def test_a_forked_child_does_not_send_what_its_parent_will():
         reader.start()
         ours.close()
         reader.join()
+
+
+class Four:
+    """A number, but no int."""
+
+    def __index__(self):
+        return 4
+
+
+def test_a_number_of_another_type_is_received_again_after_an_abort():
+    ours, peer = nonblocking_pair()
+    with ours, peer:
+        attempts = []
+
+        def receive():
+            buffer = memoryview(bytearray(8))
+            size = ours.recv_into(buffer, Four())
+            raise_in_a_first_attempt(attempts)
+            return size, bytes(buffer)
+
+        peer.send(b"data")
+        assert core.Transaction(receive, ()).run() == (4, b"data\0\0\0\0")

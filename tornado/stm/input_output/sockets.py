@@ -16,6 +16,7 @@ import _socket
 import asyncio
 import errno
 import functools
+import operator
 import os
 import select
 import socket
@@ -109,9 +110,10 @@ def _file(fd):
 def _inbox(fd):
     """That of the socket which has this number now, or None."""
     inbox = inboxes.get(fd) if inboxes else None
-    if inbox is not None and inbox.file != _file(fd):
-        inbox = inboxes.pop(fd, None) and None
-    return inbox
+    if inbox is None or inbox.file == _file(fd):
+        return inbox
+    del inboxes[fd]
+    return None
 
 
 def _put_back(fd, item):
@@ -212,11 +214,10 @@ def is_writable(buffer):
 @trusted
 def recv_into(sock, buffer, nbytes=0, flags=0):
     """Twin of ``socket.recv_into``."""
-    if not is_writable(buffer):
+    nbytes = operator.index(nbytes)
+    view = memoryview(buffer).cast("B") if is_writable(buffer) else None
+    if view is None or not 0 <= nbytes <= len(view):
         return _methods.recv_into(sock, buffer, nbytes, flags)  # which raises what it has to
-    view = memoryview(buffer).cast("B")
-    if not isinstance(nbytes, int) or not 0 <= nbytes <= len(view):
-        return _methods.recv_into(sock, buffer, nbytes, flags)  # as above
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
     data = recv(sock, nbytes or len(view), flags)
     view[: len(data)] = data
