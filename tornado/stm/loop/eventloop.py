@@ -171,7 +171,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # What the kernel is asked for follows the readers and writers at commit.  An event may meanwhile have been told by
     # what an attempt had written: so it is looked at again after an abort.
 
-    def _watch(self, of):
+    @staticmethod
+    def _number(of):
         fd = of
         if not isinstance(fd, int):
             try:
@@ -180,6 +181,11 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
                 raise ValueError(f"Invalid file object: {of!r}") from None
         if fd < 0:
             raise ValueError(f"Invalid file descriptor: {fd}")
+        return fd
+
+    def _watch(self, of):
+        """That of the descriptor, which is about to have a reader or writer."""
+        fd = self._number(of)
         watch = self._watches.get(fd)
         if watch is None:
             watch = self._watches[fd] = Watch(fd)
@@ -188,9 +194,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         return watch
 
     def _watch_of(self, of):
-        """The same, also of an object that has been closed meanwhile, as of upstream's selector."""
+        """The same, or None; also of an object that has been closed meanwhile, as upstream's selector knows it."""
         try:
-            return self._watch(of)
+            return self._watches.get(self._number(of))
         except ValueError:
             for watch in self._watches.values():
                 if watch.of is of:
@@ -220,9 +226,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self.is_closed():
             return False
         watch = self._watch_of(fd)
-        handle = watch.reader
-        if handle is None:
+        if watch is None or watch.reader is None:
             return False
+        handle = watch.reader
         core.on_abort(self._dispatcher.watch_again, watch)
         watch.reader = None
         watch.of = watch.of if watch.writer else None
@@ -246,9 +252,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if self.is_closed():
             return False
         watch = self._watch_of(fd)
-        handle = watch.writer
-        if handle is None:
+        if watch is None or watch.writer is None:
             return False
+        handle = watch.writer
         core.on_abort(self._dispatcher.watch_again, watch)
         watch.writer = None
         watch.of = watch.of if watch.reader else None
