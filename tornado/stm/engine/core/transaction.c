@@ -87,6 +87,7 @@ in_child(void)
         atomic_store(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | TX_IDLE);
         atomic_store(&tx->parked, 0);
         atomic_store(&tx->ticket, 0);
+        atomic_store(&tx->publishing, 0);
         contention_abandon(tx);
         locks_abandon(tx);
         undo_abandon(tx);
