@@ -840,35 +840,40 @@ others_up(Dispatcher *d)
     return d->workers - d->poller.resting - d->poller.polls - 1;
 }
 
-/* Under the lock: do others do without this thread what there is to do?  One that is at work goes on before one that comes to it.
- * `home`: this is the loop's thread, which does what one thread is enough for. */
-static bool
-others_do_it(Dispatcher *d, From from, bool home)
-{
-    int others = from == AT_WORK ? d->running : others_up(d);
-    if (others == 0 || !can_wait(d) || (home && !d->restraint.all))
-        return false;
-    return from == WATCHDOG ? d->runs != d->poller.watched_run : !d->restraint.all && d->running_prompt == d->running;
-}
-
-/* Under the lock, not on the loop's thread: is one thread enough, and does that one do without this what there is to do?  Most of what
- * a program uses belongs to that thread, which has made it: another one counts references to it atomically, and takes it out of
- * that one's cache.  So if it waits, it is called, and this one goes on until it has come. */
+/* Under the lock, not on the loop's thread, where one thread is enough: does the loop's own do without this one what there is to do?
+ * Most of what a program uses belongs to that thread, which has made it: another one counts references to it atomically, and takes
+ * it out of that one's cache.  So if it waits, it is called, and this one goes on until it has come. */
 static bool
 leaves_to_home(Dispatcher *d, From from)
 {
-    if (d->anchoring.by == NULL || d->stop_at != UINT64_MAX || !can_wait(d) || d->restraint.all)
+    Anchoring *a = &d->anchoring;
+    if (a->by == NULL)
         return false;
     if (d->poller.at_home != IS_UP) {
         if (ready_length(d->ready) > 0)
             poller_call_home(&d->poller);
         return false;
     }
-    Anchoring *a = &d->anchoring;
     if (from == WATCHDOG && a->by->run == a->left_at)
         a->stands_at = a->left_at;
     a->left_at = a->by->run;
     return a->by->run != a->stands_at && d->running_prompt == d->running;
+}
+
+/* Under the lock: do others do without this thread what there is to do?  One that is at work goes on before one that comes to it.
+ * `home`: this is the loop's thread, which does what one thread is enough for. */
+static bool
+others_do_it(Dispatcher *d, From from, bool home)
+{
+    int others = from == AT_WORK ? d->running : others_up(d);
+    if ((home && others == 0) || !can_wait(d))
+        return false;
+    bool one_is_enough = !d->restraint.all;
+    if (one_is_enough && !home && leaves_to_home(d, from))
+        return true;
+    if (others == 0 || (one_is_enough && home))
+        return false;
+    return from == WATCHDOG ? d->runs != d->poller.watched_run : one_is_enough && d->running_prompt == d->running;
 }
 
 /* Under the lock, of a thread that is about to run something. */
@@ -893,14 +898,20 @@ longest_wait(Dispatcher *d)
     return d->running > 0 || there_are_bystanders() ? GARBAGE_PERIOD : INFINITY;
 }
 
+/* Under the lock: until this thread is called. */
+static Step
+rest(Dispatcher *d, bool home)
+{
+    poller_begins_to_rest(&d->poller, home);
+    return (Step){.what = WAIT, .how = REST, .seconds = -1};
+}
+
 /* Under the lock: wait for what there is to do; with nothing to run. */
 static Step
 idle(Dispatcher *d, bool home)
 {
-    if (d->poller.polls) {
-        poller_begins_to_rest(&d->poller, home);
-        return (Step){.what = WAIT, .how = REST, .seconds = -1};
-    }
+    if (d->poller.polls)
+        return rest(d, home);
     double seconds = longest_wait(d);
     d->poller.until = INFINITY;
     if (d->timers.n > 0) {
@@ -1149,8 +1160,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         entry = take_over_anchored(d);
     if (entry != NULL)
         return begin_run(d, s, entry, company_of(d, entry));
-    bool leaves_it = (!gathers && (leaves_to_gather(d, from) || leaves_to_home(d, from)))
-        || (d->stop_at == UINT64_MAX && others_do_it(d, from, gathers));
+    bool leaves_it = (!gathers && leaves_to_gather(d, from)) || (d->stop_at == UINT64_MAX && others_do_it(d, from, gathers));
     if (d->ready->anchored.n > 0)
         leaves_it = !gathers && (leaves_it || leaves_to_anchor(d, from));
     leaves_it = leaves_it && !is_asked(tx);
@@ -1158,8 +1168,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
         poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
     if (leaves_it) {
         poller_watch(&d->poller, d->runs);
-        poller_begins_to_rest(&d->poller, gathers);
-        return (Step){.what = WAIT, .how = REST, .seconds = -1};
+        return rest(d, gathers);
     }
     if (!looked && ready_length(d->ready) > 0 && (ready_only_long(d->ready) || is_to_look(d)))
         return (Step){.what = WAIT, .how = LOOK};
