@@ -915,6 +915,8 @@ static PyMethodDef methods[] = {
      DOC("socket_way(method, twin): what stands in for that method of _socket.socket, in C, where that is simple, and else calls the twin")},
     {"set_option_now", _PyCFunction_CAST(set_option_now), METH_FASTCALL,
      DOC("set_option_now(socket, level, option, ...): setsockopt, at the commit: a peer that has gone meanwhile does not matter")},
+    {"sends_no_more", sends_no_more, METH_O,
+     DOC("sends_no_more(socket): until the end of this transaction no other one sends by it")},
     {"put_off", _PyCFunction_CAST(put_off), METH_FASTCALL,
      DOC("put_off(socket, data[, write]): let as much of it be sent at the commit as there is room for; returns how much.  write(bytes),"
          " in the place of socket.send, returns how many the kernel took.  Raises BlockingIOError without room, and what the"

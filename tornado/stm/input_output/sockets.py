@@ -2,8 +2,9 @@
 
 * Receiving and accepting own the socket.  What an attempt took from the kernel goes to the socket's *inbox* if the
   attempt aborts; the next attempt takes it from there.
-* Sending puts a chunk into the socket's *outbox*, which goes to the kernel at commit, in order.  An outbox holds a limited
-  number of bytes: beyond that a send would block, as on a full socket.
+* Sending puts a chunk into the socket's *outbox*, which goes to the kernel at commit, in order.  It holds what the kernel has
+  room for: beyond that a send would block, as on a full socket.  A connection that has failed is used at once, alone: so whoever
+  sends is told.
 * Closing and shutting down wait for the commit, and for the outbox to be empty.
 * Options that say how bytes are sent are set at commit, in order with the sending.
 
@@ -372,12 +373,14 @@ def sendfile(out_fd, in_fd, offset, count):
 @trusted
 def close(sock):
     """Twin of ``socket.close``."""
+    core.sends_no_more(sock)
     core.defer(_close_now, sock)
 
 
 @trusted
 def real_close(self, _ss=None):
     """In the place of ``socket.socket._real_close``: outside of transactions too, what has been sent goes first."""
+    core.sends_no_more(self)
     core.defer(_close_now, self)
 
 
@@ -413,6 +416,8 @@ def shutdown(sock, how, /):
     except OSError:  # one that listens, or is not connected yet, or any more
         core.exclusive("shutdown at once")
         return _shutdown(sock, how)
+    if how != socket.SHUT_RD:
+        core.sends_no_more(sock)
     core.defer(_shutdown_now, sock, how)
 
 

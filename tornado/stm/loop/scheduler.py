@@ -176,7 +176,7 @@ class Scheduler:
                 break
             poller = select.poll()
             for box in waiting:
-                poller.register(box.sock, select.POLLOUT)
+                poller.register(box.fd, select.POLLOUT)
             poller.poll(1000 * left)
         self.dispatcher.close()
 

@@ -338,11 +338,17 @@ may_have_read(Tx *tx, Cell container)
     return mark_of_other(tx, container, MODE_SHARED, false);
 }
 
+bool
+owns(Tx *tx, Cell c)
+{
+    return owner_of(c) == tx->slot;
+}
+
 /* Has this transaction locked all of the container? */
 bool
 holds_whole(Tx *tx, Cell container)
 {
-    return owner_of(container) == tx->slot || marked(tx, container, MODE_SHARED);
+    return owns(tx, container) || marked(tx, container, MODE_SHARED);
 }
 
 /* Is there another thread with marks against that lock? Then it is the conflict. */

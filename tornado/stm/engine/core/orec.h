@@ -39,6 +39,8 @@ static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63)
 /* What makes an attribute another cell than a key of that name, should the object be a dict: in a slot, and of a function. */
 #define SLOT_BITS 0x5bd1e995deadbeefull
 #define FUNCTION_BITS 0x3c6ef372fe94f82aull
+/* The cell of a socket that says whether anything can be sent by it. */
+#define SENDING_BITS 0x1f83d9abfb41bd6bull
 
 /* ---- Tables -------------------------------------------------------------
  * Read marks and ownership records lie in two tables each.  Few cells are in use at a time, and they shall be in the processor's cache:
@@ -120,6 +122,9 @@ int lock_intent_read(Tx *tx, Cell c);
 int lock_intent_write(Tx *tx, Cell c);
 /* Own the cell. *first: this transaction did not before, so the caller has to log how to undo its write. */
 int lock_exclusive(Tx *tx, Cell c, bool *first);
+
+/* Does this transaction? */
+bool owns(Tx *tx, Cell c);
 
 /* Give up all that is owned.  The caller then moves tx->epoch on, which drops the marks. */
 void locks_release(Tx *tx);

@@ -9,6 +9,17 @@
 /* Invariant: `ended` never exceeds `begun`.  So they are equal only where no commit is amid its actions. */
 static _Alignas(64) struct { _Atomic uint64_t begun, ended; } commits;
 
+PyObject *unnoticed_action;
+
+bool
+are_several(PyObject *actions)
+{
+    int noticed = 0;
+    for (Py_ssize_t i = 0; noticed < 2 && i < PyList_GET_SIZE(actions); i++)
+        noticed += PyTuple_GET_ITEM(PyList_GET_ITEM(actions, i), 0) != unnoticed_action;
+    return noticed > 1;
+}
+
 void
 publishing_begins(Tx *tx)
 {

@@ -9,6 +9,12 @@
 
 #include "tx.h"
 
+/* An action that no receiver can notice, whatever its arguments are; NULL: none is known. */
+extern PyObject *unnoticed_action;
+
+/* Are there several of these actions that can be noticed, one without the other? */
+bool are_several(PyObject *actions);
+
 /* Around the deferred actions of a commit that has several.  It may end before they do: where one of them waits for a peer. */
 void publishing_begins(Tx *tx);
 void publishing_ends(Tx *tx);

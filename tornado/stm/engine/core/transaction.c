@@ -262,10 +262,11 @@ run_deferred(Tx *tx)
     if (actions == NULL)
         return;
     tx_pause(tx);
-    if (PyList_GET_SIZE(actions) > 1)
+    if (are_several(actions))
         publishing_begins(tx);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(actions); i++) {
         PyObject *action = PyList_GET_ITEM(actions, i);
+        tx->next_deferred = i + 1 < PyList_GET_SIZE(actions) ? PyList_GET_ITEM(actions, i + 1) : NULL;
         PyObject *r = PyObject_Call(PyTuple_GET_ITEM(action, 0), PyTuple_GET_ITEM(action, 1), NULL);
         if (r == NULL)
             PyErr_FormatUnraisable("Exception ignored in the deferred action %R", action);

@@ -73,6 +73,7 @@ struct Tx {
     Transaction *txn;
     struct { Transaction *first, *last; } added;    /* chain: into their queues after the commit */
     PyObject *deferred;             /* list of (callable, args): run at commit */
+    PyObject *next_deferred;        /* borrowed: the one to be run after that which is being run, or NULL */
     /* The parts: */
     Locks locks;
     UndoLog undo;

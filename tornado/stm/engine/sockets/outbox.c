@@ -8,6 +8,7 @@
 #include "../dispatch/dispatcher.h"
 #include "../objects/access.h"
 #include "../objects/deep.h"
+#include "room.h"
 
 #include "internal/pycore_lock.h"
 #include "internal/pycore_tstate.h"
@@ -15,6 +16,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 SocketMethods socket_methods;
 static PyObject *transmit_method;
@@ -23,22 +25,23 @@ static PyObject *transmit_method;
 
 typedef struct Chunk {
     struct Chunk *next;
-    PyObject *write;            /* in the place of socket.send, or NULL */
+    PyObject *write;            /* what gives it to the kernel, or NULL: as it is */
     PyObject *data;             /* bytes */
+    bool begins;                /* it does not go to the kernel together with the one before */
 } Chunk;
 
-/* Invariants (under `lock`): the kernel gets the chunks in order, and nothing past them; `size` counts what is in them plus what
- * running transactions have put aside, so it may be a little too large, never too small.  The lock is held while the kernel is
- * given something: that waits for nobody, since these sockets do not block. */
+/* Invariants (under `lock`): the kernel gets the chunks in order, and nothing past them; `size`, `parts` and `pieces` count what is in
+ * them plus what running transactions have put aside, so they may be a little too large, never too small; `sock` is there while
+ * `parts` is not 0.  The lock is held while the kernel is given something: that waits for nobody. */
 typedef struct {
     PyObject_HEAD
-    PyObject *sock;
+    PyObject *sock;             /* or NULL */
     int fd;
     ino_t file;                 /* that tells the socket from the next one which has its number: not all are closed by socket.close() */
     PyObject *dispatcher;       /* that polls for it, or NULL */
     Latch lock;
     Chunk *first, **end;
-    Py_ssize_t size;
+    Py_ssize_t size, parts, pieces;     /* bytes; what was sent, one by one; and that put together for the kernel */
     PyObject *error;            /* what the kernel has said of earlier bytes, or NULL */
     int shutdown;               /* how it is to be shut down when all is sent; -1: not */
     bool closing;               /* it is to be closed then */
@@ -48,6 +51,9 @@ typedef struct {
 
 /* An attempt that sends more often than that may go on until it hears that the peer is gone: from there on it sends at once. */
 #define MANY_TIMES 1000
+
+/* So many parts go to the kernel together, at most. */
+#define MANY_PARTS 256
 
 #define PATIENCE_MS 2000
 
@@ -74,7 +80,7 @@ new_outbox(PyObject *sock, int fd)
     box->lock = (Latch){0};
     box->first = NULL;
     box->end = &box->first;
-    box->size = 0;
+    box->size = box->parts = box->pieces = 0;
     box->error = NULL;
     box->shutdown = -1;
     box->closing = false;
@@ -85,12 +91,20 @@ new_outbox(PyObject *sock, int fd)
 }
 
 static void
+count_off(Outbox *box, Py_ssize_t size, bool begins)
+{
+    box->size -= size;
+    box->parts--;
+    box->pieces -= begins;
+}
+
+static void
 drop_first(Outbox *box)
 {
     Chunk *c = box->first;
     if ((box->first = c->next) == NULL)
         box->end = &box->first;
-    box->size -= PyBytes_GET_SIZE(c->data);
+    count_off(box, PyBytes_GET_SIZE(c->data), c->begins);
     Py_XDECREF(c->write);
     Py_DECREF(c->data);
     PyMem_Free(c);
@@ -135,8 +149,8 @@ outbox_dealloc(PyObject *self)
 }
 
 /* ---- Which socket has which --------------------------------------------------------------------------------
- * By the numbers of descriptors.  An empty one is dropped, but not while a transaction may be about to put something into it: both
- * happen under the place's lock. */
+ * By the numbers of descriptors.  An empty one is dropped, or what is left of it is an error that keeps no socket alive; but not while a
+ * transaction may be about to put something into it: both happen under the place's lock. */
 
 #define PAGE 1024
 #define PAGES 16384
@@ -179,14 +193,20 @@ drop_if_empty(Outbox *box)
 {
     Position *place = known_place(box->fd);
     Outbox *dropped = NULL;
+    PyObject *sock = NULL;
     latch_take(&place->lock);
     latch_take(&box->lock);
-    if (box->size == 0 && box->error == NULL && place->box == box) {
+    if (box->parts == 0 && box->error != NULL) {
+        sock = box->sock;
+        box->sock = NULL;
+    }
+    else if (box->parts == 0 && place->box == box) {
         dropped = box;
         place->box = NULL;
     }
     latch_give(&box->lock);
     latch_give(&place->lock);
+    Py_XDECREF(sock);
     Py_XDECREF((PyObject *)dropped);
 }
 
@@ -202,7 +222,7 @@ outboxes_in_child(void)
                 box->lock = (Latch){0};
                 box->first = NULL;
                 box->end = &box->first;
-                box->size = 0;
+                box->size = box->parts = box->pieces = 0;
             }
         }
     }
@@ -241,14 +261,36 @@ call_quietly(PyObject *method, PyObject *sock, PyObject *argument)
     return r == NULL ? -1 : 0;
 }
 
-/* What the kernel takes of the first chunk.  1: more of it, perhaps; 0: no more now; -1 with an exception. */
+/* As many of the first chunks as go together: how much the kernel has taken; -1 with an exception. */
+static Py_ssize_t
+send_plain(Outbox *box)
+{
+    struct iovec parts[MANY_PARTS];
+    struct msghdr message = {.msg_iov = parts};
+    for (Chunk *c = box->first; c != NULL && c->write == NULL && message.msg_iovlen < MANY_PARTS; c = c->next)
+        parts[message.msg_iovlen++] = (struct iovec){PyBytes_AS_STRING(c->data), PyBytes_GET_SIZE(c->data)};
+    /* Even if the program has made it one that blocks. */
+    ssize_t sent = sendmsg(box->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0)
+        PyErr_SetFromErrno(PyExc_OSError);
+    return sent;
+}
+
+static Py_ssize_t
+send_by(PyObject *write, PyObject *data)
+{
+    PyObject *r = PyObject_CallOneArg(write, data);
+    Py_ssize_t sent = r != NULL ? PyLong_AsSsize_t(r) : -1;
+    Py_XDECREF(r);
+    return sent;
+}
+
+/* What the kernel takes of the first chunks.  1: more of it, perhaps; 0: no more now; -1 with an exception. */
 static int
 send_first(Outbox *box)
 {
-    Chunk *c = box->first;
-    PyObject *r = c->write != NULL ? PyObject_CallOneArg(c->write, c->data)
-        : PyObject_CallFunctionObjArgs(socket_methods.send, box->sock, c->data, NULL);
-    if (r == NULL) {
+    Py_ssize_t sent = box->first->write != NULL ? send_by(box->first->write, box->first->data) : send_plain(box);
+    if (sent < 0) {
         if (PyErr_ExceptionMatches(PyExc_BlockingIOError) || PyErr_ExceptionMatches(PyExc_InterruptedError)) {
             PyErr_Clear();
             return 0;
@@ -259,15 +301,14 @@ send_first(Outbox *box)
         drop_all(box);
         return 1;
     }
-    Py_ssize_t sent = PyLong_AsSsize_t(r), size = PyBytes_GET_SIZE(c->data);
-    Py_DECREF(r);
-    if (sent < 0)
-        return -1;
-    if (sent >= size) {
+    while (box->first != NULL && sent >= PyBytes_GET_SIZE(box->first->data)) {
+        sent -= PyBytes_GET_SIZE(box->first->data);
         drop_first(box);
-        return 1;
     }
-    PyObject *rest = PyBytes_FromStringAndSize(PyBytes_AS_STRING(c->data) + sent, size - sent);
+    if (sent == 0)
+        return 1;
+    Chunk *c = box->first;
+    PyObject *rest = PyBytes_FromStringAndSize(PyBytes_AS_STRING(c->data) + sent, PyBytes_GET_SIZE(c->data) - sent);
     if (rest == NULL)
         return -1;
     Py_SETREF(c->data, rest);
@@ -353,28 +394,41 @@ flush_later(Outbox *box)
     }
 }
 
-/* transmit(bytes, write or None), at the commit: send it, or queue what the kernel does not take now. */
+/* Of the deferred action: does it send plain bytes by this outbox? */
+static bool
+sends_plainly(PyObject *action, Outbox *box)
+{
+    PyObject *args = PyTuple_GET_ITEM(action, 1);
+    return PyTuple_GET_ITEM(action, 0) == transmit_method && PyTuple_GET_ITEM(args, 0) == (PyObject *)box && PyTuple_GET_ITEM(args, 2) == Py_None;
+}
+
+/* transmit(bytes, write or None, begins), at the commit: send it, or queue what the kernel does not take now.  What is to be sent next goes
+ * together with it: it is one piece on the wire, and nobody receives one half of what a step has sent. */
 static PyObject *
 outbox_transmit(PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     Outbox *box = (Outbox *)self;
-    if (n != 2 || !PyBytes_CheckExact(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "transmit() takes bytes, and what gives them to the kernel or None");
+    if (n != 3 || !PyBytes_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "transmit() takes bytes, what gives them to the kernel or None, and whether they begin a piece");
         return NULL;
     }
+    PyObject *next = stm_self != NULL ? stm_self->next_deferred : NULL;
+    bool goes_on = next != NULL && args[1] == Py_None && sends_plainly(next, box);
     Chunk *chunk = PyMem_Malloc(sizeof(Chunk));
     if (chunk == NULL)
         return PyErr_NoMemory();
-    *chunk = (Chunk){NULL, args[1] != Py_None ? Py_NewRef(args[1]) : NULL, Py_NewRef(args[0])};
+    *chunk = (Chunk){NULL, args[1] != Py_None ? Py_NewRef(args[1]) : NULL, Py_NewRef(args[0]), args[2] == Py_True};
     latch_take(&box->lock);
     *box->end = chunk;
     box->end = &chunk->next;
     int all = 1;
     if (UNLIKELY(box->error != NULL))
         drop_all(box);
-    else
+    else if (!goes_on)
         all = flush_locked(box);
     latch_give(&box->lock);
+    if (goes_on)
+        Py_RETURN_NONE;
     if (all > 0)
         drop_if_empty(box);
     if (all < 0 || (all == 0 && flush_later(box) < 0))
@@ -389,7 +443,7 @@ give_back(Tx *Py_UNUSED(tx), Undo *u)
 {
     Outbox *box = (Outbox *)u->obj;
     latch_take(&box->lock);
-    box->size -= u->n;
+    count_off(box, u->n, u->hash);
     latch_give(&box->lock);
     drop_if_empty(box);
     return 0;
@@ -417,6 +471,19 @@ tell_again(Tx *Py_UNUSED(tx), Undo *u)
 }
 
 static const UndoKind undo_told = {.what = "the error of what was sent", .undo = tell_again};
+
+/* In bytes; -1 with an exception. */
+static Py_ssize_t
+size_of(PyObject *data)
+{
+    if (PyBytes_CheckExact(data))
+        return PyBytes_GET_SIZE(data);
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return -1;
+    PyBuffer_Release(&view);
+    return view.len;
+}
 
 /* So much of the data, as bytes of their own. */
 static PyObject *
@@ -459,17 +526,24 @@ tell_of_no_room(void)
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
-/* With the locks of both: reserve room, and take so much of the data; NULL with an exception. */
+/* With the locks of both: reserve room, and take so much of the data; NULL with an exception, or without one: whoever sends is to
+ * hear from the kernel itself. */
 static PyObject *
-put_aside(Tx *tx, Outbox *box, PyObject *data)
+put_aside(Tx *tx, Outbox *box, PyObject *data, bool plain, bool begins)
 {
     if (box->error != NULL) {
         if (undo_push(tx, &undo_told, (PyObject *)box, NULL, box->error) != NULL)
             tell_error(box);
         return NULL;
     }
-    Py_ssize_t room = OUTBOX_LIMIT - box->size;
-    if (room <= 0)
+    Py_ssize_t wanted = size_of(data);
+    if (wanted < 0)
+        return NULL;
+    Py_ssize_t room = box->first != NULL ? 0 : plain ? room_in_kernel(box->fd, wanted, box->size, box->pieces - !begins)
+        : room_for_tls(box->fd, wanted, box->size);
+    if (room == PEER_IS_GONE)
+        return NULL;
+    if (room == 0 && wanted > 0)
         return tell_of_no_room();
     PyObject *chunk = beginning_of(data, room);
     Undo *u = chunk != NULL ? undo_push(tx, &undo_put_aside, (PyObject *)box, NULL, NULL) : NULL;
@@ -478,7 +552,10 @@ put_aside(Tx *tx, Outbox *box, PyObject *data)
         return NULL;
     }
     u->n = PyBytes_GET_SIZE(chunk);
+    u->hash = begins;
     box->size += u->n;
+    box->parts++;
+    box->pieces += begins;
     return chunk;
 }
 
@@ -496,9 +573,9 @@ is_tireless(Tx *tx, Outbox *box)
 
 /* Alone, behind what has waited for the commit, which has been sent by then.  How much the kernel has taken; -1 with an exception. */
 static Py_ssize_t
-send_alone(Tx *tx, Outbox *box, PyObject *sock, PyObject *data, PyObject *write)
+send_alone(Tx *tx, const char *why, Outbox *box, PyObject *sock, PyObject *data, PyObject *write)
 {
-    if (exclusive_for(tx, "sending again and again", NULL) < 0)
+    if (exclusive_for(tx, why, NULL) < 0)
         return -1;
     latch_take(&box->lock);     /* a thread that polls may be about to send the rest */
     if (box->error != NULL)
@@ -508,10 +585,20 @@ send_alone(Tx *tx, Outbox *box, PyObject *sock, PyObject *data, PyObject *write)
     latch_give(&box->lock);
     if (PyErr_Occurred())
         return -1;
-    PyObject *r = write != Py_None ? PyObject_CallOneArg(write, data) : PyObject_CallFunctionObjArgs(socket_methods.send, sock, data, NULL);
+    if (write != Py_None)
+        return send_by(write, data);
+    PyObject *r = PyObject_CallFunctionObjArgs(socket_methods.send, sock, data, NULL);
     Py_ssize_t sent = r != NULL ? PyLong_AsSsize_t(r) : -1;
     Py_XDECREF(r);
     return sent;
+}
+
+/* Does this part go to the kernel together with what the transaction has sent just before? */
+static bool
+goes_on(Tx *tx, Outbox *box, PyObject *write)
+{
+    Py_ssize_t n = tx->deferred != NULL ? PyList_GET_SIZE(tx->deferred) : 0;
+    return n > 0 && write == Py_None && box->times % MANY_PARTS != 0 && sends_plainly(PyList_GET_ITEM(tx->deferred, n - 1), box);
 }
 
 /* How much of the data there was room for, and will be sent at the commit; -1 with an exception. */
@@ -519,10 +606,11 @@ static Py_ssize_t
 put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
 {
     Position *place = place_of(fd);
-    if (place == NULL)
+    if (place == NULL || lock_shared(tx, cell_of(sock, SENDING_BITS)) < 0)
         return -1;
     PyObject *chunk = NULL;
-    bool tireless = false;
+    const char *why = NULL;
+    bool begins = true;
     latch_take(&place->lock);
     Outbox *box = place->box, *of_another = NULL;
     if (UNLIKELY(box != NULL && box->sock != sock && box->file != file_of(fd))) {
@@ -534,16 +622,26 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
     if (box != NULL) {
         Py_INCREF(box);
         latch_take(&box->lock);
-        tireless = is_tireless(tx, box);
-        if (!tireless)
-            chunk = put_aside(tx, box, data);
+        if (box->sock == NULL)
+            box->sock = Py_NewRef(sock);
+        why = owns(tx, cell_of(sock, SENDING_BITS)) ? "sending after the end of that" : is_tireless(tx, box) ? "sending again and again" : NULL;
+        begins = !goes_on(tx, box, write);
+        if (why == NULL)
+            chunk = put_aside(tx, box, data, write == Py_None, begins);
         latch_give(&box->lock);
     }
     latch_give(&place->lock);
     Py_XDECREF((PyObject *)of_another);
-    Py_ssize_t size = tireless ? send_alone(tx, box, sock, data, write) : -1;
-    if (chunk != NULL && tx_defer((PyObject *const[]){transmit_method, (PyObject *)box, chunk, write}, 4) == 0)
+    Py_ssize_t size = -1;
+    if (chunk == NULL && box != NULL && !PyErr_Occurred())
+        size = send_alone(tx, why != NULL ? why : "sending to a peer that is gone", box, sock, data, write);
+    if (chunk != NULL && tx_defer((PyObject *const[]){transmit_method, (PyObject *)box, chunk, write, begins ? Py_True : Py_False}, 5) == 0)
         size = PyBytes_GET_SIZE(chunk);
+    if (chunk == NULL && box != NULL) {
+        PyObject *exception = PyErr_GetRaisedException();
+        drop_if_empty(box);
+        PyErr_SetRaisedException(exception);
+    }
     Py_XDECREF(chunk);
     Py_XDECREF((PyObject *)box);
     return size;
@@ -578,6 +676,16 @@ put_off(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
     return size < 0 ? NULL : PyLong_FromSsize_t(size);
 }
 
+PyObject *
+sends_no_more(PyObject *Py_UNUSED(module), PyObject *sock)
+{
+    Tx *tx = live_tx();
+    bool first;
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && lock_exclusive(tx, cell_of(sock, SENDING_BITS), &first) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 outbox_of(PyObject *fd, bool take)
 {
@@ -585,15 +693,21 @@ outbox_of(PyObject *fd, bool take)
     if (number == -1 && PyErr_Occurred())
         return NULL;
     Position *place = known_place(number);
-    PyObject *box = NULL;
+    Outbox *box = NULL;
+    bool of_another = false;
     if (place != NULL) {
         latch_take(&place->lock);
-        box = Py_XNewRef((PyObject *)place->box);
-        if (take)
-            Py_CLEAR(place->box);
+        box = place->box;
+        of_another = box != NULL && box->file != file_of(number);
+        if (take || of_another)
+            place->box = NULL;
+        else
+            Py_XINCREF((PyObject *)box);
         latch_give(&place->lock);
     }
-    return box != NULL ? box : Py_NewRef(Py_None);
+    if (of_another)
+        Py_CLEAR(box);
+    return box != NULL ? (PyObject *)box : Py_NewRef(Py_None);
 }
 
 PyObject *find_outbox(PyObject *Py_UNUSED(module), PyObject *fd) { return outbox_of(fd, false); }
@@ -649,8 +763,8 @@ outbox_waiting(PyObject *self, void *Py_UNUSED(closure))
 static PyMethodDef outbox_methods[] = {
     {"flush", outbox_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSend what the kernel takes; True when nothing is left.")},
     {"transmit", _PyCFunction_CAST(outbox_transmit), METH_FASTCALL,
-     PyDoc_STR("transmit($self, data, write, /)\n--\n\nAt the commit: send these bytes, by write(data) if that is not None, or queue what"
-               " the kernel does not take now.")},
+     PyDoc_STR("transmit($self, data, write, begins, /)\n--\n\nAt the commit: send these bytes, by write(data) if that is not None, or queue"
+               " what the kernel does not take now.  Unless they begin a piece, they go together with those before.")},
     {"shut_down_later", outbox_shut_down_later, METH_O,
      PyDoc_STR("shut_down_later($self, how, /)\n--\n\nShut the socket down when all is sent; False, without doing that, if nothing waits.")},
     {"close_later", outbox_close_later, METH_O,
@@ -660,7 +774,6 @@ static PyMethodDef outbox_methods[] = {
 };
 
 static PyMemberDef outbox_members[] = {
-    {"sock", Py_T_OBJECT_EX, offsetof(Outbox, sock), Py_READONLY, PyDoc_STR("the socket")},
     {"fd", Py_T_INT, offsetof(Outbox, fd), Py_READONLY, PyDoc_STR("the number of its descriptor")},
     {"size", Py_T_PYSSIZET, offsetof(Outbox, size), Py_READONLY,
      PyDoc_STR("how many bytes wait to be sent, with those that running transactions have put aside")},

@@ -4,9 +4,6 @@
 
 #include "../core/base.h"
 
-/* At most so much waits to be sent: beyond that a send would block, as on a full socket. */
-#define OUTBOX_LIMIT (256 * 1024)
-
 /* What of sockets is called here: methods of _socket.socket, whatever stands in for them, and descriptors of its attributes. */
 typedef struct {
     PyObject *send, *setsockopt, *close, *shutdown, *fileno, *gettimeout, *family, *type, *proto;
@@ -27,6 +24,8 @@ long fact_of_socket(PyObject *descriptor, PyObject *sock);
 /* For Python: */
 PyObject *sockets_begin(PyObject *module, PyObject *args);
 PyObject *put_off(PyObject *module, PyObject *const *args, Py_ssize_t n);
+/* Until the end of this transaction no other one sends by that socket. */
+PyObject *sends_no_more(PyObject *module, PyObject *sock);
 PyObject *find_outbox(PyObject *module, PyObject *fd);
 PyObject *take_outbox(PyObject *module, PyObject *fd);
 

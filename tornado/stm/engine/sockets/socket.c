@@ -207,5 +207,6 @@ int
 sockets_init(PyObject *module)
 {
     set_now = PyObject_GetAttrString(module, "set_option_now");
+    unnoticed_action = Py_XNewRef(set_now);
     return set_now != NULL ? 0 : -1;
 }
