@@ -9,10 +9,10 @@ import threading
 import weakref
 
 import pytest
+from test_sockets import nonblocking_pair
 
 import tornado.stm
 from interpreters import needs_engine
-from test_sockets import nonblocking_pair
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 

@@ -234,6 +234,36 @@ def test_nothing_is_told_to_what_an_aborted_attempt_wanted_to_hear(transactional
     assert set(heard) == {2}
 
 
+def test_what_the_kernel_has_told_is_not_for_the_reader_that_comes_next(pair):
+    """There may be nothing left, or it may be another socket of that number."""
+    ours, theirs = pair
+    called = []
+
+    @trusted
+    def tell(loop):
+        os.write(theirs.fileno(), b"x")
+        loop._dispatcher.look()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ours, called.append, "first")
+        await asyncio.sleep(0)
+        tell(loop)
+        loop.remove_reader(ours)
+        assert ours.recv(10) == b"x"
+        loop.add_reader(ours, called.append, "second")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert called == []
+        theirs.send(b"y")
+        while not called:
+            await asyncio.sleep(0)
+        loop.remove_reader(ours)
+
+    tornado.stm.run(asyncio.wait_for(main(), 20), threads=1)
+    assert set(called) == {"second"}
+
+
 def test_what_waits_to_be_sent_is_sent_when_the_socket_gets_its_first_reader(pair):
     ours, theirs = pair
     data = bytes(5_000_000)

@@ -932,7 +932,7 @@ static PyMethodDef methods[] = {
     {"run_handle", run_handle, METH_O, DOC("run_handle(handle): a transaction, which calls back")},
     {"run_timer", run_timer, METH_O, DOC("run_timer(timer): the same of a timer that is due")},
     {"handle_event", _PyCFunction_CAST(handle_event), METH_FASTCALL,
-     DOC("handle_event(dispatcher, watch, events): the same of the reader, then of the writer of a descriptor")},
+     DOC("handle_event(dispatcher, watch, reader, writer): the same of those two of a descriptor that are not None and still there")},
     {"handles_begin", _PyCFunction_CAST(handles_begin), METH_FASTCALL,
      DOC("handles_begin(Handle, TimerHandle, call_soon, run, tell, file, line): asyncio's classes, and the function that call_soon() is in"
          " the place of; run(handle) in debug mode, and for other classes; tell(handle, exception) of what a callback has raised,"

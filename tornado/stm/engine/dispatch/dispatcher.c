@@ -1500,7 +1500,7 @@ PyTypeObject Dispatcher_Type = {
     .tp_name = "tornado.stm._engine.Dispatcher",
     .tp_doc = PyDoc_STR("Dispatcher(loop, run_handle, run_timer, handle_event, inboxes, /)\n--\n\n"
                         "The ready queue, the timers, the descriptors of one event loop, and a worker's round.\n\n"
-                        "Transactions run ``run_handle(handle)``, ``run_timer(timer)`` and ``handle_event(dispatcher, watch, events)``;"
+                        "Transactions run ``run_handle(handle)``, ``run_timer(timer)`` and ``handle_event(dispatcher, watch, reader, writer)``;"
                         " inboxes: descriptor -> what has been received and not been taken.  Raises OSError."),
     .tp_basicsize = sizeof(Dispatcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,

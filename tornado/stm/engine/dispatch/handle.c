@@ -11,8 +11,6 @@
 
 #include "internal/pycore_traceback.h"
 
-#include <sys/epoll.h>
-
 /* ---- Slots ------------------------------------------------------------------------------------------ */
 
 static PyTypeObject *handle_type, *timer_type;
@@ -300,32 +298,32 @@ wanted(PyObject *watch, PyObject *name)
     return handle;
 }
 
+/* Call the one that the event was for, unless it has been removed or replaced since: the next one may be another socket's, and what there
+ * was may have been received.  If not, the kernel tells of it again. */
 static int
-run_wanted(Dispatcher *d, PyObject *watch, PyObject *name)
+run_wanted(Dispatcher *d, PyObject *watch, PyObject *name, PyObject *told)
 {
+    if (told == Py_None)
+        return 0;
     PyObject *handle = wanted(watch, name);
-    if (handle == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    int r = run_chain(d, handle);
-    Py_DECREF(handle);
+    if (handle == NULL && PyErr_Occurred())
+        return -1;
+    int r = handle == told ? run_chain(d, handle) : 0;
+    Py_XDECREF(handle);
     return r;
 }
 
 PyObject *
 handle_event(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
 {
-    long events = n == 3 ? PyLong_AsLong(args[2]) : -1;
-    if (n != 3 || !is_dispatcher(args[0]) || events < 0) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_TypeError, "handle_event() takes a Dispatcher, a watch and events");
+    if (n != 4 || !is_dispatcher(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "handle_event() takes a Dispatcher, a watch, and the handles of its reader and of its writer or None");
         return NULL;
     }
     Dispatcher *d = (Dispatcher *)args[0];
-    int r = 0;
-    if (events & ~EPOLLOUT)
-        r = run_wanted(d, args[1], dispatch_names.reader);
-    if (r == 0 && (events & ~EPOLLIN))
-        r = run_wanted(d, args[1], dispatch_names.writer);
+    int r = run_wanted(d, args[1], dispatch_names.reader, args[2]);
+    if (r == 0)
+        r = run_wanted(d, args[1], dispatch_names.writer, args[3]);
     if (r < 0 && PyErr_ExceptionMatches(stm_Abort))
         return NULL;
     /* The last of its effects: the next event comes after whatever this one has scheduled, and after a stop.  And in the

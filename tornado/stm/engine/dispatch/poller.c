@@ -331,7 +331,8 @@ has_events(Dispatcher *d, int fd, uint32_t events)
     if (reader != NULL || writer != NULL) {
         poller->descriptors[fd].busy = true;
         PyObject *site = site_of(NULL, reader != NULL ? reader : writer);
-        PyObject *args = site != NULL ? Py_BuildValue("(OOI)", d, poller->descriptors[fd].watch, events) : NULL;
+        PyObject *args = site != NULL ? PyTuple_Pack(4, d, poller->descriptors[fd].watch, reader != NULL ? reader : Py_None,
+                                                     writer != NULL ? writer : Py_None) : NULL;
         Entry *entry = args != NULL ? ready_put(d->ready, d->handle_event, args, site, NULL) : NULL;
         Py_XDECREF(site);
         Py_XDECREF(args);
