@@ -234,6 +234,55 @@ def test_nothing_is_told_to_what_an_aborted_attempt_wanted_to_hear(transactional
     assert set(heard) == {2}
 
 
+def by_call_soon(loop, callbacks):
+    for callback in callbacks:
+        loop.call_soon(callback)
+
+
+def by_future(loop, callbacks):
+    future = loop.create_future()
+    for callback in callbacks:
+        future.add_done_callback(lambda _, callback=callback: callback())
+    future.set_result(None)
+
+
+@pytest.mark.parametrize("schedule", [by_call_soon, by_future])
+def test_what_a_callback_schedules_comes_after_what_was_scheduled_beside_it(transactional, schedule):
+    """asyncio: callbacks are called in the order in which they are registered."""
+    order, child_ran = [], threading.Event()
+
+    @trusted
+    def note(name):
+        core.defer(order.append, name)
+
+    @trusted
+    def wait_for_the_child():
+        child_ran.wait(0.1)  # only where that comes too early
+
+    def child():
+        note("child")
+        core.defer(child_ran.set)
+
+    def first():
+        note("first")
+        asyncio.get_running_loop().call_soon(child)
+
+    def second():
+        wait_for_the_child()
+        note("second")
+
+    def third():
+        note("third")
+
+    async def main():
+        schedule(asyncio.get_running_loop(), [first, second, third])
+        while len(order) < 4:
+            await asyncio.sleep(0.001)
+
+    tornado.stm.run(asyncio.wait_for(main(), 20), threads=3)
+    assert order == ["first", "second", "third", "child"]
+
+
 def test_what_the_kernel_has_told_is_not_for_the_reader_that_comes_next(pair):
     """There may be nothing left, or it may be another socket of that number."""
     ours, theirs = pair

@@ -190,6 +190,8 @@ static int
 scheduling_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT((PyObject *)((Scheduling *)self)->order);
+    for (Entry *entry = ((Scheduling *)self)->fresh; entry != NULL; entry = entry->next)
+        Py_VISIT((PyObject *)entry);
     return timers_traverse(&((Scheduling *)self)->early, visit, arg);
 }
 
@@ -197,6 +199,12 @@ static int
 scheduling_clear(PyObject *self)
 {
     Py_CLEAR(((Scheduling *)self)->order);
+    for (Entry *entry = ((Scheduling *)self)->fresh, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        entry->next = NULL;
+        Py_DECREF(entry);
+    }
+    ((Scheduling *)self)->fresh = ((Scheduling *)self)->freshest = NULL;
     timers_clear(&((Scheduling *)self)->early);
     return 0;
 }
@@ -266,17 +274,44 @@ dispatcher_added(Dispatcher *d)
         poller_wake(&d->poller, 1);
 }
 
-/* Under the lock: function(argument) becomes ready, behind what the order has before. */
+/* Under the lock: function(argument) becomes ready, behind what the order has before: at once, or when its transaction is over. */
 static int
 becomes_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *site, Order *order)
 {
     PyObject *args = PyTuple_Pack(1, argument);
-    Entry *entry = args != NULL ? ready_put(d->ready, function, args, site, order->last) : NULL;
+    Entry *entry = args != NULL ? ready_make(d->ready, function, args, site, order->last) : NULL;
     Py_XDECREF(args);
     if (entry == NULL)
         return -1;
-    Py_XSETREF(order->last, entry);
+    Py_XSETREF(order->last, (Entry *)Py_NewRef(entry));
+    Scheduling *s = order->by;
+    if (order->run == 0 || s->run != order->run)
+        ready_place(d->ready, entry);
+    else {
+        if (s->fresh == NULL)
+            s->fresh = entry;
+        else
+            s->freshest->next = entry;
+        s->freshest = entry;
+    }
     return 0;
+}
+
+/* Under the lock: what the transaction of this thread has scheduled becomes ready, all at once.  What one of them schedules comes after all of
+ * them, as if callbacks were run in the order in which they have been scheduled. */
+static void
+place_fresh(Dispatcher *d, Scheduling *s)
+{
+    Entry *entry = s->fresh, *last = s->freshest;
+    s->fresh = s->freshest = NULL;
+    while (entry != NULL) {
+        Entry *next = entry->next;
+        entry->next = NULL;
+        if (entry != last)
+            entry->behind = (Entry *)Py_NewRef(last);
+        ready_place(d->ready, entry);
+        entry = next;
+    }
 }
 
 static PyObject *
@@ -760,6 +795,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     d->running--;
     d->running_prompt -= s->is_prompt;
     PyObject *over = NULL;
+    Entry *behind = NULL;
     PyObject *site = was_alone->site != NULL ? was_alone->site : entry->site;
     if (s->company == AMONG_OTHERS)
         learn_anchored(d->ready->estimates, site, was_alone->anchored);
@@ -772,15 +808,19 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
         if (s->company != SEQUENTIAL)
             learn_alone(d->ready->estimates, site, was_alone->unusual ? NULL : was_alone->why, was_alone->before, s->company == GATHERED);
         over = entry->transaction;
+        behind = entry->behind;
+        entry->behind = NULL;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
     s->run = 0;
+    place_fresh(d, s);
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;
     if (PyErr_Occurred())
         PyErr_WriteUnraisable((PyObject *)d);
     dispatcher_unlock(d);
     Py_XDECREF(over);
+    Py_XDECREF(behind);
     Py_DECREF(entry);
 }
 
@@ -1146,6 +1186,7 @@ anchor_comes(Dispatcher *d, Scheduling *s)
 static Step
 next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
 {
+    place_fresh(d, s);      /* of a transaction that runs the loop itself */
     if (arm_heard(d, s) < 0 || due_timers(d) < 0)
         return (Step){.what = FAIL};
     Step step;

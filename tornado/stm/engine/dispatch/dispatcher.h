@@ -30,6 +30,7 @@ typedef struct {
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
     bool is_prompt;         /* that is known to be prompt */
     Company company;        /* that it is in */
+    Entry *fresh, *freshest;    /* what that has scheduled, first to last: it becomes ready when the transaction is over */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
 } Scheduling;

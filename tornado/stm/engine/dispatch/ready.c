@@ -71,6 +71,7 @@ line_clear(Line *line)
     while (line->first != NULL) {
         Entry *entry = line_pop(line);
         Py_CLEAR(entry->before);    /* here, where they do not drop each other in a long row */
+        Py_CLEAR(entry->behind);
         Py_DECREF(entry);
     }
 }
@@ -165,12 +166,19 @@ is_waiting_in(Entry *entry, Line *line)
 }
 
 Entry *
-ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before)
+ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before)
 {
     Entry *entry = entry_new(function, args, site, before, expected_of(q->estimates, site));
-    if (entry == NULL)
-        return NULL;
-    entry->is_prompt = is_known_prompt(q->estimates, site);
+    if (entry != NULL)
+        entry->is_prompt = is_known_prompt(q->estimates, site);
+    return entry;
+}
+
+void
+ready_place(ReadyQueue *q, Entry *entry)
+{
+    PyObject *site = entry->site;
+    Entry *before = entry->before;
     Line *line = entry->expected >= LONG ? &q->long_ones : &q->prompt;
     PyObject *why = q->gathers ? why_alone(q->estimates, site) : NULL;
     bool anchored = q->gathers && is_anchored(q->estimates, site);
@@ -186,7 +194,15 @@ ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Ent
         line = before->line;
     else if (anchored)
         line = &q->anchored;
-    line_append(line, (Entry *)Py_NewRef(entry));
+    line_append(line, entry);
+}
+
+Entry *
+ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before)
+{
+    Entry *entry = ready_make(q, function, args, site, before);
+    if (entry != NULL)
+        ready_place(q, (Entry *)Py_NewRef(entry));
     return entry;
 }
 

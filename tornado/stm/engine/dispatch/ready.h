@@ -30,7 +30,8 @@ typedef struct {
     Py_ssize_t n, n_prompt;
 } Line;
 
-/* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL.  `before` is what
+/* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL; while it is made and waits
+ * in no line yet, whoever has it may use that.  `before` is what
  * must have been dispatched first, or NULL; also once it has been.  What its transaction schedules comes after `behind`, or NULL.  So
  * many of those that have been put off wait until it has run as `holds_up` says. */
 struct Entry {
@@ -71,6 +72,9 @@ ReadyQueue *ready_new(void);
 /* Let function(*args) wait, as one transaction that commits after that of `before` (or NULL); `site` is a Site or None. A new
  * reference. No code of Python runs in these, but for what may die in ready_clear(). */
 Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
+/* The same in two steps: the second takes the reference. */
+Entry *ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
+void ready_place(ReadyQueue *q, Entry *entry);
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until, bool on_anchor);   /* the next with an age below that, which the caller owns; or NULL */
 Entry *ready_take_anchored(ReadyQueue *q, uint64_t until);      /* the same of those that the loop's thread should take */
