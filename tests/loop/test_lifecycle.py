@@ -583,6 +583,30 @@ print(tornado.stm.run(main(), threads=2))
 
 
 @on_each
+@pytest.mark.parametrize("seconds", [0, 0.01, 0.2])
+def test_sigterm_ends_the_program_though_its_loop_ends_by_itself(python, tmp_path, seconds):
+    (tmp_path / "app.py").write_text(f"""
+import asyncio, os, signal
+import tornado.stm
+from tornado.stm.program.runner import new_loop
+
+async def end_by_itself():
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep({seconds})
+
+with asyncio.Runner(loop_factory=lambda: new_loop(2)) as runner:
+    runner.run(end_by_itself())
+for _ in range(3):
+    with asyncio.Runner(loop_factory=lambda: new_loop(2)) as runner:
+        runner.run(asyncio.sleep(1))
+print("goes on", flush=True)
+""")
+    finished = subprocess.run([python, "app.py"], cwd=tmp_path, capture_output=True, text=True, timeout=STUCK)
+    assert finished.stdout == ""
+    assert finished.returncode in (0, -signal.SIGTERM), finished.stderr
+
+
+@on_each
 def test_uncaught_exception_of_run_gives_status_1(python, tmp_path):
     (tmp_path / "app.py").write_text("""
 import tornado.stm

@@ -82,10 +82,11 @@ class EndsGracefully:
         """While the loop runs: SIGTERM drains it, unless the program has a handler of its own.
 
         Raises:
-            SystemExit: autoreload is about to wait for changes of a program that SIGTERM has ended (status 0).
+            SystemExit: SIGTERM has ended the program (status 0), and the loop before has ended by itself, or autoreload is about to
+                wait for changes.
         """
         yielded.accept()
-        if guard.is_ending() and _autoreload_waits():
+        if guard.is_ending() and (_autoreload_waits() or guard.owes_an_end(self)):
             raise SystemExit(0)
         if (
             threading.current_thread() is not threading.main_thread()
@@ -134,6 +135,7 @@ class Guard:
         self._thread = None  # its number, in the process `_process`
         self._process = None
         self._ending = None  # the process that has been told to end
+        self._owing = None  # the loop that has ended by itself then, if the program knows nothing of it yet
         self._threads_until = None  # when nobody waits for its threads any more
         self._at_exit = None  # what `_thread` calls at the exit, when no thread can be started any more
 
@@ -156,7 +158,9 @@ class Guard:
         """It runs no more: what comes now is the program's own affair."""
         if self._is_in_force():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._loop = None
+        loop, self._loop = self._loop, None
+        if loop.terminated and not loop._cancelled:
+            self._owing = loop
 
     @trusted
     def note_end(self):
@@ -167,6 +171,14 @@ class Guard:
     def is_ending(self):
         """Has this process been told to end?"""
         return self._ending == os.getpid()
+
+    @trusted
+    def owes_an_end(self, loop):
+        """Has the loop before ended by itself, after SIGTERM, and shall this other one run now?  The program is told once."""
+        if self._owing is None or self._owing is loop:
+            return False
+        self._owing = None
+        return True
 
     @trusted
     def time_for_threads(self):
@@ -184,13 +196,14 @@ class Guard:
         signals.block_all()
         while self._at_exit is None:
             told = core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE)
+            time.sleep(STEP)
             loop = self._loop
             if loop is not None and self._is_in_force():
                 self._see_to_it(loop)
                 while _signal.sigtimedwait({signal.SIGTERM}, 0):
                     pass  # it has come once more meanwhile
-            elif not told and self._at_exit is None:
-                # The program has a handler of its own by now.
+            elif self._at_exit is None and not (told and self.is_ending()):
+                # The program has a handler of its own by now, or runs no loop any more.
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
             core.stand_down()
         self._at_exit()
@@ -215,9 +228,9 @@ class Guard:
 
     @trusted
     def _see_to_it(self, loop):
-        time.sleep(STEP)
-        if self._loop is loop and not loop.terminated:
-            loop.call_soon_threadsafe(loop._drain_once)
+        if not loop.terminated:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(loop._drain_once)
         end = time.monotonic() + GRACE
         # Shows where it is; `await_signal` sees to the rest if C code that does not return has brought the interpreter
         # to a halt by then.
@@ -231,6 +244,9 @@ class Guard:
                 os.write(STDERR, why.encode())
                 why = None
         faulthandler.cancel_dump_traceback_later()
+        if not loop.terminated:  # it has ended before it heard of it
+            self.note_end()
+            self._owing = loop
 
 
 guard = Guard()
