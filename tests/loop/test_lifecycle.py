@@ -563,6 +563,56 @@ result.append("stopped from a thread")
 
 
 @on_each
+def test_a_loop_that_is_stopped_before_it_runs_makes_one_round(python):
+    """With all that there is by then, as ``loop.stop(); loop.run_forever()`` is known to do."""
+    assert result_of(python, """
+import socket
+import tornado.stm
+
+tornado.stm.install(2)
+loop = asyncio.new_event_loop()
+ours, theirs = socket.socketpair()
+ours.setblocking(False)
+
+def receive():
+    result.append(str(ours.recv(10)))
+
+loop.add_reader(ours, receive)
+for stop in loop.stop, lambda: loop.call_soon(loop.stop):
+    theirs.send(b"data")
+    loop.call_later(0, result.append, "timer")
+    stop()
+    loop.call_soon(result.append, "callback")
+    loop.run_forever()
+    result.append(None)
+result[:] = [sorted(result[:3]), result[3], sorted(result[4:7]), result[7]]
+loop.close()
+""") == 2 * [["b'data'", "callback", "timer"], None]
+
+
+@on_each
+def test_descriptors_of_which_the_kernel_tells_nothing_are_refused(python, tmp_path):
+    assert result_of(python, """
+import os
+import tornado.stm
+
+async def main():
+    loop = asyncio.get_running_loop()
+    with open("/dev/null") as null, open(os.path.abspath(__import__("sys").executable), "rb") as file:
+        closed = os.dup(null.fileno())
+        os.close(closed)
+        for descriptor in null, file, closed:
+            for add in loop.add_reader, loop.add_writer:
+                try:
+                    add(descriptor, print)
+                except OSError as e:
+                    result.append(e.errno)
+
+tornado.stm.run(main(), threads=2)
+""") == [1, 1, 1, 1, 9, 9]
+
+
+@on_each
 def test_sigterm_while_main_cleans_up(python, tmp_path):
     (tmp_path / "app.py").write_text("""
 import asyncio, os, signal

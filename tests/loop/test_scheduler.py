@@ -221,9 +221,11 @@ def test_nothing_is_told_to_what_an_aborted_attempt_wanted_to_hear(transactional
     async def main():
         loop = asyncio.get_running_loop()
         add, remove = getattr(loop, f"add_{direction}"), getattr(loop, f"remove_{direction}")
-        for descriptor in range(1000, 1100):  # until what is made is known to be the attempt's own
+        for _ in range(100):  # until what is made is known to be the attempt's own
+            descriptor = os.dup(theirs.fileno())
             add(descriptor, print)
             remove(descriptor)
+            os.close(descriptor)
         loop.call_soon(listen, loop)
         while not heard:
             await asyncio.sleep(0)

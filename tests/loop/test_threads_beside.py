@@ -749,6 +749,18 @@ def test_starting_threads_at_a_commit_that_others_look_at():
     assert results == [True] * 40
 
 
+def test_an_executor_that_has_been_shut_down_takes_nothing_from_a_transaction():
+    """And whoever asks is told at once, not by the future."""
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+
+    async def main():
+        executor.shutdown()
+        with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+            asyncio.get_running_loop().run_in_executor(executor, print)
+
+    on_a_loop(main)
+
+
 # ---- Forks -------------------------------------------------------------------------------------------------------------------
 
 

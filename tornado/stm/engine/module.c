@@ -931,6 +931,8 @@ static PyMethodDef methods[] = {
     {"submit_soon", _PyCFunction_CAST(submit_soon), METH_FASTCALL, DOC("submit_soon(dispatcher, handle): the same for a handle")},
     {"run_handle", run_handle, METH_O, DOC("run_handle(handle): a transaction, which calls back")},
     {"run_timer", run_timer, METH_O, DOC("run_timer(timer): the same of a timer that is due")},
+    {"check_pollable", check_pollable, METH_O,
+     DOC("check_pollable(fd): raises OSError if the kernel does not tell of that descriptor's events, as for a regular file")},
     {"handle_event", _PyCFunction_CAST(handle_event), METH_FASTCALL,
      DOC("handle_event(dispatcher, watch, reader, writer): the same of those two of a descriptor that are not None and still there")},
     {"handles_begin", _PyCFunction_CAST(handles_begin), METH_FASTCALL,

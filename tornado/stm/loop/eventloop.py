@@ -190,6 +190,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if watch is None:
             watch = self._watches[fd] = Watch(fd)
         if watch.reader is watch.writer is None:
+            core.check_pollable(fd)
             watch.of = of
         return watch
 
@@ -319,6 +320,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             return super().run_in_executor(executor, func, *args)  # Tornado's dummy one calls the function at once
         future = self.create_future()
         if type(executor) is ThreadPoolExecutor:
+            if executor._shutdown:
+                raise RuntimeError("cannot schedule new futures after shutdown")
             work = Work(self, func, args, future)
             future.add_done_callback(work.cancel)
             core.defer(work.start, executor)
@@ -352,7 +355,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         core.defer(self._scheduler.drain, GRACE, self._handles_requests, self._cancel_all)
 
     def stop(self):
-        """Run what is ready at the commit of this transaction, then return from `run_forever`."""
+        """Run what is ready at the commit of this transaction, then return from `run_forever`; of a loop that does not run yet: when that is
+        called.
+        """
         core.end_chain(self._dispatcher)  # what has been scheduled before runs, what is scheduled from here on does not
         core.defer(self._dispatcher.stop)
 

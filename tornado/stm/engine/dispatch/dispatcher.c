@@ -1352,7 +1352,15 @@ begin(PyObject *self, PyObject *args)
     d->resolution = resolution;
     d->ready->gathers = threads > 1 && threads <= atomic_load(&stm_sequential_limit);
     dispatcher_unlock(d);
-    Py_RETURN_NONE;
+    /* A loop that is stopped before it runs, or by its first callback, makes one round: with all that there is. */
+    if (poller_poll(d, LOOK, 0, false, NULL) < 0)
+        return NULL;
+    dispatcher_lock(d);
+    int r = due_timers(d);
+    if (d->stop_at != UINT64_MAX)
+        stop_at(d, atomic_fetch_add(&stm_next_age, 1));
+    dispatcher_unlock(d);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 /* All threads are to end as soon as they can. */

@@ -189,6 +189,33 @@ leave(Dispatcher *d, Waiting how, bool home, bool seen_call)
 
 /* ---- Descriptors ---------------------------------------------------------------------------------- */
 
+/* Whether the kernel tells of the descriptor's events. */
+static bool
+is_pollable(int fd)
+{
+    struct stat is;
+    if (fstat(fd, &is) < 0)
+        return false;
+    if (LIKELY(S_ISSOCK(is.st_mode) || S_ISFIFO(is.st_mode)))
+        return true;
+    int epoll = epoll_create1(EPOLL_CLOEXEC), error;
+    bool pollable = epoll >= 0 && listens(epoll, fd);
+    error = errno;
+    if (epoll >= 0)
+        close(epoll);
+    errno = error;
+    return pollable;
+}
+
+PyObject *
+check_pollable(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    int fd = PyLong_AsInt(number);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    return is_pollable(fd) ? Py_NewRef(Py_None) : PyErr_SetFromErrno(PyExc_OSError);
+}
+
 Descriptor *
 poller_descriptor(Poller *poller, int fd)
 {
@@ -399,9 +426,7 @@ poller_arm(Dispatcher *d, int fd)
     if (!known && errno == EEXIST && epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
         return 0;
     poller->descriptors[fd].known = false;
-    if (errno == EPERM)     /* a regular file: always ready */
-        return is_there(d, fd, event.events & (EPOLLIN | EPOLLOUT));
-    if (errno == EBADF)
+    if (errno == EBADF || errno == EPERM)       /* closed, and perhaps another one has the number that it tells nothing of */
         return 0;
     PyErr_SetFromErrno(PyExc_OSError);
     return -1;

@@ -104,4 +104,7 @@ int poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sig
 /* The program's handlers of signals that are not in `open`, and have come meanwhile, run. -1 with what one has raised. */
 int let_signals_in(const sigset_t *open);
 
+/* check_pollable(fd), for Python: raises OSError, as epoll_ctl(2) does. */
+PyObject *check_pollable(PyObject *module, PyObject *fd);
+
 #endif
