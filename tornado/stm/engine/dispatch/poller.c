@@ -1,6 +1,7 @@
 /* The descriptors of a loop: epoll(7), one shot at a time. */
 #include "poller.h"
 
+#include "../sockets/room.h"
 #include "dispatcher.h"
 
 #include <math.h>
@@ -336,12 +337,12 @@ forget(Poller *poller, int fd)
 {
     Descriptor *descriptor = &poller->descriptors[fd];
     struct epoll_event unused;
-    struct stat is;
-    bool orders = is_to_run(descriptor->scheduled), open = !orders || fstat(fd, &is) == 0;
-    if (epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused) < 0 || !open)      /* it has been closed */
+    bool orders = is_to_run(descriptor->scheduled);
+    ino_t file = orders ? file_of(fd) : 0;
+    if (epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused) < 0)      /* it has been closed */
         forget_scheduled(descriptor);
     else if (orders)
-        descriptor->file = is.st_ino;
+        descriptor->file = file;
     descriptor->known = false;
 }
 
@@ -410,9 +411,8 @@ poller_arm(Dispatcher *d, int fd)
             forget(poller, fd);
         return 0;
     }
-    struct stat is;
     bool orders = !known && is_to_run(poller->descriptors[fd].scheduled);
-    if (UNLIKELY(orders) && (fstat(fd, &is) < 0 || is.st_ino != poller->descriptors[fd].file))
+    if (UNLIKELY(orders) && file_of(fd) != poller->descriptors[fd].file)
         forget_scheduled(&poller->descriptors[fd]);
     poller->descriptors[fd].known = true;
     if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)

@@ -15,7 +15,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 
 SocketMethods socket_methods;
@@ -58,13 +57,6 @@ typedef struct {
 #define PATIENCE_MS 2000
 
 static PyTypeObject Outbox_Type;
-
-static ino_t
-file_of(int fd)
-{
-    struct stat is;
-    return fstat(fd, &is) == 0 ? is.st_ino : 0;
-}
 
 static Outbox *
 new_outbox(PyObject *sock, int fd)
@@ -571,6 +563,15 @@ is_tireless(Tx *tx, Outbox *box)
     return ++box->times > MANY_TIMES;
 }
 
+/* With the lock: why the kernel is to be asked at once, or NULL. */
+static const char *
+why_at_once(Tx *tx, Outbox *box, PyObject *sock)
+{
+    if (owns(tx, cell_of(sock, SENDING_BITS)))      /* this transaction closes it, or shuts it down */
+        return "sending after the end of that";
+    return is_tireless(tx, box) ? "sending again and again" : NULL;
+}
+
 /* Alone, behind what has waited for the commit, which has been sent by then.  How much the kernel has taken; -1 with an exception. */
 static Py_ssize_t
 send_alone(Tx *tx, const char *why, Outbox *box, PyObject *sock, PyObject *data, PyObject *write)
@@ -624,7 +625,7 @@ put(Tx *tx, PyObject *sock, int fd, PyObject *data, PyObject *write)
         latch_take(&box->lock);
         if (box->sock == NULL)
             box->sock = Py_NewRef(sock);
-        why = owns(tx, cell_of(sock, SENDING_BITS)) ? "sending after the end of that" : is_tireless(tx, box) ? "sending again and again" : NULL;
+        why = why_at_once(tx, box, sock);
         begins = !goes_on(tx, box, write);
         if (why == NULL)
             chunk = put_aside(tx, box, data, write == Py_None, begins);

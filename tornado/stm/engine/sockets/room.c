@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 /* A socket that is writable takes that in one piece, however small its buffer is (SOCK_MIN_SNDBUF in Linux is 4,608). */
 #define SMALL 2048
@@ -20,6 +21,13 @@
 
 /* Where the kernel does not tell: a guess, since most take more. */
 #define GUESS (256 * 1024)
+
+ino_t
+file_of(int fd)
+{
+    struct stat is;
+    return fstat(fd, &is) == 0 ? is.st_ino : 0;
+}
 
 /* What is left of its buffer. */
 static Py_ssize_t

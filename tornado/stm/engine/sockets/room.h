@@ -1,8 +1,13 @@
-/* What the kernel has room for. */
+/* What the kernel knows of a descriptor: which file it is of, and what it has room for. */
 #ifndef TORNADO_STM_ROOM_H
 #define TORNADO_STM_ROOM_H
 
 #include "../core/base.h"
+
+#include <sys/types.h>
+
+/* What tells the file, or socket, that has this number now from others that have had it, or will; 0: none has. */
+ino_t file_of(int fd);
 
 #define PEER_IS_GONE (-1)       /* or there has never been one: whoever sends now is told */
 
