@@ -507,6 +507,49 @@ def test_a_datagram_is_received_once_and_by_any_method():
         assert core.Transaction(receive_in_parts, ()).run() == (b"head", BlockingIOError)
 
 
+def recvfrom_into(sock):
+    buffer = bytearray(4)
+    return bytes(buffer), *sock.recvfrom_into(buffer), bytes(buffer)
+
+
+def recvmsg_into(sock):
+    first, second = bytearray(1), bytearray(8)
+    return *sock.recvmsg_into(iter([first, second])), bytes(first), bytes(second)
+
+
+@pytest.mark.parametrize("receive", [
+    lambda sock: (sock.recv(2, socket.MSG_PEEK), sock.recv(8)),
+    lambda sock: (sock.recvfrom(2, socket.MSG_PEEK), sock.recvfrom(2), sock.recvfrom(8)),
+    lambda sock: (sock.recv(3, socket.MSG_DONTWAIT), sock.recv(8)),
+    lambda sock: (recvfrom_into(sock), sock.recv(8)[-1:]),
+    lambda sock: (sock.recvmsg(3, 100), sock.recvmsg(8)[0]),
+    recvmsg_into,
+], ids=["peek", "recvfrom", "flags", "recvfrom_into", "recvmsg", "recvmsg_into"])
+def test_what_an_aborted_attempt_has_received_is_received_by_any_method(connected, receive):
+    ours, client = connected
+    attempts, results = [], []
+
+    def transaction():
+        if not attempts:
+            ours.recv(100)
+            raise_in_a_first_attempt(attempts)
+        results.append(receive(ours))
+
+    def plainly():
+        results.append(receive(ours))
+
+    for run in core.Transaction(transaction, ()).run, plainly:
+        client.sendall(b"data123")
+        peek_when_something_is_there(ours)
+        run()
+        client.sendall(b"last")
+        peek_when_something_is_there(ours)
+        ours.recv(100)  # what is left as well
+    assert len(attempts) == 1
+    assert results[0] == results[1]
+    assert not sockets.inboxes
+
+
 def test_a_socket_is_closed_after_its_loop_though_its_peer_does_not_read():
     ours, peer = nonblocking_pair()
 

@@ -156,9 +156,22 @@ def _is_stream(sock):
 def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
     if flags:
-        core.exclusive("receiving with flags")
-        return _recv(sock, bufsize, flags)
+        left = _left(sock, bufsize, flags)
+        return _recv(sock, bufsize, flags) if left is None else left
     return receive(sock, bufsize, _recv, sock)
+
+
+@trusted
+def _left(sock, size, flags=0):
+    """Become exclusive, to receive in an unusual way: what an aborted attempt has received comes first; None: there is nothing."""
+    core.exclusive("receiving in an unusual way")
+    inbox = _inbox(_fileno(sock))
+    if not inbox or flags & socket.MSG_ERRQUEUE:
+        return None
+    if flags & socket.MSG_PEEK and not isinstance(inbox[0], BaseException):
+        first = inbox[0]
+        return (first[0] if type(first) is tuple else first)[:size]
+    return receive(sock, size, _recv, sock)
 
 
 @trusted
@@ -215,14 +228,21 @@ def is_writable(buffer):
 @trusted
 def recv_into(sock, buffer, nbytes=0, flags=0):
     """Twin of ``socket.recv_into``."""
-    nbytes = operator.index(nbytes)
-    view = memoryview(buffer).cast("B") if is_writable(buffer) else None
-    if view is None or not 0 <= nbytes <= len(view):
+    size = _room(buffer, nbytes)
+    if size is None:
         return _methods.recv_into(sock, buffer, nbytes, flags)  # which raises what it has to
     core.change(buffer.obj if isinstance(buffer, memoryview) else buffer)
-    data = recv(sock, nbytes or len(view), flags)
-    view[: len(data)] = data
+    data = recv(sock, size, flags)
+    memoryview(buffer).cast("B")[: len(data)] = data
     return len(data)
+
+
+@trusted
+def _room(buffer, nbytes):
+    """How many bytes are to be received into it; None: that cannot be."""
+    nbytes = operator.index(nbytes)
+    size = memoryview(buffer).nbytes if is_writable(buffer) else -1
+    return (nbytes or size) if 0 <= nbytes <= size else None
 
 
 @trusted
@@ -276,9 +296,51 @@ def setsockopt(sock, level, option, /, *value):
 def recvfrom(sock, bufsize, flags=0, /):
     """Twin of ``socket.recvfrom``."""
     if flags:
-        core.exclusive("receiving with flags")
-        return _recvfrom(sock, bufsize, flags)
-    return _take(sock, _recvfrom, sock, bufsize)
+        left = _left(sock, bufsize, flags)
+        return _recvfrom(sock, bufsize, flags) if left is None else (left, _sender(sock))
+    if _is_stream(sock):
+        return receive(sock, bufsize, _recv, sock), None
+    item = _take(sock, _recvfrom, sock, bufsize)
+    return item if type(item) is tuple else (item[:bufsize], _sender(sock))
+
+
+@trusted
+def _sender(sock):
+    """Of what an aborted attempt has received without asking whose it is."""
+    return None if _is_stream(sock) else sock.getpeername()
+
+
+@trusted
+def recvfrom_into(sock, buffer, nbytes=0, flags=0):
+    """Twin of ``socket.recvfrom_into``."""
+    size = _room(buffer, nbytes)
+    left = _left(sock, size, flags) if size is not None else None
+    if left is None:
+        return _methods.recvfrom_into(sock, buffer, nbytes, flags)
+    memoryview(buffer).cast("B")[: len(left)] = left
+    return len(left), _sender(sock)
+
+
+@trusted
+def recvmsg(sock, bufsize, ancbufsize=0, flags=0, /):
+    """Twin of ``socket.recvmsg``."""
+    left = _left(sock, bufsize, flags)
+    return _methods.recvmsg(sock, bufsize, ancbufsize, flags) if left is None else (left, [], 0, _sender(sock))
+
+
+@trusted
+def recvmsg_into(sock, buffers, ancbufsize=0, flags=0, /):
+    """Twin of ``socket.recvmsg_into``."""
+    buffers = list(buffers)
+    left = _left(sock, sum(memoryview(buffer).nbytes for buffer in buffers), flags)
+    if left is None:
+        return _methods.recvmsg_into(sock, buffers, ancbufsize, flags)
+    rest = left
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        part, rest = rest[: len(view)], rest[len(view) :]
+        view[: len(part)] = part
+    return len(left), [], 0, _sender(sock)
 
 
 @trusted
@@ -477,6 +539,9 @@ TWINS = {
         (_recv, recv), (_methods.recv_into, recv_into), (_send, send), (_setsockopt, setsockopt))},
     _getsockopt: getsockopt,
     _recvfrom: recvfrom,
+    _methods.recvfrom_into: recvfrom_into,
+    _methods.recvmsg: recvmsg,
+    _methods.recvmsg_into: recvmsg_into,
     _methods.sendall: sendall,
     _methods.sendmsg: sendmsg,
     _sendfile: sendfile,
