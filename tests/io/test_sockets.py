@@ -298,7 +298,7 @@ def test_whoever_has_received_what_a_commit_sent_first_receives_the_rest(receive
         @trusted
         def between():
             seen.wait(10)
-            told.wait(0.05)  # only where the reader does not wait for this commit
+            told.wait(0.02)  # only where the reader does not wait for this commit
 
         def send():
             first.send(b"a")

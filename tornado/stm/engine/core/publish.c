@@ -4,7 +4,7 @@
 #include "park.h"
 
 /* An action may wait for what the receiver has, a lock: then the receiver does not wait for ever. */
-#define PATIENCE_NS 100000000ull
+#define PATIENCE_NS 1000000000ull
 
 /* Invariant: `ended` never exceeds `begun`.  So they are equal only where no commit is amid its actions. */
 static _Alignas(64) struct { _Atomic uint64_t begun, ended; } commits;
