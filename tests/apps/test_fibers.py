@@ -190,6 +190,7 @@ def stuck_in_a_process():
 
     async def main():
         waiting = asyncio.create_task(spawn(waits))
+        await asyncio.sleep(0)  # what it goes on with would come after what is scheduled beside it
         while not await asyncio.create_task(take_long()):
             pass
         await waiting
