@@ -21,6 +21,7 @@ from tornado.stm.core import trusted
 needs_engine()
 
 from tornado.stm.loop.eventloop import TransactionalEventLoop
+from tornado.stm.program import runner
 
 
 @pytest.fixture
@@ -248,8 +249,9 @@ def by_future(loop, callbacks):
     future.set_result(None)
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["while it runs", "before"])
 @pytest.mark.parametrize("schedule", [by_call_soon, by_future])
-def test_what_a_callback_schedules_comes_after_what_was_scheduled_beside_it(transactional, schedule):
+def test_what_a_callback_schedules_comes_after_what_was_scheduled_beside_it(transactional, schedule, early):
     """asyncio: callbacks are called in the order in which they are registered."""
     order, child_ran = [], threading.Event()
 
@@ -277,11 +279,15 @@ def test_what_a_callback_schedules_comes_after_what_was_scheduled_beside_it(tran
         note("third")
 
     async def main():
-        schedule(asyncio.get_running_loop(), [first, second, third])
+        if not early:
+            schedule(asyncio.get_running_loop(), [first, second, third])
         while len(order) < 4:
             await asyncio.sleep(0.001)
 
-    tornado.stm.run(asyncio.wait_for(main(), 20), threads=3)
+    with asyncio.Runner(loop_factory=lambda: runner.new_loop(3)) as running:
+        if early:
+            schedule(running.get_loop(), [first, second, third])
+        running.run(asyncio.wait_for(main(), 20))
     assert order == ["first", "second", "third", "child"]
 
 

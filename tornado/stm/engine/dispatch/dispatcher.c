@@ -1357,6 +1357,7 @@ begin(PyObject *self, PyObject *args)
         return NULL;
     dispatcher_lock(d);
     int r = due_timers(d);
+    ready_begin(d->ready);
     if (d->stop_at != UINT64_MAX)
         stop_at(d, atomic_fetch_add(&stm_next_age, 1));
     dispatcher_unlock(d);

@@ -159,6 +159,12 @@ as_queue(PyObject *self)
     return (ReadyQueue *)self;
 }
 
+static uint64_t
+age_of(Entry *entry)
+{
+    return ((Transaction *)entry->transaction)->age;
+}
+
 static bool
 is_waiting_in(Entry *entry, Line *line)
 {
@@ -195,6 +201,25 @@ ready_place(ReadyQueue *q, Entry *entry)
     else if (anchored)
         line = &q->anchored;
     line_append(line, entry);
+}
+
+void
+ready_begin(ReadyQueue *q)
+{
+    Line *lines[] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored};
+    Entry *last = NULL;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
+        for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next) {
+            if (last == NULL || age_of(entry) > age_of(last))
+                last = entry;
+        }
+    }
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
+        for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next) {
+            if (entry != last && entry->behind == NULL)
+                entry->behind = (Entry *)Py_NewRef(last);
+        }
+    }
 }
 
 Entry *
@@ -306,12 +331,6 @@ let_wait_aside(ReadyQueue *q, Line *line)
     while (UNLIKELY(q->put_off.n + q->anchored.n > 0) && line->first != NULL
            && (is_waiting_in(line->first->before, &q->put_off) || (line != &q->anchored && is_waiting_in(line->first->before, &q->anchored))))
         wait_aside(q, line_pop(line));
-}
-
-static uint64_t
-age_of(Entry *entry)
-{
-    return ((Transaction *)entry->transaction)->age;
 }
 
 static bool

@@ -85,6 +85,8 @@ bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one 
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
 void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked, or it moves */
 void ready_clear(ReadyQueue *q);
+/* Nobody has taken any of what waits: what each of them schedules comes after all of them. */
+void ready_begin(ReadyQueue *q);
 
 /* So many can be taken, or soon. */
 static inline Py_ssize_t
