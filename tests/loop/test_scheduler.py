@@ -249,8 +249,15 @@ def by_future(loop, callbacks):
     future.set_result(None)
 
 
+def by_timers(loop, callbacks):
+    """Of one moment."""
+    when = loop.time() + 0.01
+    for callback in callbacks:
+        loop.call_at(when, callback)
+
+
 @pytest.mark.parametrize("early", [False, True], ids=["while it runs", "before"])
-@pytest.mark.parametrize("schedule", [by_call_soon, by_future])
+@pytest.mark.parametrize("schedule", [by_call_soon, by_future, by_timers])
 def test_what_a_callback_schedules_comes_after_what_was_scheduled_beside_it(transactional, schedule, early):
     """asyncio: callbacks are called in the order in which they are registered."""
     order, child_ran = [], threading.Event()
@@ -289,6 +296,20 @@ def test_what_a_callback_schedules_comes_after_what_was_scheduled_beside_it(tran
             schedule(running.get_loop(), [first, second, third])
         running.run(asyncio.wait_for(main(), 20))
     assert order == ["first", "second", "third", "child"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_timeouts_of_one_moment_have_all_expired(threads):
+    async def main():
+        loop = asyncio.get_running_loop()
+        for _ in range(50):
+            moment = loop.time() + 0.001
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(moment) as outer, asyncio.timeout_at(moment) as inner:
+                    await asyncio.sleep(10)
+            assert outer.expired() and inner.expired()
+
+    tornado.stm.run(main(), threads=threads)
 
 
 def test_what_the_kernel_has_told_is_not_for_the_reader_that_comes_next(pair):

@@ -186,11 +186,33 @@ static PyTypeObject Order_Type = {
     .tp_clear = order_clear,
 };
 
+static void
+add_fresh(Fresh *fresh, Entry *entry)
+{
+    if (fresh->first == NULL)
+        fresh->first = entry;
+    else
+        fresh->last->next = entry;
+    fresh->last = entry;
+}
+
+/* The first, which the caller owns from here on; or NULL. */
+static Entry *
+take_fresh(Fresh *fresh)
+{
+    Entry *entry = fresh->first;
+    if (entry != NULL) {
+        fresh->first = entry->next;
+        entry->next = NULL;
+    }
+    return entry;
+}
+
 static int
 scheduling_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT((PyObject *)((Scheduling *)self)->order);
-    for (Entry *entry = ((Scheduling *)self)->fresh; entry != NULL; entry = entry->next)
+    for (Entry *entry = ((Scheduling *)self)->fresh.first; entry != NULL; entry = entry->next)
         Py_VISIT((PyObject *)entry);
     return timers_traverse(&((Scheduling *)self)->early, visit, arg);
 }
@@ -199,12 +221,8 @@ static int
 scheduling_clear(PyObject *self)
 {
     Py_CLEAR(((Scheduling *)self)->order);
-    for (Entry *entry = ((Scheduling *)self)->fresh, *next; entry != NULL; entry = next) {
-        next = entry->next;
-        entry->next = NULL;
+    for (Entry *entry; (entry = take_fresh(&((Scheduling *)self)->fresh)) != NULL;)
         Py_DECREF(entry);
-    }
-    ((Scheduling *)self)->fresh = ((Scheduling *)self)->freshest = NULL;
     timers_clear(&((Scheduling *)self)->early);
     return 0;
 }
@@ -274,9 +292,9 @@ dispatcher_added(Dispatcher *d)
         poller_wake(&d->poller, 1);
 }
 
-/* Under the lock: function(argument) becomes ready, behind what the order has before: at once, or when its transaction is over. */
+/* Under the lock: function(argument) becomes ready, behind what the order has before: at once, or together with others. */
 static int
-becomes_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *site, Order *order)
+becomes_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *site, Order *order, Fresh *others)
 {
     PyObject *args = PyTuple_Pack(1, argument);
     Entry *entry = args != NULL ? ready_make(d->ready, function, args, site, order->last) : NULL;
@@ -284,33 +302,22 @@ becomes_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *s
     if (entry == NULL)
         return -1;
     Py_XSETREF(order->last, (Entry *)Py_NewRef(entry));
-    Scheduling *s = order->by;
-    if (order->run == 0 || s->run != order->run)
+    if (others != NULL)
+        add_fresh(others, entry);
+    else
         ready_place(d->ready, entry);
-    else {
-        if (s->fresh == NULL)
-            s->fresh = entry;
-        else
-            s->freshest->next = entry;
-        s->freshest = entry;
-    }
     return 0;
 }
 
-/* Under the lock: what the transaction of this thread has scheduled becomes ready, all at once.  What one of them schedules comes after all of
- * them, as if callbacks were run in the order in which they have been scheduled. */
+/* Under the lock: all of them become ready.  What one of them schedules comes after all of them, as if callbacks were run in the order in
+ * which they have been scheduled. */
 static void
-place_fresh(Dispatcher *d, Scheduling *s)
+place_fresh(Dispatcher *d, Fresh *fresh)
 {
-    Entry *entry = s->fresh, *last = s->freshest;
-    s->fresh = s->freshest = NULL;
-    while (entry != NULL) {
-        Entry *next = entry->next;
-        entry->next = NULL;
-        if (entry != last)
-            entry->behind = (Entry *)Py_NewRef(last);
+    for (Entry *entry; (entry = take_fresh(fresh)) != NULL;) {
+        if (entry != fresh->last)
+            entry->behind = (Entry *)Py_NewRef(fresh->last);
         ready_place(d->ready, entry);
-        entry = next;
     }
 }
 
@@ -323,7 +330,7 @@ submit(PyObject *self, PyObject *handle)
         return NULL;
     dispatcher_lock(d);
     Order *order = my_order(d);
-    int r = order != NULL ? becomes_ready(d, d->run_handle, handle, site, order) : -1;
+    int r = order != NULL ? becomes_ready(d, d->run_handle, handle, site, order, order->run != 0 ? &order->by->fresh : NULL) : -1;
     if (r == 0 && order->by->run == 0)
         poller_wake(&d->poller, 1);
     dispatcher_unlock(d);
@@ -456,30 +463,31 @@ timer_cancelled(PyObject *self, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
-/* Under the lock: a timer is due. Takes its references. */
+/* Under the lock: a timer is due, with others. Takes its references. */
 static int
-falls_due(Dispatcher *d, Timer timer)
+falls_due(Dispatcher *d, Timer timer, Fresh *others)
 {
     Order *order = timer.order;
     if (order != NULL && order->run != 0 && order->by->run == order->run)
         return timers_push(&order->by->early, timer);
     int r;
     if (PyTuple_CheckExact(timer.timer)) {
-        Entry *entry = ready_put(d->ready, PyTuple_GET_ITEM(timer.timer, 0), PyTuple_GET_ITEM(timer.timer, 1), Py_None, NULL);
+        Entry *entry = ready_make(d->ready, PyTuple_GET_ITEM(timer.timer, 0), PyTuple_GET_ITEM(timer.timer, 1), Py_None, NULL);
         r = entry != NULL ? 0 : -1;
-        Py_XDECREF(entry);
+        if (entry != NULL)
+            add_fresh(others, entry);
     }
     else if ((r = is_cancelled(timer.timer)) == 0) {
         /* Those of one transaction in the order of their deadlines. */
         PyObject *site = site_of(NULL, timer.timer);
-        r = site != NULL ? becomes_ready(d, d->run_timer, timer.timer, site, order) : -1;
+        r = site != NULL ? becomes_ready(d, d->run_timer, timer.timer, site, order, others) : -1;
         Py_XDECREF(site);
     }
     drop_timer_later(d, timer);
     return r < 0 ? -1 : 0;
 }
 
-/* Under the lock: timers whose time has come become ready. */
+/* Under the lock: timers whose time has come become ready; those of one moment together, whoever has set them. */
 static int
 due_timers(Dispatcher *d)
 {
@@ -489,8 +497,13 @@ due_timers(Dispatcher *d)
     if (isnan(time))
         return -1;
     int r = 0;
-    while (r == 0 && d->timers.n > 0 && d->timers.heap[0].when < time + d->resolution)
-        r = falls_due(d, timers_pop(&d->timers));
+    while (r == 0 && d->timers.n > 0 && d->timers.heap[0].when < time + d->resolution) {
+        double when = d->timers.heap[0].when;
+        Fresh due = {0};
+        while (r == 0 && d->timers.n > 0 && d->timers.heap[0].when == when)
+            r = falls_due(d, timers_pop(&d->timers), &due);
+        place_fresh(d, &due);
+    }
     return r;
 }
 
@@ -813,7 +826,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
     s->run = 0;
-    place_fresh(d, s);
+    place_fresh(d, &s->fresh);
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;
     if (PyErr_Occurred())
@@ -1186,7 +1199,7 @@ anchor_comes(Dispatcher *d, Scheduling *s)
 static Step
 next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
 {
-    place_fresh(d, s);      /* of a transaction that runs the loop itself */
+    place_fresh(d, &s->fresh);      /* of a transaction that runs the loop itself */
     if (arm_heard(d, s) < 0 || due_timers(d) < 0)
         return (Step){.what = FAIL};
     Step step;

@@ -23,6 +23,11 @@ typedef struct {
     int n, room;
 } Descriptors;
 
+/* What becomes ready together, and has not yet; it owns them, and `next` is the next one. */
+typedef struct {
+    Entry *first, *last;
+} Fresh;
+
 /* What a thread has to do with a dispatcher. */
 typedef struct {
     PyObject_HEAD
@@ -30,7 +35,7 @@ typedef struct {
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
     bool is_prompt;         /* that is known to be prompt */
     Company company;        /* that it is in */
-    Entry *fresh, *freshest;    /* what that has scheduled, first to last: it becomes ready when the transaction is over */
+    Fresh fresh;            /* what that has scheduled: it becomes ready when the transaction is over */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
 } Scheduling;
