@@ -31,6 +31,12 @@ def of_tcp():
         return client, listening.accept()[0]
 
 
+def of_tcp_with_low_water():
+    pair = of_tcp()
+    pair[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 30_000)
+    return pair
+
+
 def of_tcp_at_once():
     pair = of_tcp()
     pair[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -40,7 +46,7 @@ def of_tcp_at_once():
 @pytest.mark.parametrize("between", [False, True], ids=["together", "one by one"])
 @pytest.mark.parametrize("size", [1, 100, 1000, 2500, 4000, 16_000, 65_000, 1_000_000, 10_000_000])
 @pytest.mark.parametrize("buffer", [None, 1, 20_000, 100_000])
-@pytest.mark.parametrize("connect", [of_unix, of_tcp, of_tcp_at_once])
+@pytest.mark.parametrize("connect", [of_unix, of_tcp, of_tcp_at_once, of_tcp_with_low_water])
 def test_the_kernel_takes_what_has_been_promised(connect, buffer, size, between):
     ours, theirs = connect()
     data, total = os.urandom(size), 0
@@ -92,6 +98,17 @@ def test_whoever_sends_before_there_is_a_connection_is_told():
     with socket.socket() as sock, pytest.raises(OSError):
         sock.setblocking(False)
         core.Transaction(sock.send, (b"to nobody",)).run()
+
+
+@pytest.mark.parametrize("connect", [of_unix, of_tcp])
+def test_whoever_sends_after_a_shutdown_is_told_at_once(connect):
+    ours, theirs = connect()
+    with ours, theirs:
+        ours.setblocking(False)
+        core.Transaction(ours.shutdown, (socket.SHUT_WR,)).run()
+        for _ in range(2):
+            with pytest.raises(BrokenPipeError):
+                core.Transaction(ours.send, (b"too late",)).run()
 
 
 def test_an_error_that_nobody_asks_for_keeps_no_socket_open():

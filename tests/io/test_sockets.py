@@ -507,6 +507,31 @@ def test_a_datagram_is_received_once_and_by_any_method():
         assert core.Transaction(receive_in_parts, ()).run() == (b"head", BlockingIOError)
 
 
+def receive_into(sock):
+    return sock.recv_into(bytearray(8))
+
+
+@pytest.mark.parametrize("receive", [lambda sock: sock.recv(8), receive_into, lambda sock: sock.recvfrom(8)], ids=["recv", "recv_into", "recvfrom"])
+def test_an_error_that_an_aborted_attempt_was_told_of_is_told_again(receive):
+    """The kernel tells it once."""
+    ours, peer = nonblocking_pair()
+    attempts = []
+
+    def transaction():
+        try:
+            return receive(ours)
+        except ConnectionResetError as e:
+            raise_in_a_first_attempt(attempts)
+            return type(e)
+
+    with ours:
+        ours.send(b"unread")
+        peer.close()
+        assert core.Transaction(transaction, ()).run() is ConnectionResetError
+        assert len(attempts) == 2
+        assert ours.recv(8) == b""
+
+
 def recvfrom_into(sock):
     buffer = bytearray(4)
     return bytes(buffer), *sock.recvfrom_into(buffer), bytes(buffer)

@@ -66,6 +66,9 @@ accepted = set()
 
 _PLAIN = bytes, bytearray
 
+#: what receiving raises where nothing has come
+_NOTHING = BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError
+
 _reads_accepted = True
 
 
@@ -118,6 +121,8 @@ def _inbox(fd):
 
 
 def _put_back(fd, item):
+    if isinstance(item, BaseException):
+        item.__traceback__ = None
     if type(item) is tuple and type(item[0]) is int:
         item = _accepted.pop(item[0], item)
     inbox = _inbox(fd)
@@ -140,8 +145,16 @@ def _take(sock, receive, *args):
         item = core.receive(_put_back, fd, inbox.popleft)
         if not inbox:
             inboxes.pop(fd, None)
+        if isinstance(item, BaseException):
+            raise item
         return item
-    return core.receive(_put_back, fd, receive, *args)
+    try:
+        return core.receive(_put_back, fd, receive, *args)
+    except _NOTHING:
+        raise
+    except OSError as e:
+        core.on_abort(_put_back, fd, e)  # the kernel tells it once
+        raise
 
 
 trusted(_file), trusted(_inbox), trusted(_put_back), trusted(_take), trusted(_would_block)
@@ -197,7 +210,7 @@ def receive(sock, size, read, *readers):
 @trusted
 def received(sock):
     """How many bytes an aborted attempt has left to be received."""
-    return sum(map(len, _inbox(_fileno(sock)) or ()))
+    return sum(len(item) for item in _inbox(_fileno(sock)) or () if isinstance(item, bytes))
 
 
 @trusted
@@ -492,6 +505,10 @@ def _shutdown_now(sock, how):
         _shutdown(sock, how)
     except OSError:
         pass  # the peer may have gone between the call and the commit
+    if how != socket.SHUT_RD:  # the kernel calls it writable all the same
+        box = core.Outbox(sock)
+        box.error = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        box.flush()
 
 
 @trusted
@@ -528,7 +545,7 @@ def _change_timeout(sock, change, value):
 
 METHODS = _send, _setsockopt, _close, _shutdown, _fileno, _gettimeout, _methods.family, _methods.type, _methods.proto
 core.sockets_begin(*METHODS)
-core.receiving_begin(inboxes, _put_back, (BlockingIOError, ssl.SSLWantReadError))
+core.receiving_begin(inboxes, _put_back, _NOTHING)
 
 TWINS = {
     _gettimeout: gettimeout,

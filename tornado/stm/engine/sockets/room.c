@@ -5,8 +5,11 @@
 #include "room.h"
 
 #include <linux/sock_diag.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -41,6 +44,18 @@ free_memory(int fd)
     return (Py_ssize_t)memory[SK_MEMINFO_SNDBUF] - (Py_ssize_t)Py_MAX(memory[SK_MEMINFO_WMEM_ALLOC], memory[SK_MEMINFO_WMEM_QUEUED]);
 }
 
+/* TCP may be told to take no more than so many bytes that are not on their way yet: what is left of that. */
+static Py_ssize_t
+below_low_water(int fd)
+{
+    unsigned mark;
+    socklen_t size = sizeof mark;
+    int waiting;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &mark, &size) < 0 || mark == 0 || ioctl(fd, SIOCOUTQNSD, &waiting) < 0)
+        return PY_SSIZE_T_MAX;
+    return (Py_ssize_t)mark - waiting;
+}
+
 static bool
 is_connected(int fd)
 {
@@ -69,6 +84,7 @@ room_in_kernel(int fd, Py_ssize_t wanted, Py_ssize_t promised, Py_ssize_t pieces
     if (LIKELY(surely == wanted) || (!writable && !is_connected(fd)))
         return surely;
     Py_ssize_t all = free_memory(fd), room = all - all / HEADS - promised - (pieces + 1) * PIECE;
+    room = Py_MIN(room, below_low_water(fd) - promised);
     return Py_MAX(surely, Py_MIN(wanted, room));
 }
 

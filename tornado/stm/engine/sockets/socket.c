@@ -96,6 +96,19 @@ undo_receiving(Tx *tx, PyObject *sock, PyObject *data)
     return logged ? 0 : -1;
 }
 
+/* The kernel tells of an error once: an abort puts that back, too.  Returns NULL. */
+static PyObject *
+failed_to_receive(Tx *tx, PyObject *sock)
+{
+    if (!PyErr_ExceptionMatches(PyExc_OSError) || PyErr_ExceptionMatches(nothing))
+        return NULL;
+    PyObject *exception = PyErr_GetRaisedException();
+    if (undo_receiving(tx, sock, exception) == 0)
+        PyErr_SetRaisedException(Py_NewRef(exception));
+    Py_DECREF(exception);
+    return NULL;
+}
+
 /* recv(size) */
 static PyObject *
 receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
@@ -104,7 +117,9 @@ receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
     if (tx == NULL)
         return by_twin(pair, args, n, kwnames);
     PyObject *data = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
-    if (data != NULL && undo_receiving(tx, args[0], data) < 0)
+    if (data == NULL)
+        return failed_to_receive(tx, args[0]);
+    if (undo_receiving(tx, args[0], data) < 0)
         Py_CLEAR(data);
     return data;
 }
@@ -119,7 +134,7 @@ receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
         return by_twin(pair, args, n, kwnames);
     PyObject *received = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
     if (received == NULL)
-        return NULL;
+        return failed_to_receive(tx, args[0]);
     PyObject *data = PyBytes_FromStringAndSize(PyByteArray_AS_STRING(args[1]), PyLong_AsSsize_t(received));
     if (data == NULL || undo_receiving(tx, args[0], data) < 0)
         Py_CLEAR(received);
