@@ -656,6 +656,70 @@ print("goes on", flush=True)
     assert finished.returncode in (0, -signal.SIGTERM), finished.stderr
 
 
+GOES_ON = {
+    "without a loop": """
+import time
+asyncio.run(end_by_itself())
+time.sleep(60)
+""",
+    "with its loop": """
+loop = asyncio.new_event_loop()
+for _ in range(1200):
+    loop.call_later(0.05, loop.stop)
+    loop.run_forever()
+""",
+    "with a loop that was stopped": """
+loop = asyncio.new_event_loop()
+for _ in range(3):
+    loop.call_later(20, loop.stop)
+    loop.run_forever()
+""",
+    "with what Tornado waits for": """
+import tornado.ioloop
+tornado.ioloop.IOLoop.current().run_sync(lambda: asyncio.sleep(60))
+""",
+    "and does not let itself be cancelled": """
+import threading, time
+
+def kill_again():
+    while True:
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=kill_again, daemon=True).start()
+
+async def swallow():
+    while True:
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            pass
+
+asyncio.run(swallow())
+""",
+}
+
+
+@pytest.mark.parametrize("goes_on", GOES_ON)
+@on_each
+def test_sigterm_ends_a_program_that_would_go_on(python, tmp_path, goes_on):
+    (tmp_path / "app.py").write_text(f"""
+import asyncio, os, signal, threading
+import tornado.stm
+
+tornado.stm.install(2)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+async def end_by_itself():
+    await asyncio.sleep(0.4)
+{GOES_ON[goes_on]}
+print("goes on", flush=True)
+""")
+    finished = subprocess.run([python, "app.py"], cwd=tmp_path, capture_output=True, text=True, timeout=STUCK)
+    assert finished.stdout == ""
+    assert finished.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM), finished.stderr
+
+
 @on_each
 def test_uncaught_exception_of_run_gives_status_1(python, tmp_path):
     (tmp_path / "app.py").write_text("""

@@ -82,11 +82,14 @@ class EndsGracefully:
         """While the loop runs: SIGTERM drains it, unless the program has a handler of its own.
 
         Raises:
-            SystemExit: SIGTERM has ended the program (status 0), and the loop before has ended by itself, or autoreload is about to
-                wait for changes.
+            SystemExit: SIGTERM has ended the program (status 0), which knows nothing of it yet, runs the loop for ever once more, or is
+                about to wait for changes (autoreload).
         """
         yielded.accept()
-        if guard.is_ending() and (_autoreload_waits() or guard.owes_an_end(self)):
+        for_ever = not self._awaited and not _is_beneath("tornado.ioloop", "run_sync")
+        if guard.is_ending() and (
+            guard.owes_an_end(self) or (self._cancelled and for_ever) or _is_beneath("tornado.autoreload", "wait")
+        ):
             raise SystemExit(0)
         if (
             threading.current_thread() is not threading.main_thread()
@@ -95,10 +98,13 @@ class EndsGracefully:
             yield
             return
         guard.begin(self)
+        was_cancelled = self._cancelled
         try:
             yield
         finally:
             guard.end()
+        if self._cancelled and not (was_cancelled or self._awaited or for_ever):
+            raise SystemExit(0)  # instead of the RuntimeError with which Tornado meets a loop that was stopped
 
     def _drain_once(self):
         if not self.terminated:
@@ -137,6 +143,7 @@ class Guard:
         self._ending = None  # the process that has been told to end
         self._owing = None  # the loop that has ended by itself then, if the program knows nothing of it yet
         self._threads_until = None  # when nobody waits for its threads any more
+        self._told_at = None  # when all tasks were cancelled for that
         self._at_exit = None  # what `_thread` calls at the exit, when no thread can be started any more
 
     @trusted
@@ -198,6 +205,8 @@ class Guard:
             told = core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE)
             time.sleep(STEP)
             loop = self._loop
+            if self._told_at is not None and time.monotonic() > self._told_at + PATIENCE and self._at_exit is None:
+                os._exit(128 + signal.SIGTERM)  # the program has been told, and goes on: it does not want to clean up any more
             if loop is not None and self._is_in_force():
                 self._see_to_it(loop)
                 while _signal.sigtimedwait({signal.SIGTERM}, 0):
@@ -244,9 +253,14 @@ class Guard:
                 os.write(STDERR, why.encode())
                 why = None
         faulthandler.cancel_dump_traceback_later()
+        self._told_at = self._told_at or time.monotonic()
         if not loop.terminated:  # it has ended before it heard of it
             self.note_end()
             self._owing = loop
+        while self._owing is loop and self._at_exit is None and time.monotonic() < self._told_at + PATIENCE:
+            time.sleep(STEP)
+        if self._owing is loop and self._loop is None and self._at_exit is None:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)  # it runs no loop that could tell it
 
 
 guard = Guard()
@@ -267,12 +281,12 @@ def limited_wait(wait):
 
 
 @trusted
-def _autoreload_waits():
-    """Is the loop that begins to run that of ``autoreload.wait()``?  (Run as a program, autoreload has two modules.)"""
-    autoreload = sys.modules.get("tornado.autoreload")
+def _is_beneath(module, name):
+    """Is that function amid this call?  Known by its file: run as a program, autoreload has two modules."""
+    module = sys.modules.get(module)
     frame = sys._getframe()
-    while autoreload is not None and frame is not None:
-        if frame.f_code.co_name == "wait" and frame.f_code.co_filename == autoreload.__file__:
+    while module is not None and frame is not None:
+        if frame.f_code.co_name == name and frame.f_code.co_filename == module.__file__:
             return True
         frame = frame.f_back
     return False
