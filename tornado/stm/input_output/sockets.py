@@ -168,7 +168,7 @@ def _is_stream(sock):
 @trusted
 def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
-    if flags:
+    if operator.index(flags):
         left = _left(sock, bufsize, flags)
         return _recv(sock, bufsize, flags) if left is None else left
     return receive(sock, bufsize, _recv, sock)
@@ -179,7 +179,8 @@ def _left(sock, size, flags=0):
     """Become exclusive, to receive in an unusual way: what an aborted attempt has received comes first; None: there is nothing."""
     core.exclusive("receiving in an unusual way")
     inbox = _inbox(_fileno(sock))
-    if not inbox or flags & socket.MSG_ERRQUEUE:
+    size, flags = operator.index(size), operator.index(flags)
+    if not inbox or size < 0 or flags & socket.MSG_ERRQUEUE:
         return None
     if flags & socket.MSG_PEEK and not isinstance(inbox[0], BaseException):
         first = inbox[0]
@@ -253,8 +254,9 @@ def recv_into(sock, buffer, nbytes=0, flags=0):
 @trusted
 def _room(buffer, nbytes):
     """How many bytes are to be received into it; None: that cannot be."""
-    nbytes = operator.index(nbytes)
-    size = memoryview(buffer).nbytes if is_writable(buffer) else -1
+    if not is_writable(buffer):
+        return None
+    nbytes, size = operator.index(nbytes), memoryview(buffer).nbytes
     return (nbytes or size) if 0 <= nbytes <= size else None
 
 
@@ -308,7 +310,9 @@ def setsockopt(sock, level, option, /, *value):
 @trusted
 def recvfrom(sock, bufsize, flags=0, /):
     """Twin of ``socket.recvfrom``."""
-    if flags:
+    if operator.index(bufsize) < 0:
+        return _recvfrom(sock, bufsize, flags)  # which raises what it has to
+    if operator.index(flags):
         left = _left(sock, bufsize, flags)
         return _recvfrom(sock, bufsize, flags) if left is None else (left, _sender(sock))
     if _is_stream(sock):
@@ -344,8 +348,10 @@ def recvmsg(sock, bufsize, ancbufsize=0, flags=0, /):
 @trusted
 def recvmsg_into(sock, buffers, ancbufsize=0, flags=0, /):
     """Twin of ``socket.recvmsg_into``."""
-    buffers = list(buffers)
-    left = _left(sock, sum(memoryview(buffer).nbytes for buffer in buffers), flags)
+    if hasattr(buffers, "__iter__"):
+        buffers = list(buffers)
+    usual = isinstance(buffers, list) and all(map(is_writable, buffers))
+    left = _left(sock, sum(memoryview(buffer).nbytes for buffer in buffers), flags) if usual else None
     if left is None:
         return _methods.recvmsg_into(sock, buffers, ancbufsize, flags)
     rest = left
