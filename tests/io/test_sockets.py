@@ -394,27 +394,8 @@ def refuse(data):
     raise BlockingIOError
 
 
-def test_what_waits_to_be_sent_does_not_go_to_the_next_socket_of_that_number():
-    ours, peer = nonblocking_pair()
-    with peer:
-
-        async def main():
-            core.put_off(ours, b"A", trusted(refuse))
-            await asyncio.sleep(0)
-            number = ours.fileno()
-            os.close(number)
-            of_that_number, other = the_one_of_that_number(number)
-            with of_that_number, other:
-                await asyncio.get_running_loop().sock_sendall(of_that_number, b"C")
-                return await asyncio.get_running_loop().sock_recv(other, 8)
-
-        try:
-            assert tornado.stm.run(asyncio.wait_for(main(), 10), threads=2) == b"C"
-        finally:
-            ours.detach()
-
-
-def test_what_waits_to_be_sent_does_not_keep_the_next_socket_of_that_number_from_closing():
+def received_from_the_next_of_that_number(use):
+    """Something waits to be sent by a socket that is closed behind its back: what comes when ``use(the next of its number)`` is over."""
     ours, peer = nonblocking_pair()
 
     async def main():
@@ -423,15 +404,29 @@ def test_what_waits_to_be_sent_does_not_keep_the_next_socket_of_that_number_from
         number = ours.fileno()
         os.close(number)
         of_that_number, other = the_one_of_that_number(number)
-        with other:
-            of_that_number.close()
+        with of_that_number, other:
+            await use(of_that_number)
             return await asyncio.get_running_loop().sock_recv(other, 8)
 
     with peer:
         try:
-            assert tornado.stm.run(asyncio.wait_for(main(), 10), threads=2) == b""
+            return tornado.stm.run(asyncio.wait_for(main(), 10), threads=2)
         finally:
             ours.detach()
+
+
+def test_what_waits_to_be_sent_does_not_go_to_the_next_socket_of_that_number():
+    async def send(sock):
+        await asyncio.get_running_loop().sock_sendall(sock, b"C")
+
+    assert received_from_the_next_of_that_number(send) == b"C"
+
+
+def test_what_waits_to_be_sent_does_not_keep_the_next_socket_of_that_number_from_closing():
+    async def close(sock):
+        sock.close()
+
+    assert received_from_the_next_of_that_number(close) == b""
 
 
 def test_the_reader_is_told_of_what_an_aborted_attempt_has_received():

@@ -376,11 +376,11 @@ has_events(Dispatcher *d, int fd, uint32_t events)
     return r;
 }
 
-/* What needs no kernel: it becomes ready. */
+/* What is to be read is there, and the kernel does not know of it: it becomes ready. */
 static int
-is_there(Dispatcher *d, int fd, uint32_t events)
+is_there(Dispatcher *d, int fd)
 {
-    if (has_events(d, fd, events) < 0)
+    if (has_events(d, fd, EPOLLIN) < 0)
         return -1;
     dispatcher_added(d);
     return 0;
@@ -399,7 +399,7 @@ poller_arm(Dispatcher *d, int fd)
         if (left < 0 || more < 0)
             return -1;
         if (more)
-            return is_there(d, fd, EPOLLIN);
+            return is_there(d, fd);
         reads = !left;
     }
     writes |= poller->descriptors[fd].outbox != NULL;

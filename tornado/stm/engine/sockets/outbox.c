@@ -268,10 +268,10 @@ send_plain(Outbox *box)
     return sent;
 }
 
+/* What a call that has sent something returned, and takes: how much; -1 with an exception. */
 static Py_ssize_t
-send_by(PyObject *write, PyObject *data)
+sent_by(PyObject *r)
 {
-    PyObject *r = PyObject_CallOneArg(write, data);
     Py_ssize_t sent = r != NULL ? PyLong_AsSsize_t(r) : -1;
     Py_XDECREF(r);
     return sent;
@@ -281,7 +281,7 @@ send_by(PyObject *write, PyObject *data)
 static int
 send_first(Outbox *box)
 {
-    Py_ssize_t sent = box->first->write != NULL ? send_by(box->first->write, box->first->data) : send_plain(box);
+    Py_ssize_t sent = box->first->write != NULL ? sent_by(PyObject_CallOneArg(box->first->write, box->first->data)) : send_plain(box);
     if (sent < 0) {
         if (PyErr_ExceptionMatches(PyExc_BlockingIOError) || PyErr_ExceptionMatches(PyExc_InterruptedError)) {
             PyErr_Clear();
@@ -586,12 +586,8 @@ send_alone(Tx *tx, const char *why, Outbox *box, PyObject *sock, PyObject *data,
     latch_give(&box->lock);
     if (PyErr_Occurred())
         return -1;
-    if (write != Py_None)
-        return send_by(write, data);
-    PyObject *r = PyObject_CallFunctionObjArgs(socket_methods.send, sock, data, NULL);
-    Py_ssize_t sent = r != NULL ? PyLong_AsSsize_t(r) : -1;
-    Py_XDECREF(r);
-    return sent;
+    return sent_by(write != Py_None ? PyObject_CallOneArg(write, data)
+        : PyObject_CallFunctionObjArgs(socket_methods.send, sock, data, NULL));
 }
 
 /* Does this part go to the kernel together with what the transaction has sent just before? */
