@@ -6,6 +6,7 @@ What a loop does is asked in a process of its own: in this one transactions are 
 import _thread
 import asyncio
 import functools
+import itertools
 import os
 import time
 
@@ -40,6 +41,14 @@ def thread_alone(before=0.0):
     return this_thread()
 
 
+moments = itertools.count(1)
+
+
+async def begin_apart():
+    """What this task does comes after what no other one does, as if it had been begun by an event of its own."""
+    await asyncio.sleep(next(moments) / 1e6)
+
+
 class Program:
     """Tasks that run alone in one of three steps, and others that take long and never do."""
 
@@ -48,6 +57,7 @@ class Program:
         self.log, self.threads, self.computed = [], [], 0
 
     async def speak(self, name, times):
+        await begin_apart()
         for number in range(times):
             await asyncio.sleep(0)
             self.log.append((name, number))
@@ -56,6 +66,7 @@ class Program:
             await asyncio.sleep(0)
 
     async def compute(self, speakers):
+        await begin_apart()
         while not all(task.done() for task in speakers):
             until = time.monotonic() + 0.006
             while time.monotonic() < until:
@@ -111,6 +122,7 @@ class Stuck(Program):
         self.loops_thread, self.turns = loops_thread, 0
 
     async def take_turns(self):
+        await begin_apart()
         while True:
             await asyncio.sleep(0)
             self.turns += 1
@@ -122,6 +134,7 @@ class Stuck(Program):
     async def main(self):
         tasks = [asyncio.create_task(self.speak(name, 10**6)) for name in range(6)]
         tasks.append(asyncio.create_task(self.take_turns()))
+        await begin_apart()
         while not is_stuck:
             await asyncio.sleep(0)
         spoken = len(self.threads)

@@ -86,6 +86,9 @@ static Latch doom_lock;
 #define DISPATCHING (-1)    /* as token_slot: somebody is looking for the next */
 
 #define PATIENT 16
+/* Processor cycles, a moment: the next ones of a strand are about as short as this one, and to sleep and be called costs as much. */
+#define ORDER_SPIN 60000
+
 #ifndef PUT_OFF_NS      /* the stress program is in a hurry */
 #define PUT_OFF_NS 2000000      /* so long it waits at least for its predecessor before it is put off */
 #endif
@@ -515,7 +518,7 @@ wait_for_predecessor(Tx *tx)
     bool may_be_put_off = tx->txn->may_be_put_off;
     history(tx, DID_WAIT, p->age, FOR_ORDER);
     log_wait(tx);
-    for (int i = 0; i < SPINS && !predecessor_over(tx, p); i++)
+    while (__builtin_ia32_rdtsc() - reached < ORDER_SPIN && !predecessor_over(tx, p))
         __builtin_ia32_pause();
     bool put_off = false;
     while (!put_off && !predecessor_over(tx, p)) {

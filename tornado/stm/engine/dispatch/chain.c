@@ -64,16 +64,10 @@ submit_later(PyObject *dispatcher, PyObject *handle)
 }
 
 void
-chain_run_behind(Entry *behind)
+chain_run_in(const Strand *strand)
 {
     if (stm_self != NULL)
-        chain_of(stm_self)->behind = behind;
-}
-
-Entry *
-chain_behind(void)
-{
-    return stm_self != NULL ? chain_of(stm_self)->behind : NULL;
+        chain_of(stm_self)->strand = strand;
 }
 
 void
@@ -118,7 +112,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
-        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || is_to_run(chain->behind)
+        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || !strand_is_alone(chain->strand)
         || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);

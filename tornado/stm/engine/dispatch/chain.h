@@ -14,9 +14,9 @@
 #include "sites.h"
 
 typedef struct Dispatcher Dispatcher;
-struct Entry;
+struct Strand;
 
-/* Of a thread.  Invariant: as new when an attempt begins, but for `behind`, and what the followers of the last committed one have taken;
+/* Of a thread.  Invariant: as new when an attempt begins, but for `strand`, and what the followers of the last committed one have taken;
  * an aborted one's handles are gone. */
 typedef struct {
     bool open;                  /* what is scheduled may follow */
@@ -26,7 +26,7 @@ typedef struct {
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
     double began;               /* by `clock`; of the transaction's own callback, too */
     PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */
-    struct Entry *behind;       /* what the transaction schedules comes after that, or NULL; borrowed from its own Entry */
+    const struct Strand *strand;    /* that of the dispatcher's transaction, or NULL */
     ThreadClock clock;
 } CallbackChain;
 
@@ -46,9 +46,8 @@ void chain_rolled_back(Tx *tx, CallbackChain *chain);
 /* Learn what the followers of this thread's last transaction have taken, of which there were n; returns the sum of their seconds. */
 double chain_learn(Estimates *estimates, Py_ssize_t *n);
 
-/* What the next transactions of this thread schedule comes after that, which lives until the next call; NULL: after nothing. */
-void chain_run_behind(struct Entry *behind);
-struct Entry *chain_behind(void);
+/* The next transactions of this thread are of that strand, which lives until the next call; NULL: of none. */
+void chain_run_in(const struct Strand *strand);
 
 /* Within a transaction, where it runs a callback of the loop's. From here on what is scheduled may follow. */
 void chain_open(void);

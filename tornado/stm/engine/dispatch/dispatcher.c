@@ -261,6 +261,14 @@ mine(Dispatcher *d)
     return (Scheduling *)found;
 }
 
+/* Under the lock: what came last into the strand of what runs, unless it is that itself; borrowed, or NULL. */
+static Entry *
+last_beside(Entry *running)
+{
+    Entry *last = running->strand->last;
+    return last != running ? last : NULL;
+}
+
 /* Under the lock: the order of what this very transaction (or thread, outside transactions) schedules, borrowed. */
 static Order *
 my_order(Dispatcher *d)
@@ -276,7 +284,7 @@ my_order(Dispatcher *d)
         order->parent = parent;
         order->by = s;
         order->run = parent != 0 ? s->run : 0;
-        order->last = order->run != 0 ? (Entry *)Py_XNewRef(chain_behind()) : NULL;
+        order->last = order->run != 0 ? (Entry *)Py_XNewRef(last_beside(s->running)) : NULL;
         Py_XSETREF(s->order, order);
     }
     return s->order;
@@ -292,33 +300,68 @@ dispatcher_added(Dispatcher *d)
         poller_wake(&d->poller, 1);
 }
 
-/* Under the lock: function(argument) becomes ready, behind what the order has before: at once, or together with others. */
-static int
-becomes_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *site, Order *order, Fresh *others)
+/* Under the lock: make function(argument) ready there, as one of what the order's transaction or thread has scheduled.  The caller owns it; NULL
+ * with an exception. */
+static Entry *
+make_ready(Dispatcher *d, PyObject *function, PyObject *argument, PyObject *site, Order *order, Turn turn)
 {
     PyObject *args = PyTuple_Pack(1, argument);
-    Entry *entry = args != NULL ? ready_make(d->ready, function, args, site, order->last) : NULL;
+    Entry *entry = args != NULL ? ready_make(d->ready, function, args, site, turn.before) : NULL;
     Py_XDECREF(args);
-    if (entry == NULL)
-        return -1;
-    Py_XSETREF(order->last, (Entry *)Py_NewRef(entry));
-    if (others != NULL)
-        add_fresh(others, entry);
-    else
-        ready_place(d->ready, entry);
-    return 0;
+    if (entry != NULL && strand_join(turn.strand, entry, true) < 0)
+        Py_CLEAR(entry);
+    if (entry != NULL) {
+        Py_XSETREF(order->last, (Entry *)Py_NewRef(entry));
+        order->has_scheduled = true;
+    }
+    return entry;
 }
 
-/* Under the lock: all of them become ready.  What one of them schedules comes after all of them, as if callbacks were run in the order in
- * which they have been scheduled. */
+/* Under the lock: all of them are ready. */
 static void
 place_fresh(Dispatcher *d, Fresh *fresh)
 {
-    for (Entry *entry; (entry = take_fresh(fresh)) != NULL;) {
-        if (entry != fresh->last)
-            entry->behind = (Entry *)Py_NewRef(fresh->last);
+    for (Entry *entry; (entry = take_fresh(fresh)) != NULL;)
+        ready_place(d->ready, entry);
+}
+
+/* Under the lock: of what is scheduled by no transaction that runs here. */
+static Turn
+turn_of_call(Dispatcher *d, Order *order)
+{
+    return d->workers == 0 && d->unbegun != NULL ? (Turn){d->unbegun, d->unbegun->last} : (Turn){NULL, order->last};
+}
+
+/* Under the lock: what has been scheduled before anything runs is of one strand. */
+static void
+joins_unbegun(Dispatcher *d, Entry *entry)
+{
+    if (d->workers == 0)
+        d->unbegun = entry->strand;
+}
+
+/* Under the lock: the handle is ready: at once, or with what else the running transaction schedules. */
+static int
+handle_is_ready(Dispatcher *d, PyObject *handle, PyObject *site)
+{
+    Order *order = my_order(d);
+    if (order == NULL)
+        return -1;
+    Scheduling *s = order->by;
+    bool scheduled = s->run != 0 && order->run == s->run;
+    Turn turn = scheduled ? (Turn){s->running->strand, last_beside(s->running)} : turn_of_call(d, order);
+    Entry *entry = make_ready(d, d->run_handle, handle, site, order, turn);
+    if (entry == NULL)
+        return -1;
+    if (scheduled)
+        add_fresh(&s->fresh, entry);
+    else {
+        joins_unbegun(d, entry);
         ready_place(d->ready, entry);
     }
+    if (s->run == 0)
+        poller_wake(&d->poller, 1);
+    return 0;
 }
 
 static PyObject *
@@ -329,10 +372,7 @@ submit(PyObject *self, PyObject *handle)
     if (site == NULL)
         return NULL;
     dispatcher_lock(d);
-    Order *order = my_order(d);
-    int r = order != NULL ? becomes_ready(d, d->run_handle, handle, site, order, order->run != 0 ? &order->by->fresh : NULL) : -1;
-    if (r == 0 && order->by->run == 0)
-        poller_wake(&d->poller, 1);
+    int r = handle_is_ready(d, handle, site);
     dispatcher_unlock(d);
     Py_DECREF(site);
     return r < 0 ? NULL : Py_NewRef(Py_None);
@@ -463,6 +503,15 @@ timer_cancelled(PyObject *self, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
+/* Under the lock: of a timer that is due, like `others` of that moment.  Those of one transaction come in the order of their deadlines, and
+ * after what that has scheduled. */
+static Turn
+turn_of_timer(Dispatcher *d, Order *order, Fresh *others)
+{
+    Strand *strand = others->first != NULL ? others->first->strand : d->workers == 0 ? d->unbegun : NULL;
+    return (Turn){strand, strand == NULL || is_to_run(order->last) ? order->last : strand->last};
+}
+
 /* Under the lock: a timer is due, with others. Takes its references. */
 static int
 falls_due(Dispatcher *d, Timer timer, Fresh *others)
@@ -471,23 +520,23 @@ falls_due(Dispatcher *d, Timer timer, Fresh *others)
     if (order != NULL && order->run != 0 && order->by->run == order->run)
         return timers_push(&order->by->early, timer);
     int r;
-    if (PyTuple_CheckExact(timer.timer)) {
-        Entry *entry = ready_make(d->ready, PyTuple_GET_ITEM(timer.timer, 0), PyTuple_GET_ITEM(timer.timer, 1), Py_None, NULL);
-        r = entry != NULL ? 0 : -1;
-        if (entry != NULL)
-            add_fresh(others, entry);
-    }
+    if (PyTuple_CheckExact(timer.timer))
+        r = ready_put_first(d->ready, PyTuple_GET_ITEM(timer.timer, 0), PyTuple_GET_ITEM(timer.timer, 1));
     else if ((r = is_cancelled(timer.timer)) == 0) {
-        /* Those of one transaction in the order of their deadlines. */
         PyObject *site = site_of(NULL, timer.timer);
-        r = site != NULL ? becomes_ready(d, d->run_timer, timer.timer, site, order, others) : -1;
+        Entry *entry = site != NULL ? make_ready(d, d->run_timer, timer.timer, site, order, turn_of_timer(d, order, others)) : NULL;
         Py_XDECREF(site);
+        r = entry != NULL ? 0 : -1;
+        if (entry != NULL) {
+            joins_unbegun(d, entry);
+            add_fresh(others, entry);
+        }
     }
     drop_timer_later(d, timer);
     return r < 0 ? -1 : 0;
 }
 
-/* Under the lock: timers whose time has come become ready; those of one moment together, whoever has set them. */
+/* Under the lock: timers whose time has come become ready; those of one moment in one strand, whoever has set them. */
 static int
 due_timers(Dispatcher *d)
 {
@@ -540,7 +589,7 @@ just_scheduled(Scheduling *s)
 {
     Order *order = s->order;
     bool of_this = order != NULL && stm_self != NULL && stm_self->txn != NULL && order->parent == stm_self->txn->age;
-    return of_this && order->last != chain_behind() ? order->last : NULL;
+    return of_this && order->has_scheduled ? order->last : NULL;
 }
 
 /* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
@@ -729,7 +778,7 @@ is_idle(PyObject *self, PyObject *until)
     if (end == -1.0 && PyErr_Occurred())
         return NULL;
     dispatcher_lock(d);
-    bool idle = ready_length(d->ready) + d->ready->put_off.n == 0 && d->running <= 1;
+    bool idle = ready_length(d->ready) + d->ready->aside.n == 0 && d->running <= 1;
     for (int fd = 0; idle && fd < d->poller.n; fd++)
         idle = !d->poller.descriptors[fd].busy && d->poller.descriptors[fd].outbox == NULL;
     for (Py_ssize_t i = 0; idle && i < d->timers.n; i++)
@@ -791,7 +840,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     Transaction *running = (Transaction *)entry->transaction;
     running->may_be_put_off = true;
     running->may_move = d->ready->gathers && !entry->moves_not;
-    chain_run_behind(entry->behind);
+    chain_run_in(entry->strand);
     WasAlone *was_alone = &thread_of(tx)->was_alone;
     Py_CLEAR(was_alone->why);
     Py_CLEAR(was_alone->site);
@@ -800,7 +849,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     if (s->company == GATHERED)
         count_gathered(tx, entry->why_alone);
     int how = transaction_run(running, s->company, NULL);
-    chain_run_behind(NULL);
+    chain_run_in(NULL);
     if (how == RUN_RAISED)
         fail(d);
     double took = clock_read(clock) - began;
@@ -808,7 +857,6 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     d->running--;
     d->running_prompt -= s->is_prompt;
     PyObject *over = NULL;
-    Entry *behind = NULL;
     PyObject *site = was_alone->site != NULL ? was_alone->site : entry->site;
     if (s->company == AMONG_OTHERS)
         learn_anchored(d->ready->estimates, site, was_alone->anchored);
@@ -821,11 +869,10 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
         if (s->company != SEQUENTIAL)
             learn_alone(d->ready->estimates, site, was_alone->unusual ? NULL : was_alone->why, was_alone->before, s->company == GATHERED);
         over = entry->transaction;
-        behind = entry->behind;
-        entry->behind = NULL;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
     s->run = 0;
+    s->running = NULL;
     place_fresh(d, &s->fresh);
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;
@@ -833,7 +880,6 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
         PyErr_WriteUnraisable((PyObject *)d);
     dispatcher_unlock(d);
     Py_XDECREF(over);
-    Py_XDECREF(behind);
     Py_DECREF(entry);
 }
 
@@ -1006,6 +1052,8 @@ begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
 {
     s->company = company;
     s->run = ++d->runs;
+    s->running = entry;
+    d->unbegun = NULL;
     s->is_prompt = is_known_prompt(d->ready->estimates, entry->site);
     d->running++;
     d->running_prompt += s->is_prompt;
@@ -1370,7 +1418,6 @@ begin(PyObject *self, PyObject *args)
         return NULL;
     dispatcher_lock(d);
     int r = due_timers(d);
-    ready_begin(d->ready);
     if (d->stop_at != UINT64_MAX)
         stop_at(d, atomic_fetch_add(&stm_next_age, 1));
     dispatcher_unlock(d);
@@ -1425,6 +1472,7 @@ traverse(PyObject *self, visitproc visit, void *arg)
 static void
 forget(Dispatcher *d)
 {
+    d->unbegun = NULL;
     if (d->ready != NULL)
         ready_clear(d->ready);
     timers_clear(&d->timers);

@@ -28,11 +28,18 @@ typedef struct {
     Entry *first, *last;
 } Fresh;
 
+/* Where something joins a strand. */
+typedef struct {
+    Strand *strand;         /* NULL: it is the first of a new one */
+    Entry *before;          /* what it comes after, or NULL */
+} Turn;
+
 /* What a thread has to do with a dispatcher. */
 typedef struct {
     PyObject_HEAD
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
+    Entry *running;         /* that transaction's, while `run` is set; borrowed */
     bool is_prompt;         /* that is known to be prompt */
     Company company;        /* that it is in */
     Fresh fresh;            /* what that has scheduled: it becomes ready when the transaction is over */
@@ -68,7 +75,8 @@ typedef struct {
 struct Order {
     PyObject_HEAD
     uint64_t parent;        /* its age; 0: what a thread schedules outside of transactions */
-    Entry *last;            /* of the last that has become ready, or NULL */
+    Entry *last;            /* the next one comes after that, or NULL */
+    bool has_scheduled;     /* that is one of its own */
     Scheduling *by;         /* borrowed: that of a thread lives as long as the dispatcher */
     uint64_t run;           /* whose transaction that is, as in Scheduling; 0: of none of the dispatcher's */
 };
@@ -98,6 +106,7 @@ struct Dispatcher {
     int running, running_prompt;    /* threads that run a transaction; of those, one that is known to be prompt */
     int n_threads, workers;    /* threads that are to work; those that do */
     uint64_t runs;              /* so many have begun */
+    Strand *unbegun;            /* of what has been scheduled before anything runs, or NULL; borrowed from that */
     Gathering gathering;
     Anchoring anchoring;
     uint64_t stop_at;           /* run what is older than this, then stop; UINT64_MAX: run on */

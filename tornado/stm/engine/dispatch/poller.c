@@ -361,13 +361,15 @@ has_events(Dispatcher *d, int fd, uint32_t events)
         PyObject *site = site_of(NULL, reader != NULL ? reader : writer);
         PyObject *args = site != NULL ? PyTuple_Pack(4, d, poller->descriptors[fd].watch, reader != NULL ? reader : Py_None,
                                                      writer != NULL ? writer : Py_None) : NULL;
-        Entry *entry = args != NULL ? ready_put(d->ready, d->handle_event, args, site, NULL) : NULL;
+        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, NULL) : NULL;
+        Entry *scheduled = poller_scheduled(poller, fd);
         Py_XDECREF(site);
         Py_XDECREF(args);
-        if (entry != NULL)
-            entry->behind = (Entry *)Py_XNewRef((PyObject *)poller_scheduled(poller, fd));
-        r = entry != NULL ? 0 : -1;
-        Py_XDECREF(entry);
+        r = entry != NULL ? strand_join(scheduled != NULL ? scheduled->strand : NULL, entry, scheduled == NULL) : -1;
+        if (r == 0)
+            ready_place(d->ready, entry);
+        else
+            Py_XDECREF(entry);
     }
     else
         r = poller_arm(d, fd);

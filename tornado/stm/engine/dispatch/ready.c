@@ -71,9 +71,41 @@ line_clear(Line *line)
     while (line->first != NULL) {
         Entry *entry = line_pop(line);
         Py_CLEAR(entry->before);    /* here, where they do not drop each other in a long row */
-        Py_CLEAR(entry->behind);
         Py_DECREF(entry);
     }
+}
+
+/* ---- Strands ----------------------------------------------------------------------------------- */
+
+int
+strand_join(Strand *strand, Entry *entry, bool last)
+{
+    if (strand == NULL) {
+        strand = PyMem_RawCalloc(1, sizeof *strand);
+        if (strand == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    _Py_atomic_store_ssize_relaxed(&strand->n, strand->n + 1);
+    if (last)
+        strand->last = entry;
+    entry->strand = strand;
+    return 0;
+}
+
+static void
+strand_leave(Entry *entry)
+{
+    Strand *strand = entry->strand;
+    entry->strand = NULL;
+    if (strand == NULL)
+        return;
+    if (strand->last == entry)
+        strand->last = NULL;
+    _Py_atomic_store_ssize_relaxed(&strand->n, strand->n - 1);
+    if (strand->n == 0)
+        PyMem_RawFree(strand);
 }
 
 /* ---- Entries -------------------------------------------------------------------------------- */
@@ -95,6 +127,7 @@ entry_new(PyObject *function, PyObject *args, PyObject *site, Entry *before, dou
     entry->site = Py_NewRef(site);
     entry->before = (Entry *)Py_XNewRef(before);
     entry->expected = expected;
+    entry->is_fresh = true;
     return entry;
 }
 
@@ -105,7 +138,6 @@ entry_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(entry->transaction);
     Py_VISIT(entry->site);
     Py_VISIT(entry->before);
-    Py_VISIT(entry->behind);
     return 0;
 }
 
@@ -113,10 +145,10 @@ static int
 entry_clear(PyObject *self)
 {
     Entry *entry = (Entry *)self;
+    strand_leave(entry);
     Py_CLEAR(entry->transaction);
     Py_CLEAR(entry->site);
     Py_CLEAR(entry->before);
-    Py_CLEAR(entry->behind);
     Py_CLEAR(entry->why_alone);     /* a string */
     return 0;
 }
@@ -180,6 +212,34 @@ ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, En
     return entry;
 }
 
+/* It waits for what comes before it, and goes back to that line.  Takes the reference. */
+static void
+wait_aside(ReadyQueue *q, Entry *entry, Line *back)
+{
+    entry->before->holds_up++;
+    entry->back = back;
+    line_append(&q->aside, entry);
+}
+
+/* Those that wait aside for this one, in their order, linked by `next`, are no more: the caller owns them. */
+static Entry *
+take_from_aside(ReadyQueue *q, Entry *before)
+{
+    Line *line = &q->aside;
+    Entry *ahead = NULL, *first = NULL, **end = &first;
+    while (before->holds_up > 0) {
+        Entry *each = ahead != NULL ? ahead->next : line->first;
+        if (each->before != before) {
+            ahead = each;
+            continue;
+        }
+        *end = ahead != NULL ? line_remove_after(line, ahead) : line_pop(line);
+        end = &each->next;
+        before->holds_up--;
+    }
+    return first;
+}
+
 void
 ready_place(ReadyQueue *q, Entry *entry)
 {
@@ -190,6 +250,12 @@ ready_place(ReadyQueue *q, Entry *entry)
     bool anchored = q->gathers && is_anchored(q->estimates, site);
     if (why == NULL && anchored && ready_only_prompt(q))
         why = while_only_prompt;
+    entry->is_fresh = false;
+    /* Fresh: the thread that has run what schedules that one is not through with it. */
+    if (UNLIKELY(before != NULL && (before->is_fresh || before->line == &q->aside))) {
+        wait_aside(q, entry, line);
+        return;
+    }
     if (is_waiting_in(before, &q->long_ones))
         line = before->line;
     else if (why != NULL) {
@@ -201,34 +267,11 @@ ready_place(ReadyQueue *q, Entry *entry)
     else if (anchored)
         line = &q->anchored;
     line_append(line, entry);
-}
-
-void
-ready_begin(ReadyQueue *q)
-{
-    Line *lines[] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored};
-    Entry *last = NULL;
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
-        for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next) {
-            if (last == NULL || age_of(entry) > age_of(last))
-                last = entry;
-        }
+    for (Entry *each, *next = take_from_aside(q, entry); (each = next) != NULL;) {
+        next = each->next;
+        each->next = NULL;
+        ready_place(q, each);
     }
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
-        for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next) {
-            if (entry != last && entry->behind == NULL)
-                entry->behind = (Entry *)Py_NewRef(last);
-        }
-    }
-}
-
-Entry *
-ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before)
-{
-    Entry *entry = ready_make(q, function, args, site, before);
-    if (entry != NULL)
-        ready_place(q, (Entry *)Py_NewRef(entry));
-    return entry;
 }
 
 static PyObject *
@@ -241,15 +284,21 @@ queue_put(PyObject *self, PyObject *const *args, Py_ssize_t n)
     }
     if (!is_site(site))
         return NULL;
-    return (PyObject *)ready_put(as_queue(self), args[0], args[1], site, before != Py_None ? (Entry *)before : NULL);
+    Entry *entry = ready_make(as_queue(self), args[0], args[1], site, before != Py_None ? (Entry *)before : NULL);
+    if (entry != NULL)
+        ready_place(as_queue(self), (Entry *)Py_NewRef(entry));
+    return (PyObject *)entry;
 }
 
 int
 ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args)
 {
     Entry *entry = entry_new(function, args, Py_None, NULL, 0.0);
-    if (entry == NULL)
+    if (entry == NULL || strand_join(NULL, entry, true) < 0) {
+        Py_XDECREF(entry);
         return -1;
+    }
+    entry->is_fresh = false;
     line_prepend(&q->prompt, entry);
     return 0;
 }
@@ -278,59 +327,63 @@ at_least_long(double seconds)
     return seconds < LONG ? LONG : seconds;
 }
 
-/* It waits until what comes before it has run.  Takes the reference. */
-static void
-wait_aside(ReadyQueue *q, Entry *entry)
-{
-    entry->before->holds_up++;
-    line_append(&q->put_off, entry);
-}
-
 void
 ready_put_off(ReadyQueue *q, Entry *entry)
 {
     Transaction *before = entry->before != NULL ? (Transaction *)entry->before->transaction : NULL;
     Py_INCREF(entry);
     if (before != NULL && !atomic_load(&before->done))
-        wait_aside(q, entry);
+        wait_aside(q, entry, &q->prompt);
     else if (((Transaction *)entry->transaction)->moves && !entry->moves_not)
         line_append(&q->anchored, entry);
     else
         line_prepend(&q->prompt, entry);
 }
 
-/* This one has run: what waits for it may be dispatched, before all others, for it has waited already. */
+/* Where what goes back goes to: not before what it has to come after. */
+static Line *
+line_back(ReadyQueue *q, Entry *entry)
+{
+    Line *of_before = entry->before->back;
+    return of_before == &q->long_ones || of_before == &q->gathered ? of_before : entry->back;
+}
+
+/* This one has run: what waits aside for it goes back, before all others of its line, for it has waited already.  What waits aside for that
+ * goes with it: the next ones of a strand run beside each other again. */
 static void
 let_go_on(ReadyQueue *q, Entry *entry)
 {
-    Line *line = &q->put_off;
-    Entry *ahead = NULL, *freed = NULL;
-    while (entry->holds_up > 0) {
-        Entry *each = ahead != NULL ? ahead->next : line->first;
-        if (each->before == entry) {
-            each = ahead != NULL ? line_remove_after(line, ahead) : line_pop(line);
-            each->next = freed;
-            freed = each;
-            entry->holds_up--;
+    entry->back = NULL;
+    Entry *freed = NULL;        /* the last one first */
+    for (Entry *each, *to_come = take_from_aside(q, entry); (each = to_come) != NULL;) {
+        to_come = each->next;
+        each->back = line_back(q, each);
+        each->next = freed;
+        freed = each;
+        Entry *with_it = take_from_aside(q, each);
+        for (Entry *last = with_it; last != NULL; last = last->next) {
+            if (last->next == NULL) {
+                last->next = to_come;
+                to_come = with_it;
+                break;
+            }
         }
-        else
-            ahead = each;
     }
-    while (freed != NULL) {     /* the last one first */
+    while (freed != NULL) {
         Entry *each = freed;
         freed = each->next;
-        line_prepend(&q->prompt, each);
+        line_prepend(each->back, each);
     }
 }
 
-/* What comes first in that line, and must come after what has been put off, waits with that, and so does what must come after what only
+/* What comes first in that line, and must come after what waits aside, waits with that, and so does what must come after what only
  * another thread may take. */
 static void
 let_wait_aside(ReadyQueue *q, Line *line)
 {
-    while (UNLIKELY(q->put_off.n + q->anchored.n > 0) && line->first != NULL
-           && (is_waiting_in(line->first->before, &q->put_off) || (line != &q->anchored && is_waiting_in(line->first->before, &q->anchored))))
-        wait_aside(q, line_pop(line));
+    while (UNLIKELY(q->aside.n + q->anchored.n > 0) && line->first != NULL
+           && (is_waiting_in(line->first->before, &q->aside) || (line != &q->anchored && is_waiting_in(line->first->before, &q->anchored))))
+        wait_aside(q, line_pop(line), line);
 }
 
 static bool
@@ -428,6 +481,7 @@ void
 ready_ran(ReadyQueue *q, Entry *entry, double used, double passed)
 {
     Py_CLEAR(entry->before);
+    strand_leave(entry);
     if (UNLIKELY(entry->holds_up > 0))
         let_go_on(q, entry);
     if (q->long_ones.n > 0 && entry->expected < LONG)
@@ -490,7 +544,7 @@ static int
 queue_traverse(PyObject *self, visitproc visit, void *arg)
 {
     ReadyQueue *q = as_queue(self);
-    Line *lines[] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored, &q->put_off};
+    Line *lines[] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored, &q->aside};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
         for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next)
             Py_VISIT(entry);
@@ -512,9 +566,9 @@ ready_clear(ReadyQueue *q)
     line_clear(&q->long_ones);
     line_clear(&q->gathered);
     line_clear(&q->anchored);
-    for (Entry *entry = q->put_off.first; entry != NULL; entry = entry->next)
+    for (Entry *entry = q->aside.first; entry != NULL; entry = entry->next)
         entry->before->holds_up = 0;
-    line_clear(&q->put_off);
+    line_clear(&q->aside);
 }
 
 static int

@@ -14,7 +14,7 @@
  * - No long transaction starves.  While some wait, their line is owed as much time as the threads spend on prompt ones; what it is
  *   owed goes before the prompt line.  So they get at least half of all time, in the order in which they came.
  * - A transaction is never dispatched before its predecessor, and it does not wait for long for that with a thread in its hands: it is
- *   put off, and comes back before all others when that has run.
+ *   put off, waits aside, and comes back before all others when that has run; with it what had to wait for it.
  * - The guess decides on the order only.  A wrong one costs time: a long transaction that was expected to be prompt delays what
  *   waits behind it once, and so does the other way round the transaction itself.
  */
@@ -30,18 +30,30 @@ typedef struct {
     Py_ssize_t n, n_prompt;
 } Line;
 
+/* What descends from one event, from the timers of one moment or from one call of another thread: its callbacks run in the order in which they
+ * have been scheduled, as if nothing else ran, however many threads do.  Each commits after the one that was ready before it.
+ *
+ * Invariants.  So many of it are made, wait or run, at least one: it goes with the last.  What joins it comes after `last`, unless that has
+ * run (NULL). */
+typedef struct Strand {
+    Py_ssize_t n;
+    Entry *last;                /* borrowed */
+} Strand;
+
 /* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL; while it is made and waits
- * in no line yet, whoever has it may use that.  `before` is what
- * must have been dispatched first, or NULL; also once it has been.  What its transaction schedules comes after `behind`, or NULL.  So
- * many of those that have been put off wait until it has run as `holds_up` says. */
+ * in no line yet (`is_fresh`), whoever has it may use that.  `before` is what must have been dispatched first, or NULL; also once it has
+ * been.  It is of a `strand` from when it joins one until it has run.  So many wait aside for it as `holds_up` says; what waits aside goes
+ * `back` to that line. */
 struct Entry {
     PyObject_HEAD
     PyObject *transaction;      /* NULL: it has run */
     PyObject *site;             /* Site or None */
-    Entry *before, *behind, *next;
-    Line *line;
+    Entry *before, *next;
+    Strand *strand;
+    Line *line, *back;
     double expected;            /* seconds */
     Py_ssize_t holds_up;
+    bool is_fresh;
     bool is_prompt;              /* known to be, when it came */
     bool moves_not;             /* the loop's thread has not come for it for long: it runs where it is taken */
     PyObject *why_alone;        /* it is gathered: for that reason such ones have had to run alone; else NULL */
@@ -51,11 +63,11 @@ struct Entry {
  *
  * Invariants.  What waits in the prompt line and has to come after something that waits comes after it in that line, or after what is
  * anchored; what waits in the long line, or in one of those for the loop's thread, may be dispatched unless it has to come after what
- * waits in another line, or further ahead in its own.  What has been put off comes after its `before`, which has not run, or has been
- * put off, too. */
+ * waits in another line, or further ahead in its own.  What waits aside comes after its `before`, which runs, or is fresh,
+ * anchored or aside, too. */
 typedef struct {
     PyObject_HEAD
-    Line prompt, long_ones, gathered, anchored, put_off;
+    Line prompt, long_ones, gathered, anchored, aside;
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
     bool gathers;               /* there are lines for the loop's thread: else all is prompt, or long */
     uint64_t callbacks;         /* so many have run, also where one transaction ran several */
@@ -69,11 +81,12 @@ int ready_init(PyObject *module);       /* -1 with an exception */
 
 ReadyQueue *ready_new(void);
 
-/* Let function(*args) wait, as one transaction that commits after that of `before` (or NULL); `site` is a Site or None. A new
- * reference. No code of Python runs in these, but for what may die in ready_clear(). */
-Entry *ready_put(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
-/* The same in two steps: the second takes the reference. */
+/* Make function(*args) one transaction that commits after that of `before` (or NULL); `site` is a Site or None. A new reference. No
+ * code of Python runs in these, but for what may die in ready_clear(). */
 Entry *ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
+/* It is one of that strand, or (NULL) the first of a new one.  `last`: what joins the strand from here on comes after it.  -1 with an exception. */
+int strand_join(Strand *strand, Entry *entry, bool last);
+/* It waits.  Takes the reference. */
 void ready_place(ReadyQueue *q, Entry *entry);
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until, bool on_anchor);   /* the next with an age below that, which the caller owns; or NULL */
@@ -85,8 +98,6 @@ bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one 
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
 void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked, or it moves */
 void ready_clear(ReadyQueue *q);
-/* Nobody has taken any of what waits: what each of them schedules comes after all of them. */
-void ready_begin(ReadyQueue *q);
 
 /* So many can be taken, or soon. */
 static inline Py_ssize_t
@@ -117,6 +128,13 @@ static inline bool
 ready_only_long(ReadyQueue *q)
 {
     return !ready_has_prompt(q) && q->long_ones.n > 0;
+}
+
+/* Is nothing left of it but what runs on this thread?  Without the lock. */
+static inline bool
+strand_is_alone(const Strand *strand)
+{
+    return strand == NULL || _Py_atomic_load_ssize_relaxed(&strand->n) == 1;
 }
 
 /* It waits, or runs.  Without the lock: now, or a moment ago. */
