@@ -122,6 +122,15 @@ def test_what_is_put_off_when_the_one_before_it_has_just_run_comes_at_once():
     assert ready.take() is b
 
 
+def test_what_turns_out_to_need_the_loops_thread_comes_before_what_must_come_after_it():
+    ready = queue_that_gathers()
+    a = wait(ready)
+    b = wait(ready, ANCHORED_SITE, a)
+    assert take_elsewhere(ready) is a
+    ready.put_off(a, True)
+    assert [ready.take(), ready.take()] == [a, b]
+
+
 def test_only_what_has_been_taken_can_be_put_off():
     ready = ReadyQueue()
     for wrong in wait(ready), None:
@@ -304,13 +313,15 @@ def test_what_is_known_to_be_prompt_may_not_be_short():
             st.integers(0, 5),
             st.integers(0, 20),
             st.sampled_from(["", "take", "take_elsewhere", "take_gathered", "take_prompt", "run"]),
+            st.booleans(),
         ),
         max_size=60,
     )
 )
 def test_every_one_runs_once_and_after_its_predecessor(steps):
-    """As many are taken at a time as there are threads; one whose predecessor has not run yet is put off."""
-    ready, everyone, at_work, ran, before_it = queue_that_gathers(), [], [], [], {}
+    """As many are taken at a time as there are threads; one whose predecessor has not run yet is put off, and one that turns out to
+    need the loop's thread."""
+    ready, everyone, at_work, ran, before_it, movable = queue_that_gathers(), [], [], [], {}, set()
 
     def take(how="take"):
         entry = take_elsewhere(ready) if how == "take_elsewhere" else getattr(ready, how)()
@@ -322,15 +333,20 @@ def test_every_one_runs_once_and_after_its_predecessor(steps):
         entry = at_work.pop()  # the last one first
         if before_it[entry] is not None and before_it[entry] not in ran:
             ready.put_off(entry)
+        elif entry in movable:
+            movable.remove(entry)
+            ready.put_off(entry, True)
         else:
             entry.transaction.run()
             ran.append(entry)
             ready.ran(entry, 0.05 if entry.site == LONG_SITE else 0.001)
 
-    for site, back, prompt_run, then in steps:
+    for site, back, prompt_run, then, moves in steps:
         before = everyone[-back] if 0 < back <= len(everyone) else None
         everyone.append(wait(ready, site, before))
         before_it[everyone[-1]] = before
+        if moves:
+            movable.add(everyone[-1])
         ready.owed += prompt_run / 1000
         if then.startswith("take"):
             take(then)

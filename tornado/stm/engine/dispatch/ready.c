@@ -335,7 +335,7 @@ ready_put_off(ReadyQueue *q, Entry *entry)
     if (before != NULL && !atomic_load(&before->done))
         wait_aside(q, entry, &q->prompt);
     else if (((Transaction *)entry->transaction)->moves && !entry->moves_not)
-        line_append(&q->anchored, entry);
+        line_prepend(&q->anchored, entry);      /* what comes after it may be there */
     else
         line_prepend(&q->prompt, entry);
 }
@@ -507,13 +507,18 @@ queue_ran(PyObject *self, PyObject *args)
 }
 
 static PyObject *
-queue_put_off(PyObject *self, PyObject *entry)
+queue_put_off(PyObject *self, PyObject *args)
 {
-    if (!Py_IS_TYPE(entry, &Entry_Type) || ((Entry *)entry)->line != NULL) {
+    Entry *entry;
+    int moves = false;
+    if (!PyArg_ParseTuple(args, "O!|p", &Entry_Type, &entry, &moves))
+        return NULL;
+    if (entry->line != NULL) {
         PyErr_SetString(PyExc_TypeError, "put_off() takes an Entry that has been taken");
         return NULL;
     }
-    ready_put_off(as_queue(self), (Entry *)entry);
+    ((Transaction *)entry->transaction)->moves |= moves;
+    ready_put_off(as_queue(self), entry);
     Py_RETURN_NONE;
 }
 
@@ -612,8 +617,9 @@ static PyMethodDef queue_methods[] = {
     {"ran", queue_ran, METH_VARARGS,
      PyDoc_STR("ran($self, entry, seconds, /)\n--\n\nThis thread has run the transaction, which has taken so many seconds of processor"
                " time.")},
-    {"put_off", queue_put_off, METH_O,
-     PyDoc_STR("put_off($self, entry, /)\n--\n\nIt has been taken, and is to be taken again when the one before it has run.")},
+    {"put_off", queue_put_off, METH_VARARGS,
+     PyDoc_STR("put_off($self, entry, moves=False, /)\n--\n\nIt has been taken, and is to be taken again when the one before it has run.\n\n"
+               "moves: it turned out to need the loop's thread.")},
     {"clear", queue_forget, METH_NOARGS, PyDoc_STR("clear($self, /)\n--\n\nForget all that wait.")},
     {NULL, NULL, 0, NULL},
 };
