@@ -1,12 +1,15 @@
 """Callbacks that descend from one event run in asyncio's order, however many threads run them."""
 
 import asyncio
+import threading
+import types
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tornado.stm
+from tornado.stm.program import runner
 
 # What a callback does: (how it is scheduled, how long it computes, what it schedules in its turn).
 callbacks = st.recursive(
@@ -66,6 +69,7 @@ def log_of(children, run):
     return log
 
 
+@settings(deadline=None)
 @given(st.lists(callbacks, max_size=4))
 def test_what_descends_from_one_event_runs_in_asyncios_order(children):
     assert log_of(children, lambda main: tornado.stm.run(main, threads=3)) == log_of(children, asyncio.run)
@@ -88,3 +92,79 @@ def test_chains_of_callbacks_advance_in_step(heavy):
 
     tornado.stm.run(main(), threads=2)
     assert log == [(i, name) for i in range(21) for name in "abc"]
+
+
+def log_of_two_runs(children, steps, loop_factory):
+    log = []
+
+    async def first():
+        for i, child in enumerate(children):
+            schedule(child, (i,), log)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    async def second():
+        while len(log) < length(children) + 1:
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loop_factory) as running:
+        running.run(first())
+        log.append("first is over")
+        running.run(second())
+    return log
+
+
+@settings(deadline=None)
+@given(st.lists(callbacks, max_size=4), st.integers(0, 4))
+def test_what_a_loop_leaves_over_when_it_stops_is_what_asyncios_leaves(children, steps):
+    """And comes first when it runs again."""
+    assert log_of_two_runs(children, steps, lambda: runner.new_loop(3)) == log_of_two_runs(children, steps, None)
+
+
+def test_what_is_scheduled_before_the_loop_runs_is_in_one_order():
+    for _ in range(10):
+        log, loop = [], runner.new_loop(3)
+        loop.call_soon(log.append, "first")
+        thread = threading.Thread(target=loop.call_soon_threadsafe, args=(lambda: (compute(200_000), log.append("of a thread")),))
+        thread.start()
+        thread.join()
+        loop.call_at(loop.time() - 1, log.append, "a timer")
+        loop.call_later(0.02, loop.stop)
+        loop.run_forever()
+        loop.close()
+        assert log == ["first", "of a thread", "a timer"]
+
+
+class Slow:
+    def __del__(self):
+        compute(20_000_000)
+
+
+def test_many_wait_for_one_whose_thread_is_not_through():
+    """Each of them for the one before it: in a row that is longer than a stack is deep."""
+    many, held = 150_000, types.SimpleNamespace()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            log = []
+            held.slow = Slow()
+
+            def first():
+                held.slow = None  # it goes when the transaction is over, before what that schedules is ready
+                loop.call_soon(log.append, -1)
+
+            def second():
+                for i in range(many):
+                    loop.call_soon(log.append, i)
+
+            def both():
+                loop.call_soon(first)
+                loop.call_soon(second)
+
+            loop.call_later(0.01, both)
+            while len(log) < many + 1:
+                await asyncio.sleep(0.01)
+            assert log == list(range(-1, many))
+
+    tornado.stm.run(main(), threads=2)

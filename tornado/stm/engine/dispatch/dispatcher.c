@@ -325,19 +325,31 @@ place_fresh(Dispatcher *d, Fresh *fresh)
         ready_place(d->ready, entry);
 }
 
-/* Under the lock: of what is scheduled by no transaction that runs here. */
-static Turn
-turn_of_call(Dispatcher *d, Order *order)
+/* Under the lock: what has been scheduled before anything runs is of one strand, or NULL: that of what was left over when the loop last
+ * stopped, if there is any. */
+static Strand *
+unbegun(Dispatcher *d)
 {
-    return d->workers == 0 && d->unbegun != NULL ? (Turn){d->unbegun, d->unbegun->last} : (Turn){NULL, order->last};
+    if (d->workers == 0 && d->unbegun == NULL) {
+        Entry *left = ready_youngest(d->ready);
+        d->unbegun = left != NULL ? left->strand : NULL;
+    }
+    return d->workers == 0 ? d->unbegun : NULL;
 }
 
-/* Under the lock: what has been scheduled before anything runs is of one strand. */
 static void
 joins_unbegun(Dispatcher *d, Entry *entry)
 {
     if (d->workers == 0)
         d->unbegun = entry->strand;
+}
+
+/* Under the lock: of what is scheduled by no transaction that runs here. */
+static Turn
+turn_of_call(Dispatcher *d, Order *order)
+{
+    Strand *strand = unbegun(d);
+    return (Turn){strand, strand != NULL ? strand->last : order->last};
 }
 
 /* Under the lock: the handle is ready: at once, or with what else the running transaction schedules. */
@@ -353,8 +365,10 @@ handle_is_ready(Dispatcher *d, PyObject *handle, PyObject *site)
     Entry *entry = make_ready(d, d->run_handle, handle, site, order, turn);
     if (entry == NULL)
         return -1;
-    if (scheduled)
+    if (scheduled) {
+        entry->round = s->running->round + 1;
         add_fresh(&s->fresh, entry);
+    }
     else {
         joins_unbegun(d, entry);
         ready_place(d->ready, entry);
@@ -508,8 +522,9 @@ timer_cancelled(PyObject *self, PyObject *Py_UNUSED(unused))
 static Turn
 turn_of_timer(Dispatcher *d, Order *order, Fresh *others)
 {
-    Strand *strand = others->first != NULL ? others->first->strand : d->workers == 0 ? d->unbegun : NULL;
-    return (Turn){strand, strand == NULL || is_to_run(order->last) ? order->last : strand->last};
+    Strand *strand = others->first != NULL ? others->first->strand : unbegun(d);
+    bool after_last = strand == NULL || (is_to_run(order->last) && order->last->strand != strand);
+    return (Turn){strand, after_last ? order->last : strand->last};
 }
 
 /* Under the lock: a timer is due, with others. Takes its references. */
@@ -795,12 +810,35 @@ stop_at(Dispatcher *d, uint64_t age)
     poller_wake(&d->poller, INT_MAX);
 }
 
+/* Under the lock, where this thread's transaction ends the loop: what asyncio's loop would run in its next rounds is left over, also what
+ * runs already, which commits after this one. */
+static void
+leave_next_rounds(Dispatcher *d)
+{
+    Scheduling *s = mine(d);
+    PyObject *thread, *other;
+    Py_ssize_t at = 0;
+    if (s == NULL)
+        PyErr_Clear();
+    if (s == NULL || s->running == NULL)
+        return;
+    ready_stop(d->ready, s->running);
+    while (PyDict_Next(d->threads, &at, &thread, &other)) {
+        Entry *running = ((Scheduling *)other)->running;
+        if (running != NULL && is_of_next_rounds(d->ready, running))
+            atomic_store(&((Transaction *)running->transaction)->left, true);
+    }
+}
+
 static PyObject *
 stop(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     Dispatcher *d = as_dispatcher(self);
     dispatcher_lock(d);
-    stop_at(d, atomic_fetch_add(&stm_next_age, 1));
+    if (d->stop_at == UINT64_MAX) {
+        leave_next_rounds(d);
+        stop_at(d, atomic_fetch_add(&stm_next_age, 1));
+    }
     dispatcher_unlock(d);
     Py_RETURN_NONE;
 }
@@ -1054,6 +1092,7 @@ begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
     s->run = ++d->runs;
     s->running = entry;
     d->unbegun = NULL;
+    atomic_store(&((Transaction *)entry->transaction)->left, false);
     s->is_prompt = is_known_prompt(d->ready->estimates, entry->site);
     d->running++;
     d->running_prompt += s->is_prompt;
@@ -1418,6 +1457,7 @@ begin(PyObject *self, PyObject *args)
         return NULL;
     dispatcher_lock(d);
     int r = due_timers(d);
+    ready_begin(d->ready);
     if (d->stop_at != UINT64_MAX)
         stop_at(d, atomic_fetch_add(&stm_next_age, 1));
     dispatcher_unlock(d);

@@ -75,6 +75,12 @@ line_clear(Line *line)
     }
 }
 
+static uint64_t
+age_of(Entry *entry)
+{
+    return ((Transaction *)entry->transaction)->age;
+}
+
 /* ---- Strands ----------------------------------------------------------------------------------- */
 
 int
@@ -86,6 +92,7 @@ strand_join(Strand *strand, Entry *entry, bool last)
             PyErr_NoMemory();
             return -1;
         }
+        strand->number = age_of(entry);
     }
     _Py_atomic_store_ssize_relaxed(&strand->n, strand->n + 1);
     if (last)
@@ -191,10 +198,12 @@ as_queue(PyObject *self)
     return (ReadyQueue *)self;
 }
 
-static uint64_t
-age_of(Entry *entry)
+#define LINES 5
+static Line *
+line_of(ReadyQueue *q, int i)
 {
-    return ((Transaction *)entry->transaction)->age;
+    Line *lines[LINES] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored, &q->aside};
+    return lines[i];
 }
 
 static bool
@@ -240,8 +249,21 @@ take_from_aside(ReadyQueue *q, Entry *before)
     return first;
 }
 
-void
-ready_place(ReadyQueue *q, Entry *entry)
+/* Of what has been taken from aside: the rest, after what waits aside for this one. */
+static Entry *
+with_its_own(ReadyQueue *q, Entry *entry, Entry *rest)
+{
+    Entry *own = take_from_aside(q, entry), *last = own;
+    if (own == NULL)
+        return rest;
+    while (last->next != NULL)
+        last = last->next;
+    last->next = rest;
+    return own;
+}
+
+static void
+place(ReadyQueue *q, Entry *entry)
 {
     PyObject *site = entry->site;
     Entry *before = entry->before;
@@ -267,10 +289,16 @@ ready_place(ReadyQueue *q, Entry *entry)
     else if (anchored)
         line = &q->anchored;
     line_append(line, entry);
-    for (Entry *each, *next = take_from_aside(q, entry); (each = next) != NULL;) {
-        next = each->next;
-        each->next = NULL;
-        ready_place(q, each);
+}
+
+void
+ready_place(ReadyQueue *q, Entry *entry)
+{
+    place(q, entry);
+    for (Entry *to_come = take_from_aside(q, entry); (entry = to_come) != NULL; to_come = with_its_own(q, entry, to_come)) {
+        to_come = entry->next;
+        entry->next = NULL;
+        place(q, entry);
     }
 }
 
@@ -355,19 +383,11 @@ let_go_on(ReadyQueue *q, Entry *entry)
 {
     entry->back = NULL;
     Entry *freed = NULL;        /* the last one first */
-    for (Entry *each, *to_come = take_from_aside(q, entry); (each = to_come) != NULL;) {
+    for (Entry *each, *to_come = take_from_aside(q, entry); (each = to_come) != NULL; to_come = with_its_own(q, each, to_come)) {
         to_come = each->next;
         each->back = line_back(q, each);
         each->next = freed;
         freed = each;
-        Entry *with_it = take_from_aside(q, each);
-        for (Entry *last = with_it; last != NULL; last = last->next) {
-            if (last->next == NULL) {
-                last->next = to_come;
-                to_come = with_it;
-                break;
-            }
-        }
     }
     while (freed != NULL) {
         Entry *each = freed;
@@ -386,17 +406,31 @@ let_wait_aside(ReadyQueue *q, Line *line)
         wait_aside(q, line_pop(line), line);
 }
 
-static bool
-can_be_taken(Entry *entry, uint64_t until)
+bool
+is_of_next_rounds(ReadyQueue *q, Entry *entry)
 {
-    return entry != NULL && age_of(entry) < until && (entry->before == NULL || entry->before->line == NULL);
+    return entry->strand != NULL && entry->strand->number == q->stopped && entry->round > q->stopped_in;
+}
+
+static bool
+can_be_taken(ReadyQueue *q, Entry *entry, uint64_t until)
+{
+    return entry != NULL && age_of(entry) < until && (entry->before == NULL || entry->before->line == NULL)
+        && (LIKELY(q->stopped == 0) || !is_of_next_rounds(q, entry));
+}
+
+void
+ready_stop(ReadyQueue *q, Entry *running)
+{
+    q->stopped = running != NULL ? running->strand->number : 0;
+    q->stopped_in = running != NULL ? running->round : 0;
 }
 
 Entry *
 ready_take_anchored(ReadyQueue *q, uint64_t until)
 {
     let_wait_aside(q, &q->anchored);
-    return can_be_taken(q->anchored.first, until) ? line_pop(&q->anchored) : NULL;
+    return can_be_taken(q, q->anchored.first, until) ? line_pop(&q->anchored) : NULL;
 }
 
 Entry *
@@ -413,7 +447,7 @@ ready_take(ReadyQueue *q, uint64_t until, bool on_anchor)
     Line *lines[] = {owing ? &q->long_ones : &q->prompt, owing ? &q->prompt : &q->long_ones};
     for (int i = 0; i < 2; i++) {
         Entry *entry = lines[i]->first;
-        if (!can_be_taken(entry, until))
+        if (!can_be_taken(q, entry, until))
             continue;
         line_pop(lines[i]);
         if (lines[i] == &q->long_ones) {
@@ -430,7 +464,7 @@ bool
 ready_has_gathered(ReadyQueue *q, uint64_t until)
 {
     let_wait_aside(q, &q->gathered);
-    return can_be_taken(q->gathered.first, until);
+    return can_be_taken(q, q->gathered.first, until);
 }
 
 Entry *
@@ -443,7 +477,7 @@ Entry *
 ready_take_prompt(ReadyQueue *q, uint64_t until)
 {
     let_wait_aside(q, &q->prompt);
-    return q->prompt.n > 0 && q->prompt.first->is_prompt && can_be_taken(q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
+    return q->prompt.n > 0 && q->prompt.first->is_prompt && can_be_taken(q, q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
 }
 
 static PyObject *
@@ -549,13 +583,35 @@ static int
 queue_traverse(PyObject *self, visitproc visit, void *arg)
 {
     ReadyQueue *q = as_queue(self);
-    Line *lines[] = {&q->prompt, &q->long_ones, &q->gathered, &q->anchored, &q->aside};
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(lines); i++) {
-        for (Entry *entry = lines[i]->first; entry != NULL; entry = entry->next)
+    for (int i = 0; i < LINES; i++) {
+        for (Entry *entry = line_of(q, i)->first; entry != NULL; entry = entry->next)
             Py_VISIT(entry);
     }
     Py_VISIT(q->estimates);
     return 0;
+}
+
+void
+ready_begin(ReadyQueue *q)
+{
+    ready_stop(q, NULL);
+    for (int i = 0; i < LINES; i++) {
+        for (Entry *entry = line_of(q, i)->first; entry != NULL; entry = entry->next)
+            entry->round = 0;
+    }
+}
+
+Entry *
+ready_youngest(ReadyQueue *q)
+{
+    Entry *youngest = NULL;
+    for (int i = 0; i < LINES; i++) {
+        for (Entry *entry = line_of(q, i)->first; entry != NULL; entry = entry->next) {
+            if (youngest == NULL || age_of(entry) > age_of(youngest))
+                youngest = entry;
+        }
+    }
+    return youngest;
 }
 
 bool

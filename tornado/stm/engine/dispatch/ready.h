@@ -38,6 +38,7 @@ typedef struct {
 typedef struct Strand {
     Py_ssize_t n;
     Entry *last;                /* borrowed */
+    uint64_t number;            /* no other one has had that */
 } Strand;
 
 /* Invariants.  While `line` is set it waits there, the line owns it, and `next` is what waits behind it, or NULL; while it is made and waits
@@ -53,6 +54,7 @@ struct Entry {
     Line *line, *back;
     double expected;            /* seconds */
     Py_ssize_t holds_up;
+    unsigned round;             /* of its strand: what one schedules is of the next, as if the loop ran what is ready round by round */
     bool is_fresh;
     bool is_prompt;              /* known to be, when it came */
     bool moves_not;             /* the loop's thread has not come for it for long: it runs where it is taken */
@@ -69,6 +71,8 @@ typedef struct {
     PyObject_HEAD
     Line prompt, long_ones, gathered, anchored, aside;
     double owed;                /* seconds that the threads have given to prompt ones while long ones waited */
+    uint64_t stopped;           /* the number of a strand of which only what is of that round, or an earlier one, can be taken; 0: of none */
+    unsigned stopped_in;
     bool gathers;               /* there are lines for the loop's thread: else all is prompt, or long */
     uint64_t callbacks;         /* so many have run, also where one transaction ran several */
     uint64_t ran, long_ran;     /* so many transactions; by when one had taken LONG last */
@@ -88,6 +92,11 @@ Entry *ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *s
 int strand_join(Strand *strand, Entry *entry, bool last);
 /* It waits.  Takes the reference. */
 void ready_place(ReadyQueue *q, Entry *entry);
+/* The loop is about to run: all that waits is of its first round. */
+void ready_begin(ReadyQueue *q);
+/* That one, which is running, stops the loop: what it schedules, or what was ready with it, is left over; NULL: all that waits may run. */
+void ready_stop(ReadyQueue *q, Entry *running);
+bool is_of_next_rounds(ReadyQueue *q, Entry *entry);        /* of those that are left over then */
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until, bool on_anchor);   /* the next with an age below that, which the caller owns; or NULL */
 Entry *ready_take_anchored(ReadyQueue *q, uint64_t until);      /* the same of those that the loop's thread should take */
@@ -98,6 +107,8 @@ bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one 
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);
 void ready_put_off(ReadyQueue *q, Entry *entry);    /* it has been taken, and its `before` has not run, or not when it asked, or it moves */
 void ready_clear(ReadyQueue *q);
+
+Entry *ready_youngest(ReadyQueue *q);       /* of those that wait, borrowed, or NULL */
 
 /* So many can be taken, or soon. */
 static inline Py_ssize_t
