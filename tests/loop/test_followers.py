@@ -243,12 +243,13 @@ def test_what_one_transaction_schedules_runs_in_that_order(all_short):
             future.add_done_callback(told)
             future.set_result(name)
 
-        for _ in range(ROUNDS):
+        for done in range(ROUNDS):
             tell_later("a")
             tell_later("b")
             loop.call_soon(note, "c")
             tell_later("d")
-            await asyncio.sleep(0.001)
+            while len(seen) < 7 * (done + 1):
+                await asyncio.sleep(0.001)
 
     tornado.stm.run(main(), threads=2)
     rounds = [seen[start : start + 7] for start in range(0, len(seen), 7)]

@@ -64,10 +64,10 @@ submit_later(PyObject *dispatcher, PyObject *handle)
 }
 
 void
-chain_run_in(const Strand *strand)
+chain_run(const Entry *entry)
 {
     if (stm_self != NULL)
-        chain_of(stm_self)->strand = strand;
+        chain_of(stm_self)->running = entry;
 }
 
 void
@@ -112,7 +112,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
-        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || !strand_is_alone(chain->strand)
+        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || (chain->running != NULL && !is_last_of_strand(chain->running))
         || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);

@@ -878,7 +878,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     Transaction *running = (Transaction *)entry->transaction;
     running->may_be_put_off = true;
     running->may_move = d->ready->gathers && !entry->moves_not;
-    chain_run_in(entry->strand);
+    chain_run(entry);
     WasAlone *was_alone = &thread_of(tx)->was_alone;
     Py_CLEAR(was_alone->why);
     Py_CLEAR(was_alone->site);
@@ -887,7 +887,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     if (s->company == GATHERED)
         count_gathered(tx, entry->why_alone);
     int how = transaction_run(running, s->company, NULL);
-    chain_run_in(NULL);
+    chain_run(NULL);
     if (how == RUN_RAISED)
         fail(d);
     double took = clock_read(clock) - began;

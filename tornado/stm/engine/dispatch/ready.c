@@ -96,7 +96,7 @@ strand_join(Strand *strand, Entry *entry, bool last)
     }
     _Py_atomic_store_ssize_relaxed(&strand->n, strand->n + 1);
     if (last)
-        strand->last = entry;
+        _Py_atomic_store_ptr_relaxed(&strand->last, entry);
     entry->strand = strand;
     return 0;
 }
@@ -109,7 +109,7 @@ strand_leave(Entry *entry)
     if (strand == NULL)
         return;
     if (strand->last == entry)
-        strand->last = NULL;
+        _Py_atomic_store_ptr_relaxed(&strand->last, NULL);
     _Py_atomic_store_ssize_relaxed(&strand->n, strand->n - 1);
     if (strand->n == 0)
         PyMem_RawFree(strand);

@@ -141,11 +141,12 @@ ready_only_long(ReadyQueue *q)
     return !ready_has_prompt(q) && q->long_ones.n > 0;
 }
 
-/* Is nothing left of it but what runs on this thread?  Without the lock. */
+/* Of one that this thread runs: is it what was scheduled last in its strand?  Then what it schedules comes next.  Without the lock. */
 static inline bool
-strand_is_alone(const Strand *strand)
+is_last_of_strand(const Entry *entry)
 {
-    return strand == NULL || _Py_atomic_load_ssize_relaxed(&strand->n) == 1;
+    const Strand *strand = entry->strand;
+    return _Py_atomic_load_ptr_relaxed(&strand->last) == entry || _Py_atomic_load_ssize_relaxed(&strand->n) == 1;
 }
 
 /* It waits, or runs.  Without the lock: now, or a moment ago. */
