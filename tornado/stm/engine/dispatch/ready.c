@@ -627,8 +627,10 @@ ready_clear(ReadyQueue *q)
     line_clear(&q->long_ones);
     line_clear(&q->gathered);
     line_clear(&q->anchored);
-    for (Entry *entry = q->aside.first; entry != NULL; entry = entry->next)
-        entry->before->holds_up = 0;
+    for (Entry *entry = q->aside.first; entry != NULL; entry = entry->next) {
+        if (entry->before != NULL)      /* the collector may have been here first */
+            entry->before->holds_up = 0;
+    }
     line_clear(&q->aside);
 }
 
