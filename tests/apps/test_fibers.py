@@ -8,6 +8,7 @@ import _thread
 import asyncio
 import contextvars
 import functools
+import itertools
 import time
 
 import pytest
@@ -57,6 +58,19 @@ def compute():
         sum(range(1000))
 
 
+moments = itertools.count(1)
+
+
+async def begin_apart():
+    """What this task does comes after what no other one does, as if it had been begun by an event of its own."""
+    await asyncio.sleep(next(moments) / 1e6)
+
+
+async def spawn_apart(function, *arguments):
+    await begin_apart()
+    return await spawn(function, *arguments)
+
+
 def run(main, threads=2):
     return tornado.stm.run(main, threads=threads)
 
@@ -88,6 +102,7 @@ class Bank:
         return number
 
     async def count(self, until):
+        await begin_apart()
         while not until.done():
             assert sum(self.accounts) == 500
             compute()
@@ -95,6 +110,7 @@ class Bank:
             await asyncio.sleep(0)
 
     async def begin(self, number, times, alone_first):
+        await begin_apart()
         if alone_first:
             core.exclusive("the first step")
         return await spawn(self.transfer, number, times)
@@ -189,8 +205,8 @@ def stuck_in_a_process():
         log.append("went on")
 
     async def main():
-        waiting = asyncio.create_task(spawn(waits))
-        await asyncio.sleep(0)  # what it goes on with would come after what is scheduled beside it
+        waiting = asyncio.create_task(spawn_apart(waits))
+        await begin_apart()
         while not await asyncio.create_task(take_long()):
             pass
         await waiting
@@ -259,12 +275,13 @@ def within_c_in_a_process(name):
         return result
 
     async def go_on_computing(until):
+        await begin_apart()
         while not until.done():
             compute()
             await asyncio.sleep(0)
 
     async def main():
-        waiting = asyncio.gather(*[spawn(wait_in_it) for _ in range(4)])
+        waiting = asyncio.gather(*[spawn_apart(wait_in_it) for _ in range(4)])
         await asyncio.gather(*[go_on_computing(waiting) for _ in range(3)])
         return await waiting
 
