@@ -41,6 +41,12 @@ def thread_alone(before=0.0):
     return this_thread()
 
 
+def compute(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
 moments = itertools.count(1)
 
 
@@ -68,9 +74,7 @@ class Program:
     async def compute(self, speakers):
         await begin_apart()
         while not all(task.done() for task in speakers):
-            until = time.monotonic() + 0.006
-            while time.monotonic() < until:
-                sum(range(1000))
+            compute(0.006)
             self.computed += 1
             await asyncio.sleep(0)
 
@@ -126,6 +130,8 @@ class Stuck(Program):
         while True:
             await asyncio.sleep(0)
             self.turns += 1
+            if self.turns % 20 == 0:  # so that it has not always been short, when it comes to that thread at last
+                compute(0.003)
             if self.turns > 60 and this_thread() == self.loops_thread:
                 note_stuck()
                 while True:
