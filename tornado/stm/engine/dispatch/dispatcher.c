@@ -352,6 +352,18 @@ turn_of_call(Dispatcher *d, Order *order)
     return (Turn){strand, strand != NULL ? strand->last : order->last};
 }
 
+/* Under the lock: of what the running transaction schedules.  What is not expected to be short leaves the strand, or what is would wait
+ * behind it; but what one transaction schedules commits in that order. */
+static Turn
+turn_of_scheduled(Dispatcher *d, Order *order, PyObject *site)
+{
+    Entry *running = order->by->running;
+    if (expected_of(d->ready->estimates, site) >= SHORT)
+        return (Turn){NULL, order->has_scheduled ? order->last : NULL};
+    bool after_long = order->has_scheduled && is_to_run(order->last) && order->last->strand != running->strand;
+    return (Turn){running->strand, after_long ? order->last : last_beside(running)};
+}
+
 /* Under the lock: the handle is ready: at once, or with what else the running transaction schedules. */
 static int
 handle_is_ready(Dispatcher *d, PyObject *handle, PyObject *site)
@@ -361,7 +373,7 @@ handle_is_ready(Dispatcher *d, PyObject *handle, PyObject *site)
         return -1;
     Scheduling *s = order->by;
     bool scheduled = s->run != 0 && order->run == s->run;
-    Turn turn = scheduled ? (Turn){s->running->strand, last_beside(s->running)} : turn_of_call(d, order);
+    Turn turn = scheduled ? turn_of_scheduled(d, order, site) : turn_of_call(d, order);
     Entry *entry = make_ready(d, d->run_handle, handle, site, order, turn);
     if (entry == NULL)
         return -1;

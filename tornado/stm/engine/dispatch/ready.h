@@ -31,7 +31,8 @@ typedef struct {
 } Line;
 
 /* What descends from one event, from the timers of one moment or from one call of another thread: its callbacks run in the order in which they
- * have been scheduled, as if nothing else ran, however many threads do.  Each commits after the one that was ready before it.
+ * have been scheduled, as if nothing else ran, however many threads do.  Each commits after the one that was ready before it.  But what is not
+ * expected to be short begins one of its own: what is does not wait behind it.
  *
  * Invariants.  So many of it are made, wait or run, at least one: it goes with the last.  What joins it comes after `last`, unless that has
  * run (NULL). */
