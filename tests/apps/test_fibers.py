@@ -8,7 +8,6 @@ import _thread
 import asyncio
 import contextvars
 import functools
-import itertools
 import time
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 import apart
 import tornado.stm
 from interpreters import needs_engine
+from strands import begin_apart
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
@@ -56,14 +56,6 @@ def compute():
     until = time.monotonic() + 0.01
     while time.monotonic() < until:
         sum(range(1000))
-
-
-moments = itertools.count(1)
-
-
-async def begin_apart():
-    """What this task does comes after what no other one does, as if it had been begun by an event of its own."""
-    await asyncio.sleep(next(moments) / 1e6)
 
 
 async def spawn_apart(function, *arguments):

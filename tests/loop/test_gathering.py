@@ -6,7 +6,6 @@ What a loop does is asked in a process of its own: in this one transactions are 
 import _thread
 import asyncio
 import functools
-import itertools
 import os
 import time
 
@@ -15,6 +14,7 @@ import pytest
 import apart
 import tornado.stm
 from interpreters import needs_engine
+from strands import begin_apart
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
@@ -45,14 +45,6 @@ def compute(seconds):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         sum(range(1000))
-
-
-moments = itertools.count(1)
-
-
-async def begin_apart():
-    """What this task does comes after what no other one does, as if it had been begun by an event of its own."""
-    await asyncio.sleep(next(moments) / 1e6)
 
 
 class Program:

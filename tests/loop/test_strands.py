@@ -12,10 +12,9 @@ import tornado.stm
 from tornado.stm.program import runner
 
 # What a callback does: (how it is scheduled, how long it computes, what it schedules in its turn).
+ways, lengths = st.sampled_from(["call_soon", "future", "task"]), st.sampled_from([0, 0, 0, 3_000])
 callbacks = st.recursive(
-    st.tuples(st.sampled_from(["call_soon", "future", "task"]), st.sampled_from([0, 0, 0, 3_000]), st.just(())),
-    lambda child: st.tuples(st.sampled_from(["call_soon", "future", "task"]), st.sampled_from([0, 0, 0, 3_000]), st.lists(child, max_size=4)),
-    max_leaves=12,
+    st.tuples(ways, lengths, st.just(())), lambda child: st.tuples(ways, lengths, st.lists(child, max_size=4)), max_leaves=12
 )
 
 
