@@ -167,3 +167,32 @@ def test_many_wait_for_one_whose_thread_is_not_through():
             assert [number for number in log if number >= 0] == list(range(many)) and -1 in log
 
     tornado.stm.run(main(), threads=2)
+
+
+@pytest.mark.parametrize("exception", [SystemExit(3), KeyboardInterrupt()], ids=["SystemExit", "KeyboardInterrupt"])
+def test_what_ends_the_loop_by_an_exception_is_the_last_that_runs(exception):
+    """Nothing commits after it, though other events run beside it; all of that runs when the loop runs again."""
+    for repetition in range(20):
+        loop, ended = runner.new_loop(3), types.SimpleNamespace(by=None)
+        seen = [[] for _ in range(40)]
+
+        def compute_and_look(i):
+            compute(3_000 + 700 * (i % 7))
+            seen[i].append(ended.by)
+
+        def end():
+            compute(2_000 * (repetition % 5))
+            ended.by = exception
+            raise exception
+
+        for i in range(40):
+            loop.call_later(0.01 + i * 1e-6, compute_and_look, i)
+        loop.call_later(0.01 + 20.5e-6, end)
+        with pytest.raises(type(exception)):
+            loop.run_forever()
+        assert [found for found in seen if exception in found] == []
+        ended.by = None
+        loop.call_later(0.05, loop.stop)
+        loop.run_forever()
+        loop.close()
+        assert seen == [[None]] * 40

@@ -502,12 +502,6 @@ pending_predecessor(Tx *tx)
     return p;
 }
 
-static bool
-is_left(Tx *tx)
-{
-    return tx->txn != NULL && atomic_load_explicit(&tx->txn->left, memory_order_relaxed);
-}
-
 bool
 is_to_be_put_off(Tx *tx)
 {
@@ -519,7 +513,7 @@ wait_for_predecessor(Tx *tx)
 {
     Transaction *p = pending_predecessor(tx);
     if (p == NULL)
-        return is_left(tx) ? abort_self(tx, CAUSE_ORDER) : 0;
+        return is_left_over(tx) ? abort_self(tx, CAUSE_ORDER) : 0;
     uint64_t reached = __builtin_ia32_rdtsc(), took = reached - tx->contention.began, since = now_ns();
     bool may_be_put_off = tx->txn->may_be_put_off;
     history(tx, DID_WAIT, p->age, FOR_ORDER);
@@ -534,7 +528,7 @@ wait_for_predecessor(Tx *tx)
     log_go(tx);
     history(tx, DID_GO, 0, 0);
     if (atomic_load(&p->done))
-        return is_left(tx) ? abort_self(tx, CAUSE_ORDER) : 0;
+        return is_left_over(tx) ? abort_self(tx, CAUSE_ORDER) : 0;
     if (is_doomed(tx)) {
         raise_abort();
         return -1;

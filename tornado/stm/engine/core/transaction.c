@@ -577,11 +577,12 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
         if (UNLIKELY(tx->want_grade != GRADE_NONE && is_to_be_put_off(tx)))
             return stopped(tx, RUN_PUT_OFF, lost);
         tx_begin(tx, t->age, tx->want_grade);
-        if (UNLIKELY(t->queue != NULL && queue_has_ended(t->queue))) {
+        bool dropped = t->queue != NULL && queue_has_ended(t->queue);
+        if (UNLIKELY(dropped || is_left_over(tx))) {
             log_end(tx, LOG_ABORT);
             borrowing_ends(tx);
             tx_end(tx, false);
-            return stopped(tx, RUN_DROPPED, lost);
+            return stopped(tx, dropped ? RUN_DROPPED : RUN_PUT_OFF, lost);
         }
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;

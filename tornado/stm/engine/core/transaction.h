@@ -13,7 +13,7 @@ struct Transaction {
     Queue *queue;               /* in which it waits or has waited, or NULL */
     uint8_t passed;             /* so many younger ones were taken out of the queue before it */
     bool may_be_put_off;        /* rather than wait for long for its predecessor, with a thread in its hands */
-    _Atomic bool left;          /* what comes before it has ended the loop: it is put off until that runs again */
+    _Atomic bool left;          /* what commits before it has ended the loop: it is put off until that runs again */
     bool may_move, moves;       /* it may be put off to run on its anchor instead; it is to */
     bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
     Transaction *next;          /* in the queue, or among those that a transaction has added */
@@ -26,6 +26,13 @@ struct Transaction {
     PyObject *args[];
 };
 extern PyTypeObject Transaction_Type;
+
+static inline bool
+is_left_over(Tx *tx)
+{
+    return tx->txn != NULL && atomic_load_explicit(&tx->txn->left, memory_order_relaxed);
+}
+
 extern _Atomic uint64_t stm_next_age;
 extern uint64_t stm_inject_seed;        /* a test hook: of the random numbers of threads to come */
 

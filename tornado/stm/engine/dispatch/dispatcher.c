@@ -823,9 +823,9 @@ stop_at(Dispatcher *d, uint64_t age)
 }
 
 /* Under the lock, where this thread's transaction ends the loop: what asyncio's loop would run in its next rounds is left over, also what
- * runs already, which commits after this one. */
+ * runs already, which commits after this one; or `all` that does. */
 static void
-leave_next_rounds(Dispatcher *d)
+leave(Dispatcher *d, bool all)
 {
     Scheduling *s = mine(d);
     PyObject *thread, *other;
@@ -837,9 +837,18 @@ leave_next_rounds(Dispatcher *d)
     ready_stop(d->ready, s->running);
     while (PyDict_Next(d->threads, &at, &thread, &other)) {
         Entry *running = ((Scheduling *)other)->running;
-        if (running != NULL && is_of_next_rounds(d->ready, running))
+        if (running != NULL && running != s->running && (all || is_of_next_rounds(d->ready, running)))
             atomic_store(&((Transaction *)running->transaction)->left, true);
     }
+}
+
+void
+dispatcher_ends_at_once(Dispatcher *d)
+{
+    dispatcher_lock(d);
+    leave(d, true);
+    stop_at(d, 0);
+    dispatcher_unlock(d);
 }
 
 static PyObject *
@@ -848,7 +857,7 @@ stop(PyObject *self, PyObject *Py_UNUSED(unused))
     Dispatcher *d = as_dispatcher(self);
     dispatcher_lock(d);
     if (d->stop_at == UINT64_MAX) {
-        leave_next_rounds(d);
+        leave(d, false);
         stop_at(d, atomic_fetch_add(&stm_next_age, 1));
     }
     dispatcher_unlock(d);

@@ -131,6 +131,9 @@ bool is_dispatcher(PyObject *o);        /* else TypeError is set */
 void dispatcher_lock(Dispatcher *d);
 void dispatcher_unlock(Dispatcher *d);
 
+/* What this thread runs, exclusively, ends the loop by an exception: all else that waits or runs is left over for when it runs again. */
+void dispatcher_ends_at_once(Dispatcher *d);
+
 /* Something has become ready: is this not one of its threads, which will look at the queue, another one must. With the lock. */
 void dispatcher_added(Dispatcher *d);
 

@@ -258,10 +258,12 @@ run_chain(Dispatcher *d, PyObject *handle)
     if (r < 0 && PyErr_ExceptionMatches(stm_Abort))
         return -1;
     PyObject *raised = PyErr_GetRaisedException();
-    if (chain_close((PyObject *)d) < 0) {
+    if (chain_close((PyObject *)d) < 0 || (raised != NULL && become_exclusive(stm_self, "an exception that ends the loop") < 0)) {
         Py_XDECREF(raised);
         return -1;
     }
+    if (raised != NULL)
+        dispatcher_ends_at_once(d);     /* so nothing commits after it */
     if (raised != NULL)
         PyErr_SetRaisedException(raised);
     return r;
