@@ -363,6 +363,25 @@ def test_a_weak_value_that_another_thread_drops_makes_no_transaction_run_alone()
     assert seen == [(False, 1)] and dict(values) == {}
 
 
+def test_why_transactions_run_alone_is_counted_by_all_threads():
+    """None of them forgets what another one counts at that moment."""
+    reason, times = "what several threads do", 5_000
+
+    def go_alone():
+        core.exclusive(reason)
+
+    def go_alone_often():
+        for _ in range(times):
+            run(go_alone)
+
+    threads = [threading.Thread(target=go_alone_often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    assert sum(n for text, n in core.stats()["exclusive_reasons"].items() if text.startswith(reason)) >= 4 * times
+
+
 def test_a_generator_of_the_project_itself_is_closed_where_it_is_dropped():
     """It may have a lock in its hand."""
 

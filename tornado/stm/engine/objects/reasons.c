@@ -14,19 +14,28 @@ reasons_init(void)
     return stm_exclusive_reasons == NULL || stm_exclusive_seconds == NULL ? -1 : 0;
 }
 
+/* So much more, of a reason; takes the reference to it, which may be NULL.  Threads do so beside each other. */
+static void
+add(PyObject *sums, PyObject *reason, PyObject *more)
+{
+    PyObject *before = NULL, *sum = NULL;
+    Py_BEGIN_CRITICAL_SECTION(sums);
+    if (more != NULL && PyDict_GetItemRef(sums, reason, &before) >= 0)
+        sum = before != NULL ? PyNumber_Add(before, more) : Py_NewRef(more);
+    if (sum != NULL)
+        PyDict_SetItem(sums, reason, sum);
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(before);
+    Py_XDECREF(sum);
+    Py_XDECREF(more);
+    PyErr_Clear();
+}
+
 /* Once more, for that reason. */
 static void
 count(PyObject *reason)
 {
-    PyObject *old = NULL;
-    if (PyDict_GetItemRef(stm_exclusive_reasons, reason, &old) >= 0) {
-        PyObject *now = PyLong_FromLong(old ? PyLong_AsLong(old) + 1 : 1);
-        if (now != NULL)
-            PyDict_SetItem(stm_exclusive_reasons, reason, now);
-        Py_XDECREF(now);
-    }
-    Py_XDECREF(old);
-    PyErr_Clear();
+    add(stm_exclusive_reasons, reason, PyLong_FromLong(1));
 }
 
 void
@@ -60,18 +69,12 @@ count_reason(Tx *tx, const char *why)
 void
 count_time_alone(Tx *tx, uint64_t ns)
 {
-    PyObject *key = thread_of(tx)->reason, *old = NULL;
+    PyObject *key = thread_of(tx)->reason;
     if (key == NULL)
         return;
     PyObject *raised = PyErr_GetRaisedException();
     tx_pause(tx);
-    if (PyDict_GetItemRef(stm_exclusive_seconds, key, &old) >= 0) {
-        PyObject *now = PyFloat_FromDouble((old ? PyFloat_AS_DOUBLE(old) : 0.0) + (double)ns * 1e-9);
-        if (now != NULL)
-            PyDict_SetItem(stm_exclusive_seconds, key, now);
-        Py_XDECREF(now);
-        Py_XDECREF(old);
-    }
+    add(stm_exclusive_seconds, key, PyFloat_FromDouble((double)ns * 1e-9));
     Py_XSETREF(thread_of(tx)->was_alone.why, thread_of(tx)->reason);
     thread_of(tx)->reason = NULL;
     tx_resume(tx);
