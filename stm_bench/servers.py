@@ -1,5 +1,6 @@
 """Interpreters, and the server processes that run on them."""
 
+import functools
 import http.client
 import json
 import os
@@ -62,6 +63,12 @@ def require(interpreter, module):
     done = subprocess.run([interpreter.python, "-c", "import " + module], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise BenchmarkError("%s cannot import %s: %s" % (interpreter, module, last_lines(done.stderr, 1)))
+
+
+@functools.cache
+def lacks(python, module):
+    """Can the interpreter whose executable is `python` not import `module`?"""
+    return subprocess.run([python, "-c", "import " + module], capture_output=True, timeout=60).returncode != 0
 
 
 #: of the servers: what they import has been compiled, as what pip has installed is, whatever this process is told

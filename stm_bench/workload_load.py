@@ -6,7 +6,6 @@ with its share of the clients, tell in the same rounds what so many cores can gi
 """
 
 import copy
-import importlib.util
 import json
 import shlex
 import statistics
@@ -19,7 +18,7 @@ from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.machine import positive
 from stm_bench.progress import Runs
-from stm_bench.servers import Server
+from stm_bench.servers import Server, lacks
 from stm_bench.ways import Way, all_ways
 
 SUMMARY = "All workloads, in all the ways to run them; or one, by its name."
@@ -128,7 +127,10 @@ def loads_in_a_round(workload, ways):
 def why_not(workload, way):
     if way.kind == "processes" and workload.shared:
         return "not possible: requests share what changes"
-    return None if way.kind in workload.kinds else "not possible"
+    if way.kind not in workload.kinds:
+        return "not possible"
+    missing = [module for module in workload.needs if not way.compiles and lacks(way.python, module)]
+    return "not measured: needs %s" % missing[0] if missing else None
 
 
 # Measuring
@@ -138,10 +140,10 @@ def measure(workload, ways, options, runs):
     """Loads all that can be loaded, in turns; returns the Result."""
     asked = [way for way in ways if way.kind != "pinned" or way.kind in workload.kinds]
     result = Result(workload, [Measured(way, failure=why_not(workload, way)) for way in asked])
-    missing = [module for module in workload.needs if importlib.util.find_spec(module) is None]
-    if missing:
+    upstream = result.measured[0]
+    if upstream.failure is not None:  # what all others are compared with
         for measured in result.measured:
-            measured.failure = "not measured: needs %s" % missing[0]
+            measured.failure = upstream.failure
         return result
     with ExitStack() as stack:
         delayed_by = []

@@ -20,13 +20,12 @@ class Primes(Pages):
 
 
 class CompiledPrimes(Primes):
-    """The same with its inner loop compiled by numba; where there is no numba (PyPy), as it is."""
+    """The same with its inner loop compiled by numba; on PyPy, for which there is no numba, as it is."""
 
     def state(self):
-        try:
-            import numba
-        except ImportError:
+        if sys.implementation.name == "pypy":
             return primes
+        import numba
 
         @numba.njit(nogil=True)
         def primes_into(found, limit):

@@ -23,7 +23,7 @@ class Workload:
         unit: what is counted a second.
         shared: do requests change what others read?  Then several processes cannot serve them, and threads need a lock.
         kinds: in which ways (`Way.kind`) it can be run; the others are shown as not possible.
-        needs: modules that this interpreter must have besides Tornado.
+        needs: modules that the interpreter must have besides Tornado, but for one that compiles while it runs (PyPy).
         delayed: is there a stm_bench.delay_server beside it, at `how.delayed_by`?
         clients: how many there are.
         target: what tornado.stm on two threads should reach, to upstream.

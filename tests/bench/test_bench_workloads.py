@@ -1,6 +1,7 @@
 """The workloads: each runs in each way that it can, answers rightly, and its clients notice what is wrong.  No test looks at a time."""
 
 import argparse
+import copy
 import json
 import shutil
 import subprocess
@@ -230,3 +231,10 @@ def test_so_many_clients_as_are_asked_for(monkeypatch):
     for arguments in (["--clients", "48"], []):
         assert parser.parse_args(["--only", "session", *arguments]).benchmark(parser.parse_args(["--only", "session", *arguments])) == 0
     assert seen == [48, 8]
+
+
+def test_where_a_module_that_is_needed_is_missing_nothing_is_measured_in_its_place():
+    hello = copy.copy(workloads.load("hello"))
+    hello.needs = ("no_such_module",)
+    assert {way.failure for way in measured(hello, UPSTREAM, OURS).measured} == {"not measured: needs no_such_module"}
+    assert workload_load.why_not(hello, Way("upstream, PyPy 3.9", "plain", python="compiles by itself")) is None
