@@ -4,6 +4,7 @@ What a loop does is asked in a process of its own: in this one there may be thre
 """
 
 import asyncio
+import collections
 import functools
 import threading
 import time
@@ -13,7 +14,9 @@ import pytest
 import apart
 import tornado.stm
 from interpreters import needs_engine
+from python_calls import calls_of
 from tornado.stm import activation, core
+from tornado.stm.c_functions import twins
 from tornado.stm.core import trusted
 
 needs_engine()
@@ -219,3 +222,16 @@ def test_results_and_exceptions_are_as_ever():
         core.Transaction(fail, ()).run(True)
     with pytest.raises(RuntimeError, match="inside another"):
         core.Transaction(trusted(lambda: core.Transaction(len, ((),)).run(True)), ()).run(True)
+
+
+def test_whoever_is_alone_needs_no_twin_that_differs_by_its_barriers():
+    def use_containers():
+        made = dict({"a": 1}, b=2)
+        made.update([("c", 3)], d=4)
+        return made, collections.defaultdict(list, a=[5]), collections.OrderedDict(e=6), "{:>2}".format(7), sorted([9, 8], key=abs)
+
+    with calls_of(twins) as called:
+        alone = core.Transaction(use_containers, ()).run(True)
+        assert called == []
+        assert core.Transaction(use_containers, ()).run() == alone == use_containers()
+        assert "dict_update" in called

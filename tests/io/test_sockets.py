@@ -16,6 +16,7 @@ import pytest
 
 import tornado.stm
 from interpreters import needs_engine
+from python_calls import calls_of
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 from tornado.stm.input_output import sockets
@@ -626,3 +627,68 @@ def test_a_number_of_another_type_is_received_again_after_an_abort():
 
         peer.send(b"data")
         assert core.Transaction(receive, ()).run() == (4, b"data\0\0\0\0")
+
+
+def talk(ours, buffer):
+    """What a request does with its socket."""
+    received = [ours.recv(2), bytes(buffer[: ours.recv_into(buffer)])]
+    with contextlib.suppress(BlockingIOError):
+        ours.recv(1)
+    ours.setsockopt(*NODELAY, 1)
+    return [*received, ours.send(b"answer"), ours.send(memoryview(b" two"))]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_a_usual_request_asks_of_its_socket_needs_no_python(connected, alone):
+    ours, client = connected
+    client.sendall(b"request")
+    peek_when_something_is_there(ours)
+    with calls_of(sockets) as called:
+        assert core.Transaction(talk, (ours, bytearray(9))).run(alone) == [b"re", b"quest", 6, 4]
+    assert called == []
+    assert client.recv(10, socket.MSG_WAITALL) == b"answer two" and ours.getsockopt(*NODELAY) != 0
+
+
+@pytest.mark.parametrize("receive", [
+    lambda sock: (sock.recv(4), sock.recv(8)),
+    lambda sock: (receive_into(sock), sock.recv(8)),
+], ids=["recv", "recv_into"])
+def test_who_is_alone_receives_first_what_an_aborted_attempt_had(connected, receive):
+    ours, client = connected
+    attempts = []
+
+    def leave_something():
+        if not attempts:
+            ours.recv(100)
+            raise_in_a_first_attempt(attempts)
+
+    def plainly():
+        return receive(ours)
+
+    client.sendall(b"data123")
+    peek_when_something_is_there(ours)
+    core.Transaction(leave_something, ()).run()
+    client.sendall(b"last")
+    peek_when_something_is_there(ours)
+    received = core.Transaction(plainly, ()).run(True)
+    assert received in [(b"data", b"123"), (7, b"last")]
+    assert not sockets.inboxes
+
+
+def test_who_is_alone_sends_after_what_waits(connected):
+    ours, client = connected
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    received, sent = [], []
+
+    def send_all_there_is_room_for():
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent.append(ours.send(b"%d " % len(sent) * 500))
+
+    for alone in [False, True] * 10:
+        core.Transaction(send_all_there_is_room_for, ()).run(alone)
+        with contextlib.suppress(BlockingIOError):
+            received.append(client.recv(3000, socket.MSG_DONTWAIT))
+    ours.close()
+    received += iter(lambda: client.recv(1 << 16), b"")
+    assert b"".join(received) == b"".join((b"%d " % i * 500)[:n] for i, n in enumerate(sent))

@@ -62,7 +62,7 @@ def activate():
     """Make the engine ready, and have Python code run on its loop.  Called before transactions run."""
     if core.COMPILED:
         table.apply("engine")  # it finds what has been imported above
-        effects.register(TWINS, twins.INSTANCE_TWINS)
+        effects.register(TWINS, twins.WITH_BARRIERS, twins.INSTANCE_TWINS)
         libraries.begin(change_library)
         _engine.configure(rebound.see_globals, Plain, threading.main_thread().ident)
         _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")

@@ -1130,11 +1130,12 @@ def _c_members(holder):
     return [member for member in members if isinstance(member, kinds)]
 
 
-def register(twins, instance_twins):
+def register(twins, with_barriers, instance_twins):
     """Fill the engine's tables.  Once, before the first transaction.
 
     Args:
         twins: C callable → the Python function that stands in for it.
+        with_barriers: those among them whose twins differ by their barriers alone.
         instance_twins: C type → the function that stands in for calls of its instances.
     """
     for name, kind in _entries(TYPES):
@@ -1163,6 +1164,8 @@ def register(twins, instance_twins):
     _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)
+    for callable_ in with_barriers:
+        _engine.stands_aside(callable_)
     for callable_, effect in HIDDEN_CALLS:
         _engine.register_effect(callable_, _engine.EFFECTS[effect], twins.get(callable_))
     for type_, twin in instance_twins.items():

@@ -507,7 +507,8 @@ INSTANCE_TWINS = {
     types.GenericAlias: call_alias,
 }
 
-TWINS = {
+#: those that differ from what they stand in for by their barriers alone
+WITH_BARRIERS = {
     dict.update: dict_update,
     OrderedDict.update: ordered_dict_update,
     dict.__init__: dict_update,
@@ -515,10 +516,18 @@ TWINS = {
     dict: _engine.short_way(dict, _dict_twin(dict, 0, dict_update), _row),
     OrderedDict: _dict_twin(OrderedDict, 0, ordered_dict_update),
     defaultdict: _dict_twin(defaultdict, 1, dict_update),
-    functools.cmp_to_key: cmp_to_key,
-    operator.call: call,
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
+    **{function: _engine.c_twin(function) for function in (
+        all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
+        _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
+        *map(vars(_heapq).get, HEAP), _collections._count_elements)},
+}
+
+TWINS = {
+    **WITH_BARRIERS,
+    functools.cmp_to_key: cmp_to_key,
+    operator.call: call,
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _create_decimal: create_decimal,
@@ -533,9 +542,6 @@ TWINS = {
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
-        all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
-        _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, builtins.exec, builtins.eval,
-        builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
+        builtins.exec, builtins.eval, builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
         _lru_wrapper.cache_clear)},
 }

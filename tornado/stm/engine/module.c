@@ -67,6 +67,13 @@ register_effect(PyObject *self, PyObject *args)
 }
 
 static PyObject *
+stands_aside(PyObject *Py_UNUSED(self), PyObject *callable)
+{
+    twin_stands_aside(callable);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 register_instances(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -871,6 +878,8 @@ static PyMethodDef methods[] = {
     {"register_type", register_type, METH_VARARGS, DOC("register_type(type, kind): declare a C type")},
     {"register_effect", register_effect, METH_VARARGS,
      DOC("register_effect(callable, effect, twin=None): declare a C callable")},
+    {"stands_aside", stands_aside, METH_O,
+     DOC("stands_aside(callable): its twin is the same but for barriers, so exclusive transactions call what it stands in for")},
     {"register_instances", register_instances, METH_VARARGS,
      DOC("register_instances(type, effect, twin=None): declare calls of a type's instances")},
     {"register_hidden_type", register_hidden_type, METH_VARARGS,
@@ -911,6 +920,7 @@ static PyMethodDef methods[] = {
      DOC("receiving_begin(inboxes, put_back, nothing): dict by descriptor of what the next attempts receive, put_back(descriptor, bytes),"
          " and a tuple of the exceptions that say that nothing has come")},
     {"receive_by_twins", receive_by_twins, METH_NOARGS, DOC("receive_by_twins(): from here on no short way receives anything")},
+    {"socket_send", socket_send, METH_VARARGS, DOC("socket_send(send, twin): a method of sockets that sends in order, whoever calls it")},
     {"socket_way", socket_way, METH_VARARGS,
      DOC("socket_way(method, twin): what stands in for that method of _socket.socket, in C, where that is simple, and else calls the twin")},
     {"set_option_now", _PyCFunction_CAST(set_option_now), METH_FASTCALL,

@@ -553,6 +553,9 @@ METHODS = _send, _setsockopt, _close, _shutdown, _fileno, _gettimeout, _methods.
 core.sockets_begin(*METHODS)
 core.receiving_begin(inboxes, _put_back, _NOTHING)
 
+#: what socket objects have in the place of _send
+send_in_order = core.socket_send(_send, send)
+
 TWINS = {
     _gettimeout: gettimeout,
     _settimeout: settimeout,
@@ -622,7 +625,7 @@ def new_socket(*args, **keywords):
     return _methods(*args, **keywords)
 
 
-TWINS |= {_methods.detach: detach, _methods: new_socket}
+TWINS |= {_methods.detach: detach, _methods: new_socket, send_in_order: TWINS[_send]}
 TWINS |= {connect: _connecting(connect) for connect in (_methods.connect, _methods.connect_ex)}
 
 

@@ -48,7 +48,7 @@ PATCHES = {
         threading:Event.clear          patches.threads:for_threads_to_see()   likewise
         socket:socket.__init__         input_output.sockets:make_socket       a descriptor has one owner
         socket:socket.accept           input_output.sockets:accept            the next attempt gets the same connection
-        socket:socket.send             input_output.sockets:send              nothing overtakes what transactions have sent
+        socket:socket.send             input_output.sockets:send_in_order     nothing overtakes what transactions have sent
         socket:socket.sendall          input_output.sockets:sendall           likewise
         socket:socket.sendmsg          input_output.sockets:sendmsg           likewise
         socket:socket.shutdown         input_output.sockets:shutdown          likewise

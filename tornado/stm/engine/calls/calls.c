@@ -30,6 +30,7 @@ typedef struct {
     PyObject *twin;
     PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
     int via;                /* which trampoline, of EFFECT_VIA */
+    bool stands_aside;      /* the twin does what the original does, but with barriers: who is exclusive needs none */
 } EffectEntry;
 
 #define TABLE 8192
@@ -181,6 +182,7 @@ enter(EffectEntry *e, const void *key, int effect, PyObject *twin, PyTypeObject 
     e->twin = Py_XNewRef(twin);
     e->owner = owner;
     e->via = 0;
+    e->stands_aside = false;
     atomic_store_explicit(&e->key, key, memory_order_release);
     count_registered();
 }
@@ -213,6 +215,14 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
     return -1;
+}
+
+void
+twin_stands_aside(PyObject *callable)
+{
+    EffectEntry *e = (EffectEntry *)lookup(key_of(callable));
+    if (e->twin != NULL)
+        e->stands_aside = true;
 }
 
 /* Calls of instances of this C type have the effect. */
@@ -945,6 +955,14 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         bool python = call != NULL && PyFunction_Check(call);
         if (python)
             r = check_doomed(tx);
+        else if (call != NULL && PyCFunction_CheckExact(call)) {    /* it is called without the instance: typing.NewType's */
+            python = true;
+            r = before(tx, call, a, entry, depth + 1);
+            bool stood_in = *entry != NULL && ((*entry)->twin != NULL || (*entry)->effect == EFFECT_VIA);
+            *entry = NULL;
+            if (r == 0 && stood_in)
+                r = exclusive_for(tx, "call of", callable);
+        }
         else if (call == NULL || !Py_IS_TYPE(call, &PyWrapperDescr_Type)) {
             python = true;
             r = exclusive_for(tx, "call of", callable);
@@ -1014,7 +1032,7 @@ entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObj
 {
     const void *key = key_when_alone(c);
     const EffectEntry *e = lookup(key);
-    if (e->effect == EFFECT_VIA || (e->twin != NULL && !only_notes(e->twin)))
+    if (e->effect == EFFECT_VIA || (e->twin != NULL && !e->stands_aside && !only_notes(e->twin)))
         return e;
     bool known = e->effect != EFFECT_NONE;
     if (belongs_on_anchor(tx, c, known, args, n, kwvalues, nkw))

@@ -17,6 +17,8 @@ typedef enum {
 int calls_init(void);
 int effects_register(PyObject *callable, int effect, PyObject *twin);
 int effects_register_instances(PyTypeObject *type, int effect, PyObject *twin);
+/* Its twin does the same, but with barriers: an exclusive transaction has the original called.  By one thread at a time. */
+void twin_stands_aside(PyObject *callable);
 bool stands_in(PyObject *callable);
 int open_change(Tx *tx, PyObject *receiver, PyObject *second);
 int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,

@@ -17,6 +17,7 @@
 #include "../core/transaction.h"
 #include "../core/tx.h"
 #include "../objects/mutex.h"
+#include "../sockets/socket.h"
 
 #include "internal/pycore_ceval.h"
 #include "internal/pycore_interp.h"
@@ -139,14 +140,11 @@ descriptor_of(PyObject *o)
     return fd;
 }
 
-/* Does this socket wait? */
 static bool
 is_blocking(PyObject *socket)
 {
-    PyObject *timeout = PyObject_CallMethod(socket, "gettimeout", NULL);
-    bool yes = timeout != NULL && number(timeout, -1) != 0;
+    bool yes = may_block(socket) && !PyErr_Occurred();
     PyErr_Clear();
-    Py_XDECREF(timeout);
     return yes;
 }
 

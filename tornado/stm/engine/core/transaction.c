@@ -455,6 +455,18 @@ transaction_make(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObje
     return t;
 }
 
+Transaction *
+transaction_after(PyObject *function, PyObject *args, Transaction *predecessor)
+{
+    Transaction *t = transaction_make(function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL);
+    if (t == NULL)
+        return NULL;
+    if (predecessor != NULL && !atomic_load(&predecessor->done))
+        t->predecessor = Py_NewRef(predecessor);
+    t->age = atomic_fetch_add(&stm_next_age, 1);
+    return t;
+}
+
 static PyObject *
 transaction_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 {
@@ -468,13 +480,7 @@ transaction_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_TypeError, "predecessor must be a Transaction or None");
         return NULL;
     }
-    Transaction *t = transaction_make(function, ((PyTupleObject *)call_args)->ob_item, PyTuple_GET_SIZE(call_args), NULL);
-    if (t == NULL)
-        return NULL;
-    if (predecessor != Py_None && !atomic_load(&((Transaction *)predecessor)->done))
-        t->predecessor = Py_NewRef(predecessor);
-    t->age = atomic_fetch_add(&stm_next_age, 1);
-    return (PyObject *)t;
+    return (PyObject *)transaction_after(function, call_args, predecessor != Py_None ? (Transaction *)predecessor : NULL);
 }
 
 static int

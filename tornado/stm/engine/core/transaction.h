@@ -57,6 +57,8 @@ void count_runner(Tx *tx);
 
 /* Without an age yet, as a vectorcall of the function; n counts the positional arguments. NULL with MemoryError. */
 Transaction *transaction_make(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+/* function(*args), the youngest of all, which commits after the predecessor, if there is one. A new reference, or NULL with an exception. */
+Transaction *transaction_after(PyObject *function, PyObject *args, Transaction *predecessor);
 void transactions_drop(Transaction *chain);     /* those that will not run */
 
 /* Can this thread run one now? -1 with RuntimeError. */

@@ -121,8 +121,7 @@ strand_leave(Entry *entry)
 static Entry *
 entry_new(PyObject *function, PyObject *args, PyObject *site, Entry *before, double expected)
 {
-    PyObject *predecessor = before != NULL && before->transaction != NULL ? before->transaction : Py_None;
-    PyObject *transaction = PyObject_CallFunctionObjArgs((PyObject *)&Transaction_Type, function, args, predecessor, NULL);
+    PyObject *transaction = (PyObject *)transaction_after(function, args, before != NULL ? (Transaction *)before->transaction : NULL);
     if (transaction == NULL)
         return NULL;
     Entry *entry = (Entry *)Entry_Type.tp_alloc(&Entry_Type, 0);

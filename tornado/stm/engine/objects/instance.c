@@ -465,6 +465,13 @@ visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
     return r;
 }
 
+/* A method in C of a type without state: str's, for a class that is derived from that. */
+static bool
+needs_no_state(PyObject *method)
+{
+    return Py_IS_TYPE(method, &PyWrapperDescr_Type) && classify(PyDescr_TYPE(method)) == &inert_kind;
+}
+
 /* C code will call this method, if there is one, and go on with what it returns: what
  * nobody has opened, unless the evaluation loop does when it returns (stm_return): for those
  * that were defined under that name. */
@@ -472,7 +479,7 @@ int
 open_through_method(Tx *tx, PyObject *obj, PyObject *name)
 {
     PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
-    bool known = method == NULL || method == Py_None;
+    bool known = method == NULL || method == Py_None || needs_no_state(method);
     if (!known && PyFunction_Check(method)) {
         PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
         known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);

@@ -124,7 +124,7 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
                  ((PyMethodDescrObject *)obj)->d_method->ml_name);
     else if (PyType_Check(obj))
         snprintf(text, sizeof text, "%s %s", what, ((PyTypeObject *)obj)->tp_name);
-    else if (PyUnicode_Check(obj))
+    else if (PyUnicode_CheckExact(obj))     /* a name */
         snprintf(text, sizeof text, "%s %s", what, PyUnicode_AsUTF8(obj));
     else {
         PyObject *name = name_of_called(obj);

@@ -157,6 +157,18 @@ known_place(int fd)
     return page != NULL ? &page[fd % PAGE] : NULL;
 }
 
+bool
+has_outbox(int fd)
+{
+    Position *place = known_place(fd);
+    if (place == NULL)
+        return false;
+    latch_take(&place->lock);
+    bool has = place->box != NULL;
+    latch_give(&place->lock);
+    return has;
+}
+
 /* NULL with an exception. */
 static Position *
 place_of(int fd)

@@ -21,6 +21,9 @@ int fileno_of(PyObject *sock);
 /* By the descriptor of an attribute of sockets: a number, or -1 with an exception. */
 long fact_of_socket(PyObject *descriptor, PyObject *sock);
 
+/* Is there one of that number, also of a socket that had it before?  For who is alone; not with a number that no descriptor has. */
+bool has_outbox(int fd);
+
 /* For Python: */
 PyObject *sockets_begin(PyObject *module, PyObject *args);
 PyObject *put_off(PyObject *module, PyObject *const *args, Py_ssize_t n);

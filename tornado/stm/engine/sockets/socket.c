@@ -1,7 +1,8 @@
 /* Short ways in front of the twins of sockets' methods (../../input_output/sockets.py, which says what they do).
  *
- * A short way is for a transaction that can be rolled back, a socket that does not block, and usual arguments.  Anything else is
- * for the twin, in Python.
+ * A short way is for a socket that does not block, and usual arguments.  In a transaction that can be rolled back it does what the twin
+ * would; in an exclusive one, where nothing is undone or put off, it is the method itself, unless something is left of what others have
+ * received or sent.  Anything else is for the twin, in Python.
  */
 #include "socket.h"
 
@@ -21,17 +22,29 @@ static PyObject *inboxes, *put_back, *nothing;      /* of the twins */
 static _Atomic bool by_twins;
 static PyObject *set_now;
 
+bool
+may_block(PyObject *sock)
+{
+    PyObject *timeout = PyObject_CallOneArg(socket_methods.gettimeout, sock);
+    bool blocks = timeout == NULL || !PyFloat_CheckExact(timeout) || PyFloat_AS_DOUBLE(timeout) != 0.0;
+    Py_XDECREF(timeout);
+    return blocks;
+}
+
 /* The transaction, if this operation can be replayed or put off; else NULL, with an exception or without. */
 static Tx *
 transaction_of(PyObject *sock)
 {
     Tx *tx = stm_open;
-    if (tx == NULL)
-        return NULL;
-    PyObject *timeout = PyObject_CallOneArg(socket_methods.gettimeout, sock);
-    bool blocks = timeout == NULL || !PyFloat_CheckExact(timeout) || PyFloat_AS_DOUBLE(timeout) != 0.0;
-    Py_XDECREF(timeout);
-    return blocks ? NULL : tx;
+    return tx != NULL && !may_block(sock) ? tx : NULL;
+}
+
+/* Is the transaction exclusive?  Then what it does takes place at once.  No, also with an exception. */
+static bool
+is_alone_with(PyObject *sock)
+{
+    Tx *tx = live_tx();
+    return tx != NULL && tx->grade == GRADE_EXCLUSIVE && !may_block(sock);
 }
 
 static PyObject *
@@ -75,14 +88,26 @@ ask(Tx *tx, PyObject *f, PyObject *const *args, Py_ssize_t n)
     return received;
 }
 
+static bool
+receives_by_twins(void)
+{
+    return atomic_load_explicit(&by_twins, memory_order_acquire);
+}
+
 /* The transaction, if it owns the socket now and has nothing but the kernel to receive from; else NULL, as above. */
 static Tx *
 begin_to_receive(PyObject *sock)
 {
-    Tx *tx = !atomic_load_explicit(&by_twins, memory_order_acquire) ? transaction_of(sock) : NULL;
+    Tx *tx = !receives_by_twins() ? transaction_of(sock) : NULL;
     if (tx == NULL || own_whole(tx, sock) < 0)
         return NULL;
     return PyDict_GET_SIZE(inboxes) == 0 ? tx : NULL;
+}
+
+static bool
+receives_alone(PyObject *sock)
+{
+    return !receives_by_twins() && PyDict_GET_SIZE(inboxes) == 0 && is_alone_with(sock);
 }
 
 /* It has been received: an abort puts it back.  Nothing that can raise stands between the receiving and this, but for memory. */
@@ -113,7 +138,10 @@ failed_to_receive(Tx *tx, PyObject *sock)
 static PyObject *
 receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    Tx *tx = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]) ? begin_to_receive(args[0]) : NULL;
+    bool usual = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]);
+    if (usual && receives_alone(args[0]))
+        return ask(stm_self, PyTuple_GET_ITEM(pair, 0), args, n);
+    Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
     if (tx == NULL)
         return by_twin(pair, args, n, kwnames);
     PyObject *data = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
@@ -129,6 +157,8 @@ static PyObject *
 receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     bool usual = (n == 2 || (n == 3 && PyLong_CheckExact(args[2]))) && kwnames == NULL && PyByteArray_CheckExact(args[1]);
+    if (usual && receives_alone(args[0]))
+        return ask(stm_self, PyTuple_GET_ITEM(pair, 0), args, n);
     Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
     if (tx == NULL || open_whole_write(tx, args[1]) < 0)
         return by_twin(pair, args, n, kwnames);
@@ -149,8 +179,34 @@ static PyObject *
 send_later(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     bool usual = n == 2 && kwnames == NULL && (PyBytes_CheckExact(args[1]) || PyByteArray_CheckExact(args[1]) || PyMemoryView_Check(args[1]));
+    if (usual && is_alone_with(args[0]) && !has_outbox(fileno_of(args[0])) && !PyErr_Occurred())
+        return PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
     Tx *tx = usual ? transaction_of(args[0]) : NULL;
     return tx == NULL ? by_twin(pair, args, n, kwnames) : put_off(NULL, args, 2);
+}
+
+static PyObject *send_pair;     /* socket.send and its twin */
+
+static PyObject *
+send_in_order(PyObject *sock, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *given[] = {sock, n > 0 ? args[0] : NULL, n > 1 ? args[1] : NULL};
+    if (n == 1 || n == 2)
+        return send_later(send_pair, given, n + 1, NULL);
+    return PyErr_Format(PyExc_TypeError, "send expected %s, got %zd", n < 1 ? "at least 1 argument" : "at most 2 arguments", n);
+}
+
+PyObject *
+socket_send(PyObject *Py_UNUSED(module), PyObject *pair)
+{
+    static PyMethodDef method = {"send", _PyCFunction_CAST(send_in_order), METH_FASTCALL, NULL};
+    if (PyTuple_GET_SIZE(pair) != 2 || !Py_IS_TYPE(PyTuple_GET_ITEM(pair, 0), &PyMethodDescr_Type)) {
+        PyErr_SetString(PyExc_TypeError, "socket_send() takes a method and its twin");
+        return NULL;
+    }
+    method.ml_doc = ((PyMethodDescrObject *)PyTuple_GET_ITEM(pair, 0))->d_method->ml_doc;
+    Py_XSETREF(send_pair, Py_NewRef(pair));
+    return PyDescr_NewMethod(PyDescr_TYPE(PyTuple_GET_ITEM(pair, 0)), &method);
 }
 
 /* ---- Options --------------------------------------------------------------------------------------------------------- */
@@ -179,6 +235,8 @@ set_option(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwname
         usual = !PyErr_Occurred() && level == IPPROTO_TCP && (option == TCP_NODELAY || option == TCP_CORK);
         PyErr_Clear();      /* a number that is too large: the twin says so */
     }
+    if (usual && is_alone_with(args[0]))
+        return PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
     Tx *tx = usual ? transaction_of(args[0]) : NULL;
     if (tx == NULL || !is_tcp(args[0]))
         return by_twin(pair, args, n, kwnames);
