@@ -43,6 +43,7 @@ from tornado.stm import activation, core, transaction
 needs_engine()
 
 from tornado.stm.c_functions import twins
+from tornado.stm.input_output import sockets
 
 activation.activate()
 
@@ -676,7 +677,7 @@ SOCKET = {
                                       st.sampled_from([0, 100, "a"]), FLAGS, needed=1),
     _socket.socket.getsockopt: Call(OPTIONS.map(lambda o: o[0]), OPTIONS.map(lambda o: o[1])),
     _socket.socket.setsockopt: Call(OPTIONS.map(lambda o: o[0]), OPTIONS.map(lambda o: o[1]), st.sampled_from([1, "a", b"1"])),
-    _socket.socket.send: Call(SENT, FLAGS, needed=1),
+    **dict.fromkeys((_socket.socket.send, sockets.send_in_order), Call(SENT, FLAGS, needed=1)),
     _socket.socket.sendall: Call(SENT, FLAGS, needed=1),
     _socket.socket.sendmsg: Call(st.one_of(st.just(5), st.tuples(st.just("list"), st.lists(SENT, max_size=3)),
                                            st.tuples(st.just("generator"), st.lists(SENT, max_size=3)))),

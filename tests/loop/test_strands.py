@@ -196,3 +196,30 @@ def test_what_ends_the_loop_by_an_exception_is_the_last_that_runs(exception):
         loop.run_forever()
         loop.close()
         assert seen == [[None]] * 40
+
+
+def test_what_a_future_wakes_comes_after_what_was_scheduled_before():
+    """Also where the one that has scheduled that runs beside the one that sets the future."""
+    log, loop = [], runner.new_loop(4)
+
+    def compute_after_scheduling():
+        log.append("p")
+        loop.call_soon(log.append, "x")
+        compute(8_000)
+
+    async def wait(future):
+        await future
+        log.append("w")
+
+    async def main():
+        for _ in range(1_500):
+            future = loop.create_future()
+            task = loop.create_task(wait(future))
+            await asyncio.sleep(0)
+            loop.call_soon(lambda: [loop.call_soon(compute_after_scheduling), loop.call_soon(future.set_result, None)])
+            await task
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert log == ["p", "x", "w"] * 1_500

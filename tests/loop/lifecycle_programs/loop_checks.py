@@ -912,6 +912,21 @@ async def signals_that_a_step_raises():
     assert seen[-1] == "told"
 
 
+async def descriptors_that_signals_wake():
+    """They are set by the main thread alone, which this loop's thread is, whichever one runs the step."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+
+    async def set_and_put_back():
+        for _ in range(50):
+            await asyncio.sleep(0)
+            before = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+            assert signal.set_wakeup_fd(before) == theirs
+
+    await asyncio.gather(*[set_and_put_back() for _ in range(4)])
+    os.close(ours), os.close(theirs)
+
+
 async def subprocesses():
     program = "import sys; data = sys.stdin.read(); print(data.upper()); print('oops', file=sys.stderr); sys.exit(5)"
     process = await asyncio.create_subprocess_exec(

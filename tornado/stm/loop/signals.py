@@ -172,6 +172,18 @@ def raising(raise_signal):
     return raise_and_let_in
 
 
+def waking(set_wakeup):
+    """``signal.set_wakeup_fd``, called on the main thread of the loop."""
+
+    @trusted
+    @functools.wraps(set_wakeup)
+    def set_on_main(*args, **kwargs):
+        core.exclusive("a change of what signals wake")
+        return _on_main(functools.partial(set_wakeup, **kwargs), *args)
+
+    return set_on_main
+
+
 def starting(function):
     """A function that forks or starts a program: whatever comes of it begins with the mask that this program has."""
 

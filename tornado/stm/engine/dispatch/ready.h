@@ -142,12 +142,14 @@ ready_only_long(ReadyQueue *q)
     return !ready_has_prompt(q) && q->long_ones.n > 0;
 }
 
-/* Of one that this thread runs: is it what was scheduled last in its strand?  Then what it schedules comes next.  Without the lock. */
+/* Of one that this thread runs: is it what was scheduled last in its strand, also by what comes before it?  Then what it schedules comes next.
+ * Without the lock; in this order, for what comes before it schedules until it has run. */
 static inline bool
 is_last_of_strand(const Entry *entry)
 {
     const Strand *strand = entry->strand;
-    return _Py_atomic_load_ptr_relaxed(&strand->last) == entry || _Py_atomic_load_ssize_relaxed(&strand->n) == 1;
+    bool first = entry->before == NULL || _Py_atomic_load_ptr_acquire(&entry->before->transaction) == NULL;
+    return (first && _Py_atomic_load_ptr_relaxed(&strand->last) == entry) || _Py_atomic_load_ssize_relaxed(&strand->n) == 1;
 }
 
 /* It waits, or runs.  Without the lock: now, or a moment ago. */
