@@ -138,6 +138,10 @@ strand_leave(Entry *entry)
 static Entry *
 entry_new(PyObject *function, PyObject *args, PyObject *site, Entry *before, double expected)
 {
+    if (!PyTuple_Check(args)) {
+        PyErr_Format(PyExc_TypeError, "the arguments of what is to be run must be a tuple, not %T", args);
+        return NULL;
+    }
     PyObject *transaction = (PyObject *)transaction_after(function, args, before != NULL ? (Transaction *)before->transaction : NULL);
     if (transaction == NULL)
         return NULL;
