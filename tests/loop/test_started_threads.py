@@ -1,13 +1,18 @@
 """A thread that a transaction starts begins when that has committed, and never for an attempt that was rolled back."""
 
+import _thread
 import concurrent.futures
 import contextvars
 import threading
+import time
+import types
 
 import pytest
 
+import apart
 from interpreters import needs_engine
 from tornado.stm import activation, core, transaction
+from tornado.stm.core import trusted
 
 needs_engine()
 
@@ -195,3 +200,58 @@ def test_those_that_are_starting_may_be_looked_at():
     threading._limbo[thread] = thread
     assert thread in threading._limbo and list(threading._limbo) == [thread]
     del threading._limbo[thread]
+
+
+state = {"amid": False, "until": 0.0}
+
+
+def begin(lock):
+    lock.release()
+
+
+@trusted
+def start_a_thread_and_wait():
+    """As threading.Thread.start() does, at the commit."""
+    state["amid"] = True
+    time.sleep(0.05)  # meanwhile the other transaction waits for this one to be over
+    lock = _thread.allocate_lock()
+    lock.acquire()
+    _thread.start_new_thread(begin, (lock,))
+    state["began"] = lock.acquire(timeout=10)
+
+
+@trusted
+def is_amid():
+    return state["amid"] or time.monotonic() > state["until"]
+
+
+def start():
+    core.defer(start_a_thread_and_wait)
+
+
+def go_alone(held):
+    inner = held.inner  # borrowed
+    while not is_amid():
+        pass
+    core.exclusive("something unknown")
+    return inner
+
+
+def threads_begin_beside_who_waits_to_be_alone():
+    core.forget_bystanders()
+    core.set_sequential(0)
+    held = types.SimpleNamespace(inner=types.SimpleNamespace())
+    began = []
+    for amid in True, True, False, False:  # when all is known, one is amid its commit while the other one waits for that
+        state.update(amid=amid, until=time.monotonic() + TIMEOUT)
+        queue = transaction.TransactionQueue()
+        queue.add(go_alone, held)
+        queue.add(start)
+        queue.run()
+        began.append(state["began"])
+    return began
+
+
+def test_a_thread_begins_at_a_commit_though_another_transaction_waits_to_be_alone():
+    """It waits for nobody who borrows, and who waits to be alone does not."""
+    assert apart.in_a_process(__file__, "threads_begin_beside_who_waits_to_be_alone()") == [True] * 4

@@ -955,6 +955,9 @@ become_inevitable(Tx *tx, int grade)
         return abort_self(tx, CAUSE_INJECTED);
     if (UNLIKELY(stm_log_on))
         atomic_store(&tx->logged.inevitable_at, log_location(tx));
+    /* Before it waits for others: one of them may wait for a thread that begins, a bystander (bystanders.c), and that for who borrows. */
+    stm_upcalls->counts_borrowed(tx);
+    borrowing_ends(tx);
     if (tx->grade == GRADE_NONE && tx->releasing) {
         /* Python code runs while the thread drops what an ended transaction held. There
          * is nothing to abort and to begin again, but nothing has been read either. */
@@ -983,8 +986,6 @@ become_inevitable(Tx *tx, int grade)
         log_grade(tx);
         history(tx, DID_GET, 0, grade);
     }
-    stm_upcalls->counts_borrowed(tx);
-    borrowing_ends(tx);
     if (tx->paused == 0)
         tx_set_live(tx);
     if (grade == GRADE_EXCLUSIVE) {

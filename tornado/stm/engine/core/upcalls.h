@@ -22,7 +22,7 @@ typedef struct {
     int (*may_commit)(Tx *tx);                      /* the function is over: -1 with stm_Abort set when it has to abort */
     void (*will_commit)(Tx *tx);                    /* it will not be rolled back, and still has all its locks; perhaps twice */
     uint64_t (*states_made)(void);                  /* so many states of threads has the interpreter made */
-    void (*counts_borrowed)(Tx *tx);                /* it is inevitable from now on: the log does not keep alive what it uses */
+    void (*counts_borrowed)(Tx *tx);                /* it is about to be inevitable: then the log does not keep alive what it uses */
     void (*became_inevitable)(Tx *tx);
     void (*lends)(Tx *tx);                          /* it does not run alone for a while */
     void (*committed)(Tx *tx);                      /* all has happened, and the locks are still there */
