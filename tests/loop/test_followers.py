@@ -11,6 +11,7 @@ from interpreters import needs_engine
 from tornado.stm import core
 from tornado.stm.core import trusted
 from tornado.stm.loop.eventloop import TransactionalEventLoop
+from tornado.stm.program import runner
 
 needs_engine()
 
@@ -376,3 +377,37 @@ def test_what_an_aborted_attempt_has_scheduled_is_gone_before_the_next(loop):
     loop.call_soon(schedule)
     loop.run_forever()
     assert ends == [2]
+
+
+def test_a_follower_that_stops_the_loop_leaves_over_what_asyncios_leaves(all_short):
+    """What is of its round runs, what that schedules does not."""
+
+    def logs_of(loop):
+        log = []
+
+        def told(future):
+            log.append(future.result())
+            if future.result() == 0:
+                loop.stop()
+            loop.call_soon(log.append, "next round")
+
+        def tell_all():
+            for i in range(50):
+                future = loop.create_future()
+                future.add_done_callback(told)
+                future.set_result(i)
+
+        for _ in range(ROUNDS):
+            loop.call_soon(tell_all)
+            loop.run_forever()
+            yield log[:]
+            log.clear()
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+            yield log[:]
+            log.clear()
+        loop.close()
+
+    expected = [list(range(50)), ["next round"] * 50] * ROUNDS
+    for make in asyncio.SelectorEventLoop, lambda: runner.new_loop(1), lambda: runner.new_loop(3):
+        assert list(logs_of(make())) == expected

@@ -23,7 +23,8 @@ void
 chain_begins(CallbackChain *chain)
 {
     chain->open = false;
-    chain->next = 0;
+    chain->next = chain->level = chain->level_left = 0;
+    chain->depth = 0;
     chain->began_task = false;
 }
 
@@ -131,6 +132,10 @@ chain_follower(Dispatcher *d, PyObject **handle)
     if (!follows || r < 0)
         return r;
     chain->began_task |= task;
+    if (chain->next == chain->level) {
+        chain->depth++;
+        chain->level = PyList_GET_SIZE(chain->handles);
+    }
     /* What follows this one may rely on it being gone. */
     PyList_SET_ITEM(chain->handles, chain->next++, Py_NewRef(Py_None));
     *handle = next;
@@ -148,11 +153,29 @@ chain_close(PyObject *dispatcher)
     PyObject *handles = chain->handles;
     int r = step(chain, NULL);
     chain->handles = NULL;
+    chain->level_left = chain->level - chain->next;
     for (Py_ssize_t i = chain->next; r == 0 && handles != NULL && i < PyList_GET_SIZE(handles); i++)
         r = submit_later(dispatcher, PyList_GET_ITEM(handles, i));
-    chain->next = 0;
+    chain->next = chain->level = 0;
     Py_XDECREF(handles);
     return r;
+}
+
+unsigned
+chain_depth(void)
+{
+    return stm_self != NULL ? chain_of(stm_self)->depth : 0;
+}
+
+unsigned
+chain_depth_of_next(void)
+{
+    if (stm_self == NULL)
+        return 1;
+    CallbackChain *chain = chain_of(stm_self);
+    bool same = chain->level_left > 0;
+    chain->level_left -= same;
+    return chain->depth + !same;
 }
 
 PyObject *

@@ -22,6 +22,9 @@ typedef struct {
     bool open;                  /* what is scheduled may follow */
     PyObject *handles;          /* list, or NULL; those from `next` on have not begun */
     Py_ssize_t next;
+    unsigned depth;             /* the callback that runs, or ran last, was scheduled by one that was, and so on, up to the transaction's own: 0 */
+    Py_ssize_t level;           /* the handles before that one are of that depth or a lesser one; those behind are one deeper */
+    Py_ssize_t level_left;      /* so many of those that are submitted, the first ones, are of that depth, too */
     bool began_task;            /* one of those that have begun begins a task */
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
     double began;               /* by `clock`; of the transaction's own callback, too */
@@ -57,6 +60,12 @@ int chain_add(PyObject *dispatcher, PyObject *handle);
 int chain_follower(Dispatcher *d, PyObject **handle);
 /* What has not followed is submitted at the commit. */
 int chain_close(PyObject *dispatcher);
+
+/* Of what this thread's transaction submits, in that order: how many rounds of asyncio's loop would come before it, beginning with that of the
+ * transaction's own callback? */
+unsigned chain_depth_of_next(void);
+/* The same of what ran last. */
+unsigned chain_depth(void);
 
 /* Of Python. end_chain(dispatcher): what has been scheduled before follows no more, and what is scheduled from here on neither. */
 PyObject *end_chain(PyObject *module, PyObject *dispatcher);

@@ -378,7 +378,7 @@ handle_is_ready(Dispatcher *d, PyObject *handle, PyObject *site)
     if (entry == NULL)
         return -1;
     if (scheduled) {
-        entry->round = s->running->round + 1;
+        entry->round = s->running->round + chain_depth_of_next();
         add_fresh(&s->fresh, entry);
     }
     else {
@@ -834,7 +834,7 @@ leave(Dispatcher *d, bool all)
         PyErr_Clear();
     if (s == NULL || s->running == NULL)
         return;
-    ready_stop(d->ready, s->running);
+    ready_stop(d->ready, s->running, chain_depth());
     while (PyDict_Next(d->threads, &at, &thread, &other)) {
         Entry *running = ((Scheduling *)other)->running;
         if (running != NULL && running != s->running && (all || is_of_next_rounds(d->ready, running)))

@@ -440,10 +440,10 @@ can_be_taken(ReadyQueue *q, Entry *entry, uint64_t until)
 }
 
 void
-ready_stop(ReadyQueue *q, Entry *running)
+ready_stop(ReadyQueue *q, Entry *running, unsigned behind)
 {
     q->stopped = running != NULL ? running->strand->number : 0;
-    q->stopped_in = running != NULL ? running->round : 0;
+    q->stopped_in = running != NULL ? running->round + behind : 0;
 }
 
 Entry *
@@ -614,7 +614,7 @@ queue_traverse(PyObject *self, visitproc visit, void *arg)
 void
 ready_begin(ReadyQueue *q)
 {
-    ready_stop(q, NULL);
+    ready_stop(q, NULL, 0);
     for (int i = 0; i < LINES; i++) {
         for (Entry *entry = line_of(q, i)->first; entry != NULL; entry = entry->next)
             entry->round = 0;

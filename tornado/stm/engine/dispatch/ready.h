@@ -98,8 +98,9 @@ void strand_keep(Strand **kept, Strand *strand);
 void ready_place(ReadyQueue *q, Entry *entry);
 /* The loop is about to run: all that waits is of its first round. */
 void ready_begin(ReadyQueue *q);
-/* That one, which is running, stops the loop: what it schedules, or what was ready with it, is left over; NULL: all that waits may run. */
-void ready_stop(ReadyQueue *q, Entry *running);
+/* That one, which is running, stops the loop, in a round that is so many behind its own: what is of the next ones is left over; NULL: all that
+ * waits may run. */
+void ready_stop(ReadyQueue *q, Entry *running, unsigned behind);
 bool is_of_next_rounds(ReadyQueue *q, Entry *entry);        /* of those that are left over then */
 int ready_put_first(ReadyQueue *q, PyObject *function, PyObject *args);     /* before all others; -1 with an exception */
 Entry *ready_take(ReadyQueue *q, uint64_t until, bool on_anchor);   /* the next with an age below that, which the caller owns; or NULL */
