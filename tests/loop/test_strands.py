@@ -223,29 +223,3 @@ def test_what_a_future_wakes_comes_after_what_was_scheduled_before():
     loop.run_until_complete(main())
     loop.close()
     assert log == ["p", "x", "w"] * 1_500
-
-
-def test_connections_are_told_in_the_order_in_which_they_were_made():
-    overtaken = []
-
-    async def main():
-        for _ in range(150):
-            told, made, writers = [], [], []
-
-            def connected(reader, writer, told=told, writers=writers):
-                told.append(writer.get_extra_info("peername"))
-                writers.append(writer)
-
-            async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
-                for _ in range(2):
-                    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-                    made.append(writer.get_extra_info("sockname"))
-                    writers.append(writer)
-                while len(told) < 2:
-                    await asyncio.sleep(0.001)
-                overtaken.append(told != made)
-                for writer in writers:
-                    writer.close()
-
-    tornado.stm.run(main(), threads=4)
-    assert overtaken == [False] * 150

@@ -65,7 +65,6 @@ poller_close(Poller *poller)
         Py_XDECREF(poller->descriptors[fd].outbox);
         Py_XDECREF(poller->descriptors[fd].special);
         Py_XDECREF((PyObject *)poller->descriptors[fd].scheduled);
-        strand_keep(&poller->descriptors[fd].accepted, NULL);
     }
     PyMem_RawFree(poller->descriptors);
     poller->descriptors = NULL;
@@ -307,26 +306,12 @@ flush(Poller *poller, int fd)
 Entry *
 poller_scheduled(Poller *poller, int fd)
 {
-    Descriptor *descriptor = &poller->descriptors[fd];
-    return is_to_run(descriptor->scheduled) && !descriptor->listens ? descriptor->scheduled : NULL;
-}
-
-/* The kernel is asked about it, which it has not been, or about another one of that number. */
-static void
-meet(Descriptor *descriptor, int fd)
-{
+    Entry *scheduled = poller->descriptors[fd].scheduled;
     int accepts = 0;
     socklen_t size = sizeof accepts;
-    descriptor->listens = getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts;
-    strand_keep(&descriptor->accepted, NULL);
-}
-
-/* What an event of it is to be of; NULL: a strand of its own. */
-static Strand *
-strand_of_event(Poller *poller, int fd)
-{
-    Entry *scheduled = poller_scheduled(poller, fd);
-    return scheduled != NULL ? scheduled->strand : poller->descriptors[fd].accepted;
+    if (LIKELY(!is_to_run(scheduled)) || (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts))
+        return NULL;
+    return scheduled;
 }
 
 static void
@@ -377,12 +362,10 @@ has_events(Dispatcher *d, int fd, uint32_t events)
         PyObject *args = site != NULL ? PyTuple_Pack(4, d, poller->descriptors[fd].watch, reader != NULL ? reader : Py_None,
                                                      writer != NULL ? writer : Py_None) : NULL;
         Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, NULL) : NULL;
-        Strand *strand = strand_of_event(poller, fd);
+        Entry *scheduled = poller_scheduled(poller, fd);
         Py_XDECREF(site);
         Py_XDECREF(args);
-        r = entry != NULL ? strand_join(strand, entry, strand == NULL) : -1;
-        if (r == 0 && poller->descriptors[fd].listens)
-            strand_keep(&poller->descriptors[fd].accepted, entry->strand);
+        r = entry != NULL ? strand_join(scheduled != NULL ? scheduled->strand : NULL, entry, scheduled == NULL) : -1;
         if (r == 0)
             ready_place(d->ready, entry);
         else
@@ -434,14 +417,11 @@ poller_arm(Dispatcher *d, int fd)
     if (UNLIKELY(orders) && file_of(fd) != poller->descriptors[fd].file)
         forget_scheduled(&poller->descriptors[fd]);
     poller->descriptors[fd].known = true;
-    if (!known)
-        meet(&poller->descriptors[fd], fd);
     if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
         return 0;
     /* It has been closed since, and this one is another that has its number. */
     if (known && (errno == ENOENT || errno == EBADF)) {
         forget_scheduled(&poller->descriptors[fd]);
-        meet(&poller->descriptors[fd], fd);
         if (epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
             return 0;
     }

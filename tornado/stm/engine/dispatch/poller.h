@@ -7,9 +7,8 @@
  * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
  * is the last one until what the first has scheduled has run.
  *
- * Of a socket that listens every event is a connection of its own, and waits for nothing that the one before has scheduled; but the program
- * hears of connections in their order.  An event of what the program opens when it has closed another with that number has nothing to do
- * with that.
+ * Of a socket that listens every event is a connection of its own, and has nothing to do with the one before.  Nor has one of what the
+ * program opens when it has closed another with that number.
  */
 #ifndef TORNADO_STM_POLLER_H
 #define TORNADO_STM_POLLER_H
@@ -30,8 +29,6 @@ typedef struct {
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if `scheduled` was to run then */
     bool busy;              /* an event is queued or being handled, or would be the same again */
-    bool listens;           /* it did when the kernel was asked about it first */
-    struct Strand *accepted;    /* what descends from its events, if it listens; kept; or NULL */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
 

@@ -83,14 +83,6 @@ age_of(Entry *entry)
 
 /* ---- Strands ----------------------------------------------------------------------------------- */
 
-static void
-strand_count(Strand *strand, int by)
-{
-    _Py_atomic_store_ssize_relaxed(&strand->n, strand->n + by);
-    if (strand->n == 0)
-        PyMem_RawFree(strand);
-}
-
 int
 strand_join(Strand *strand, Entry *entry, bool last)
 {
@@ -102,22 +94,11 @@ strand_join(Strand *strand, Entry *entry, bool last)
         }
         strand->number = age_of(entry);
     }
-    strand_count(strand, 1);
+    _Py_atomic_store_ssize_relaxed(&strand->n, strand->n + 1);
     if (last)
         _Py_atomic_store_ptr_relaxed(&strand->last, entry);
     entry->strand = strand;
     return 0;
-}
-
-void
-strand_keep(Strand **kept, Strand *strand)
-{
-    Strand *before = *kept;
-    *kept = strand;
-    if (strand != NULL)
-        strand_count(strand, 1);
-    if (before != NULL)
-        strand_count(before, -1);
 }
 
 static void
@@ -129,7 +110,9 @@ strand_leave(Entry *entry)
         return;
     if (strand->last == entry)
         _Py_atomic_store_ptr_relaxed(&strand->last, NULL);
-    strand_count(strand, -1);
+    _Py_atomic_store_ssize_relaxed(&strand->n, strand->n - 1);
+    if (strand->n == 0)
+        PyMem_RawFree(strand);
 }
 
 /* ---- Entries -------------------------------------------------------------------------------- */

@@ -30,12 +30,11 @@ typedef struct {
     Py_ssize_t n, n_prompt;
 } Line;
 
-/* What descends from one event, from those of one socket that listens, from the timers of one moment or from one call of another thread: its
- * callbacks run in the order in which they
+/* What descends from one event, from the timers of one moment or from one call of another thread: its callbacks run in the order in which they
  * have been scheduled, as if nothing else ran, however many threads do.  Each commits after the one that was ready before it.  But what is not
  * expected to be short begins one of its own: what is does not wait behind it.
  *
- * Invariants.  So many of it are made, wait or run, or keep it: it goes with the last.  What joins it comes after `last`, unless that has
+ * Invariants.  So many of it are made, wait or run, at least one: it goes with the last.  What joins it comes after `last`, unless that has
  * run (NULL). */
 typedef struct Strand {
     Py_ssize_t n;
@@ -92,8 +91,6 @@ ReadyQueue *ready_new(void);
 Entry *ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
 /* It is one of that strand, or (NULL) the first of a new one.  `last`: what joins the strand from here on comes after it.  -1 with an exception. */
 int strand_join(Strand *strand, Entry *entry, bool last);
-/* In that place, in the place of another one: it is there although nothing of it waits or runs.  NULL: none is. */
-void strand_keep(Strand **kept, Strand *strand);
 /* It waits.  Takes the reference. */
 void ready_place(ReadyQueue *q, Entry *entry);
 /* The loop is about to run: all that waits is of its first round. */
@@ -153,8 +150,7 @@ is_last_of_strand(const Entry *entry)
 {
     const Strand *strand = entry->strand;
     bool first = entry->before == NULL || _Py_atomic_load_ptr_acquire(&entry->before->transaction) == NULL;
-    Entry *last = first ? _Py_atomic_load_ptr_relaxed(&strand->last) : NULL;
-    return first && (last == entry || last == NULL);
+    return (first && _Py_atomic_load_ptr_relaxed(&strand->last) == entry) || _Py_atomic_load_ssize_relaxed(&strand->n) == 1;
 }
 
 /* It waits, or runs.  Without the lock: now, or a moment ago. */
