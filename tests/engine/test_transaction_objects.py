@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import threading
+import typing
 import warnings
 import weakref
 
 import pytest
 
+from beside import runs_beside_others
 from interpreters import ROOT, needs_engine
 from tornado.stm import activation, core
 
@@ -519,3 +521,22 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_child_forked_by_another_thread_is_told_of_signals():
     done = subprocess.run([sys.executable, "-c", FORKED_BY_A_WORKER], cwd=ROOT, capture_output=True, text=True, timeout=2 * TIMEOUT)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+class Text(str):
+    pass
+
+
+class Bytes(bytes):
+    pass
+
+
+Named = typing.NewType("Named", str)
+
+
+@pytest.mark.parametrize("function", [
+    lambda: Named("a"), lambda: "#" in Text("abc"), lambda: [*Text("ab")], lambda: Text(",").join(["a"]), lambda: ",".join(Text("ab")),
+    lambda: b"a" in Bytes(b"abc"),
+], ids=["NewType", "in", "iteration", "join", "join of it", "bytes"])
+def test_what_is_derived_from_a_type_without_state_runs_beside_others(function):
+    assert runs_beside_others(function) == function()
