@@ -4,6 +4,8 @@ import asyncio
 import functools
 import os
 import socket
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -643,7 +645,7 @@ def test_what_events_of_one_descriptor_schedule_runs_in_their_order(tells_future
     came = []
 
     def compute(byte):
-        sum(i * i % 7 for i in range(50_000))
+        sum(i * i % 7 for i in range(300_000 if byte in b"CGKW" else 100_000))  # so the next one might be over first
         came.append(byte)
 
     async def main():
@@ -678,9 +680,51 @@ def test_what_events_of_one_descriptor_schedule_runs_in_their_order(tells_future
             await asyncio.wait_for(over.wait(), TIMEOUT)
             loop.remove_reader(end)
 
-    for threads in 1, 2:
+    for threads in 1, 2, 3:
         tornado.stm.run(main(), threads=threads)
         assert b"".join(came) == BYTES
 
 
-BYTES = b"AbCdEfGHijKlMnOpqrStUvWxYz"
+def test_what_descends_from_events_of_one_descriptor_runs_in_their_order(all_short):
+    """Also where what the first one has scheduled is over, and what that has scheduled is not."""
+    log = []
+
+    async def main():
+        loop, (end, peer) = asyncio.get_running_loop(), socket.socketpair()
+
+        def a():
+            log.append("a")
+            loop.call_soon(b)
+
+        def b():
+            sum(i * i % 7 for i in range(500_000))
+            log.append("b")
+
+        def read():
+            end.recv(1)
+            loop.call_soon(log.append, "c") if log else loop.call_soon(a)
+
+        def send_when_a_is_over():
+            peer.send(b"-")
+            while not log:
+                time.sleep(0.0001)
+            time.sleep(0.002)  # its thread is through with it
+            peer.send(b"-")
+
+        with end, peer:
+            end.setblocking(False)
+            loop.add_reader(end, read)
+            sending = threading.Thread(target=send_when_a_is_over)
+            sending.start()
+            while len(log) < 3:
+                await asyncio.sleep(0.001)
+            loop.remove_reader(end)
+            await asyncio.to_thread(sending.join)
+
+    for _ in range(5):
+        log.clear()
+        tornado.stm.run(main(), threads=3)
+        assert log == ["a", "b", "c"]
+
+
+BYTES = b"AbCDEfGHijKLMnOpqrStUvWXYz"

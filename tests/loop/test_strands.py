@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import tornado.stm
 from tornado.stm.program import runner
 
+pytestmark = pytest.mark.usefixtures("whole_module_short")  # what is not leaves its strand
+
 # What a callback does: (how it is scheduled, how long it computes, what it schedules in its turn).
 ways, lengths = st.sampled_from(["call_soon", "future", "task"]), st.sampled_from([0, 0, 0, 3_000])
 callbacks = st.recursive(

@@ -353,13 +353,13 @@ turn_of_call(Dispatcher *d, Order *order)
 }
 
 /* Under the lock: of what the running transaction schedules.  What is not expected to be short leaves the strand, or what is would wait
- * behind it; but what one transaction schedules commits in that order. */
+ * behind it; but what one transaction schedules, or the events of one descriptor do, commits in that order. */
 static Turn
 turn_of_scheduled(Dispatcher *d, Order *order, PyObject *site)
 {
     Entry *running = order->by->running;
-    if (expected_of(d->ready->estimates, site) >= SHORT)
-        return (Turn){NULL, order->has_scheduled ? order->last : NULL};
+    if (!is_expected_short(d->ready->estimates, site))
+        return (Turn){NULL, order->has_scheduled || running->follows_event ? order->last : NULL};
     bool after_long = order->has_scheduled && is_to_run(order->last) && order->last->strand != running->strand;
     return (Turn){running->strand, after_long ? order->last : last_beside(running)};
 }
@@ -634,7 +634,7 @@ arms_later(Dispatcher *d, int fd)
         return false;
     Descriptor *descriptor = &d->poller.descriptors[fd];
     Entry *before = descriptor->scheduled, *scheduled = just_scheduled(s);
-    if (scheduled == NULL && poller_scheduled(&d->poller, fd) != NULL && poller_is_the_same(&d->poller, fd))
+    if (scheduled == NULL && poller_has_scheduled(&d->poller, fd) && poller_is_the_same(&d->poller, fd))
         return descriptors_add(&d->held, fd);
     before = descriptor->scheduled;
     descriptor->scheduled = (Entry *)Py_XNewRef((PyObject *)scheduled);

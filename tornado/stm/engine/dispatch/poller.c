@@ -65,6 +65,7 @@ poller_close(Poller *poller)
         Py_XDECREF(poller->descriptors[fd].outbox);
         Py_XDECREF(poller->descriptors[fd].special);
         Py_XDECREF((PyObject *)poller->descriptors[fd].scheduled);
+        strand_hold(&poller->descriptors[fd].strand, NULL);
     }
     PyMem_RawFree(poller->descriptors);
     poller->descriptors = NULL;
@@ -303,22 +304,35 @@ flush(Poller *poller, int fd)
     return r < 0 ? -1 : 0;
 }
 
-Entry *
-poller_scheduled(Poller *poller, int fd)
+static bool
+accepts(int fd)
 {
-    Entry *scheduled = poller->descriptors[fd].scheduled;
-    int accepts = 0;
-    socklen_t size = sizeof accepts;
-    if (LIKELY(!is_to_run(scheduled)) || (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 && accepts))
-        return NULL;
-    return scheduled;
+    int on = 0;
+    socklen_t size = sizeof on;
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &size) == 0 && on;
+}
+
+bool
+poller_has_scheduled(Poller *poller, int fd)
+{
+    return is_to_run(poller->descriptors[fd].scheduled) && !accepts(fd);
+}
+
+/* That of which something is to run before what its next event schedules; or NULL. */
+static Strand *
+strand_of(Descriptor *descriptor)
+{
+    if (is_to_run(descriptor->scheduled))
+        return descriptor->scheduled->strand;
+    return descriptor->strand != NULL && descriptor->strand->n > 0 ? descriptor->strand : NULL;
 }
 
 static void
-forget_scheduled(Descriptor *descriptor)
+forget_order(Descriptor *descriptor)
 {
     if (is_to_run(descriptor->scheduled))       /* so this is not the last reference, or nothing dies with it */
         Py_CLEAR(descriptor->scheduled);
+    strand_hold(&descriptor->strand, NULL);
 }
 
 bool
@@ -327,7 +341,7 @@ poller_is_the_same(Poller *poller, int fd)
     struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
     bool same = epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing) == 0;
     if (!same)
-        forget_scheduled(&poller->descriptors[fd]);
+        forget_order(&poller->descriptors[fd]);
     return same;
 }
 
@@ -337,10 +351,10 @@ forget(Poller *poller, int fd)
 {
     Descriptor *descriptor = &poller->descriptors[fd];
     struct epoll_event unused;
-    bool orders = is_to_run(descriptor->scheduled);
+    bool orders = strand_of(descriptor) != NULL;
     ino_t file = orders ? file_of(fd) : 0;
     if (epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused) < 0)      /* it has been closed */
-        forget_scheduled(descriptor);
+        forget_order(descriptor);
     else if (orders)
         descriptor->file = file;
     descriptor->known = false;
@@ -351,23 +365,29 @@ static int
 has_events(Dispatcher *d, int fd, uint32_t events)
 {
     Poller *poller = &d->poller;
-    if (poller->descriptors[fd].outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
+    Descriptor *descriptor = &poller->descriptors[fd];
+    if (descriptor->outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
         return -1;
     PyObject *reader = events & READ_EVENTS ? wanted(poller, fd, dispatch_names.reader) : NULL;
-    PyObject *writer = events & WRITE_EVENTS && poller->descriptors[fd].outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
+    PyObject *writer = events & WRITE_EVENTS && descriptor->outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
     int r;
     if (reader != NULL || writer != NULL) {
-        poller->descriptors[fd].busy = true;
+        descriptor->busy = true;
         PyObject *site = site_of(NULL, reader != NULL ? reader : writer);
-        PyObject *args = site != NULL ? PyTuple_Pack(4, d, poller->descriptors[fd].watch, reader != NULL ? reader : Py_None,
+        PyObject *args = site != NULL ? PyTuple_Pack(4, d, descriptor->watch, reader != NULL ? reader : Py_None,
                                                      writer != NULL ? writer : Py_None) : NULL;
         Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, NULL) : NULL;
-        Entry *scheduled = poller_scheduled(poller, fd);
+        Strand *strand = strand_of(descriptor);
+        if (UNLIKELY(strand != NULL) && accepts(fd))
+            strand = NULL;
         Py_XDECREF(site);
         Py_XDECREF(args);
-        r = entry != NULL ? strand_join(scheduled != NULL ? scheduled->strand : NULL, entry, scheduled == NULL) : -1;
-        if (r == 0)
+        r = entry != NULL ? strand_join(strand, entry, strand == NULL) : -1;
+        if (r == 0) {
+            strand_hold(&descriptor->strand, entry->strand);
+            entry->follows_event = strand != NULL;
             ready_place(d->ready, entry);
+        }
         else
             Py_XDECREF(entry);
     }
@@ -413,15 +433,15 @@ poller_arm(Dispatcher *d, int fd)
             forget(poller, fd);
         return 0;
     }
-    bool orders = !known && is_to_run(poller->descriptors[fd].scheduled);
+    bool orders = !known && strand_of(&poller->descriptors[fd]) != NULL;
     if (UNLIKELY(orders) && file_of(fd) != poller->descriptors[fd].file)
-        forget_scheduled(&poller->descriptors[fd]);
+        forget_order(&poller->descriptors[fd]);
     poller->descriptors[fd].known = true;
     if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
         return 0;
     /* It has been closed since, and this one is another that has its number. */
     if (known && (errno == ENOENT || errno == EBADF)) {
-        forget_scheduled(&poller->descriptors[fd]);
+        forget_order(&poller->descriptors[fd]);
         if (epoll_ctl(poller->epoll, EPOLL_CTL_ADD, fd, &event) == 0)
             return 0;
     }

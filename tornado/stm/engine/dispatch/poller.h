@@ -20,6 +20,7 @@
 
 typedef struct Dispatcher Dispatcher;
 typedef struct Entry Entry;
+typedef struct Strand Strand;
 
 /* Of one file descriptor; zeroed: nobody waits for it. */
 typedef struct {
@@ -27,7 +28,8 @@ typedef struct {
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
-    ino_t file;             /* what it was of when the kernel was told to forget it, if `scheduled` was to run then */
+    Strand *strand;         /* of its last event, held; or NULL */
+    ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
     bool busy;              /* an event is queued or being handled, or would be the same again */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
@@ -78,11 +80,11 @@ bool poller_has_free(Poller *poller);
 void poller_watch(Poller *poller, uint64_t run);
 void poller_calm(Poller *poller, bool calm);    /* it has looked */
 
-/* What its last event has scheduled, if that is still to run and the next one comes after it; borrowed; or NULL. */
-Entry *poller_scheduled(Poller *poller, int fd);
+/* Is what its last event has scheduled still to run, and comes before the next one? */
+bool poller_has_scheduled(Poller *poller, int fd);
 
-/* Is it still of what the kernel has been asked about?  If not, what has been scheduled for that is forgotten.  The kernel
- * reports nothing until it is asked again. */
+/* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
+ * asked again. */
 bool poller_is_the_same(Poller *poller, int fd);
 
 /* These return NULL or -1 with an exception. */

@@ -102,6 +102,26 @@ strand_join(Strand *strand, Entry *entry, bool last)
 }
 
 static void
+free_unused(Strand *strand)
+{
+    if (strand->n + strand->holders == 0)
+        PyMem_RawFree(strand);
+}
+
+void
+strand_hold(Strand **held, Strand *strand)
+{
+    Strand *before = *held;
+    if (strand != NULL)
+        strand->holders++;
+    *held = strand;
+    if (before != NULL) {
+        before->holders--;
+        free_unused(before);
+    }
+}
+
+static void
 strand_leave(Entry *entry)
 {
     Strand *strand = entry->strand;
@@ -111,8 +131,7 @@ strand_leave(Entry *entry)
     if (strand->last == entry)
         _Py_atomic_store_ptr_relaxed(&strand->last, NULL);
     _Py_atomic_store_ssize_relaxed(&strand->n, strand->n - 1);
-    if (strand->n == 0)
-        PyMem_RawFree(strand);
+    free_unused(strand);
 }
 
 /* ---- Entries -------------------------------------------------------------------------------- */

@@ -34,10 +34,10 @@ typedef struct {
  * have been scheduled, as if nothing else ran, however many threads do.  Each commits after the one that was ready before it.  But what is not
  * expected to be short begins one of its own: what is does not wait behind it.
  *
- * Invariants.  So many of it are made, wait or run, at least one: it goes with the last.  What joins it comes after `last`, unless that has
- * run (NULL). */
+ * Invariants.  So many of it are made, wait or run, and so many `holders` may have more join it: it goes with the last of them.  What joins it
+ * comes after `last`, unless that has run (NULL). */
 typedef struct Strand {
-    Py_ssize_t n;
+    Py_ssize_t n, holders;
     Entry *last;                /* borrowed */
     uint64_t number;            /* no other one has had that */
 } Strand;
@@ -57,6 +57,7 @@ struct Entry {
     Py_ssize_t holds_up;
     unsigned round;             /* of its strand: what one schedules is of the next, as if the loop ran what is ready round by round */
     bool is_fresh;
+    bool follows_event;         /* something of the descriptor's last event is still to run: what this one schedules comes after that */
     bool is_prompt;              /* known to be, when it came */
     bool moves_not;             /* the loop's thread has not come for it for long: it runs where it is taken */
     PyObject *why_alone;        /* it is gathered: for that reason such ones have had to run alone; else NULL */
@@ -91,6 +92,8 @@ ReadyQueue *ready_new(void);
 Entry *ready_make(ReadyQueue *q, PyObject *function, PyObject *args, PyObject *site, Entry *before);
 /* It is one of that strand, or (NULL) the first of a new one.  `last`: what joins the strand from here on comes after it.  -1 with an exception. */
 int strand_join(Strand *strand, Entry *entry, bool last);
+/* Hold that one (or NULL) in the place of another one (or NULL). */
+void strand_hold(Strand **held, Strand *strand);
 /* It waits.  Takes the reference. */
 void ready_place(ReadyQueue *q, Entry *entry);
 /* The loop is about to run: all that waits is of its first round. */

@@ -308,6 +308,12 @@ expected_of(Estimates *estimates, PyObject *site)
     return recall(&estimates->kinds, key_of(((Site *)site)->kind), &known) && known.a >= LONG_KIND ? LONG : 0.0;
 }
 
+bool
+is_expected_short(Estimates *estimates, PyObject *site)
+{
+    return expected_of(estimates, site) < atomic_load(&short_below);
+}
+
 static float
 prompt_below(void)
 {

@@ -47,6 +47,7 @@ typedef struct Estimates Estimates;
 /* `site` is a Site or None.  Learning is for one thread at a time; others may ask meanwhile. */
 Estimates *estimates_new(void);
 double expected_of(Estimates *estimates, PyObject *site);       /* seconds */
+bool is_expected_short(Estimates *estimates, PyObject *site);   /* or nothing is known of it */
 bool is_known_short(Estimates *estimates, PyObject *site);
 bool is_known_prompt(Estimates *estimates, PyObject *site);     /* the same, of what is not long */
 /* None of its last runs, which were many, has been long, nor has one of the last few waited for so long. */

@@ -1,0 +1,34 @@
+"""What counts as short, whatever the machine is at: the guess decides on who follows whom, and on what leaves its strand."""
+
+import contextlib
+
+import pytest
+
+from tornado.stm import core
+
+
+@contextlib.contextmanager
+def short_below(seconds):
+    core.set_short(seconds)
+    try:
+        yield
+    finally:
+        core.set_short(core.SHORT)
+
+
+@pytest.fixture(scope="module")
+def whole_module_short():
+    with short_below(float("inf")):
+        yield
+
+
+@pytest.fixture
+def all_short():
+    with short_below(float("inf")):
+        yield
+
+
+@pytest.fixture
+def none_short():
+    with short_below(0.0):
+        yield
