@@ -396,6 +396,25 @@ def test_greenlets_switch_wherever_their_transactions_run(aborts):
     assert counts == dict.fromkeys("abcdefgh", 5)
 
 
+def test_what_the_loops_thread_has_called_in_passing_belongs_there_afterwards():
+    """There a call of C code that nobody knows needs nothing; the transaction goes on elsewhere."""
+    greenlet, ffi = pytest.importorskip("greenlet"), pytest.importorskip("cffi").FFI()
+
+    def look():
+        return [greenlet.getcurrent() for _ in range(3)]
+
+    def both(i):
+        seen = []
+        call_back = ffi.callback("void(void)", lambda: seen.extend(look()))
+        for _ in range(3):  # what is called from C for the first time has no barriers
+            call_back()
+        return {*seen, *look()}
+
+    here = greenlet.getcurrent()
+    for _ in range(3):
+        assert on_two_threads(both) == [{here}, {here}]
+
+
 def test_a_greenlet_goes_on_in_another_transaction():
     greenlet = pytest.importorskip("greenlet")
     made = []

@@ -206,7 +206,7 @@ opened_item(Tx *tx, PyObject *container, PyObject *key, unsigned of)
 TEST KnownCall *
 known_call_at(Tx *tx, const void *method)
 {
-    return &thread_of(tx)->loop.calls[((uintptr_t)method >> 5 ^ (uintptr_t)method >> 13) & (KNOWN_CALLS - 1)];
+    return &thread_of(tx)->loop.calls[known_call_place(method)];
 }
 
 TEST bool
@@ -444,7 +444,7 @@ TEST bool
 known_alone(Tx *tx, const void *method)
 {
     Loop *loop = &thread_of(tx)->loop;
-    return LIKELY(loop->plain_counts && *plain_place(loop, method) == method) && method != NULL;
+    return LIKELY(loop->plain_counts && (*plain_place(loop, method) & ~(uintptr_t)PLAIN_ON_ANCHOR) == (uintptr_t)method) && method != NULL;
 }
 
 TEST bool

@@ -32,7 +32,14 @@ typedef struct {
     } needs;
     PyObject *twin;             /* borrowed: lives for ever */
 } KnownCall;
-#define KNOWN_CALLS 256
+#define KNOWN_CALLS_LOG2 10
+#define KNOWN_CALLS (1 << KNOWN_CALLS_LOG2)     /* that many functions have each its place; two of one place are found out again each time */
+
+static inline size_t
+known_call_place(const void *key)
+{
+    return (uintptr_t)key * 0x9E3779B97F4A7C15ull >> (64 - KNOWN_CALLS_LOG2);
+}
 
 #define READ_CELLS 16
 
@@ -47,16 +54,19 @@ typedef struct {
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */
     OpenedName names[OPENED_NAME_SLOTS];
     KnownCall calls[KNOWN_CALLS];           /* what makes a call of that method need nothing */
-    const void *plain[KNOWN_CALLS];         /* keys of what needs nothing in exclusive transactions, as long as no effects have been */
-    unsigned registered;                    /* registered but those (../engine/calls/calls.c) */
+    uintptr_t plain[KNOWN_CALLS];           /* keys of what needs nothing in exclusive transactions (PLAIN_), as long as no effects */
+    unsigned registered;                    /* have been registered but those (../engine/calls/calls.c) */
     bool plain_counts;                      /* the attempt is exclusive, on the anchor's thread, and will have nothing to forget */
 } Loop;
 
+/* In the lowest bit of such a key: the table of effects does not know it, and elsewhere than on the anchor's thread it may belong there. */
+#define PLAIN_ON_ANCHOR 1
+
 /* Where it is noted that calls of what has that key need nothing in an exclusive transaction. */
-static inline const void **
+static inline uintptr_t *
 plain_place(Loop *loop, const void *key)
 {
-    return &loop->plain[((uintptr_t)key >> 5 ^ (uintptr_t)key >> 13) & (KNOWN_CALLS - 1)];
+    return &loop->plain[known_call_place(key)];
 }
 
 static inline PyObject **

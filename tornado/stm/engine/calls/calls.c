@@ -996,17 +996,19 @@ needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n)
 {
     if (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)))
         return true;
+    Loop *loop = &thread_of(tx)->loop;
     const void *key = key_when_alone(callable);
-    unsigned registered = atomic_load_explicit(&stm_effects_registered, memory_order_relaxed);
-    if (*plain_place(&thread_of(tx)->loop, key) != key || thread_of(tx)->loop.registered != registered || tx->undo.n != 0)
+    uintptr_t plain = *plain_place(loop, key);
+    if ((plain & ~(uintptr_t)PLAIN_ON_ANCHOR) != (uintptr_t)key || tx->undo.n != 0
+        || loop->registered != atomic_load_explicit(&stm_effects_registered, memory_order_relaxed))
         return false;
-    thread_of(tx)->loop.plain_counts = tx->anchor == 0 || tx->anchor == tx->thread_id;
-    return is_on_anchor(tx) || !belong_on_anchor(tx, args, n);
+    loop->plain_counts = tx->anchor == 0 || tx->anchor == tx->thread_id;    /* to the end of the attempt, so not while the anchor only lends a hand */
+    return is_on_anchor(tx) || (!(plain & PLAIN_ON_ANCHOR) && !belong_on_anchor(tx, args, n));
 }
 
-/* In every exclusive transaction, calls of what has that key need nothing but a look at their arguments. */
+/* In every exclusive transaction, calls of what has that key need nothing but a look at their arguments; or (PLAIN_ON_ANCHOR) nothing there. */
 static void
-note_plain(Tx *tx, const void *key)
+note_plain(Tx *tx, const void *key, int where)
 {
     Loop *loop = &thread_of(tx)->loop;
     unsigned registered = atomic_load(&stm_effects_registered);
@@ -1015,7 +1017,7 @@ note_plain(Tx *tx, const void *key)
         loop->plain_counts = false;
         loop->registered = registered;
     }
-    *plain_place(loop, key) = key;
+    *plain_place(loop, key) = (uintptr_t)key | where;
 }
 
 /* Does the twin only note what has been made, for an attempt that may be rolled back? */
@@ -1037,9 +1039,11 @@ entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObj
     bool known = e->effect != EFFECT_NONE;
     if (belongs_on_anchor(tx, c, known, args, n, kwvalues, nkw))
         return &via[VIA_ANCHOR];
-    /* What a type does that lives for a while is found once more: another one may come to lie there. */
+    /* What a type does that lives for a while is found once more elsewhere: another one may come to lie there. */
     if (known || (PyType_Check(c) && !(((PyTypeObject *)c)->tp_flags & Py_TPFLAGS_HEAPTYPE)))
-        note_plain(tx, key);
+        note_plain(tx, key, 0);
+    else if (is_on_anchor(tx))
+        note_plain(tx, key, PLAIN_ON_ANCHOR);
     return NULL;
 }
 
