@@ -676,7 +676,9 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
                 drop_later(d, descriptor->watch);
             descriptor->watch = Py_NewRef(watch);
         }
-        if (when == HEARD && arms_later(d, fd))
+        if (when != HEARD)
+            poller_changed(&d->poller, fd);
+        else if (arms_later(d, fd))
             goto out;
         if (when == HEARD || (when == SET && hold_is_over(d, fd)))
             descriptor->busy = false;
@@ -722,6 +724,7 @@ dispatcher_flush_later(Dispatcher *d, PyObject *outbox)
         if (descriptor->outbox != NULL)
             drop_later(d, descriptor->outbox);
         descriptor->outbox = Py_NewRef(outbox);
+        poller_changed(&d->poller, fd);
         if (!descriptor->busy)
             r = poller_arm(d, fd);
     }

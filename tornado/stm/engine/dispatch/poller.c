@@ -13,6 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#define SINGLY 64       /* how often single events are asked for before it is tried again to ask for all */
 #define EVENTS_AT_ONCE 256
 #define READ_EVENTS (~(uint32_t)EPOLLOUT)
 #define WRITE_EVENTS (~(uint32_t)EPOLLIN)
@@ -335,14 +336,35 @@ forget_order(Descriptor *descriptor)
     strand_hold(&descriptor->strand, NULL);
 }
 
+/* The kernel goes on to report these events; or none, or one at most (0). */
+static void
+set_armed(Poller *poller, int fd, uint32_t events)
+{
+    Descriptor *descriptor = &poller->descriptors[fd];
+    if ((descriptor->armed | events) != 0)
+        descriptor->armed_at = atomic_load(&poller->begun);
+    descriptor->armed = events;
+}
+
 bool
 poller_is_the_same(Poller *poller, int fd)
 {
     struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
     bool same = epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing) == 0;
+    set_armed(poller, fd, 0);
     if (!same)
         forget_order(&poller->descriptors[fd]);
     return same;
+}
+
+static bool
+is_wanted(Poller *poller, int fd)
+{
+    PyObject *reader = wanted(poller, fd, dispatch_names.reader), *writer = wanted(poller, fd, dispatch_names.writer);
+    bool is = reader != NULL || writer != NULL || poller->descriptors[fd].outbox != NULL;
+    Py_XDECREF(reader);
+    Py_XDECREF(writer);
+    return is;
 }
 
 /* Ask the kernel about it no more. */
@@ -358,9 +380,30 @@ forget(Poller *poller, int fd)
     else if (orders)
         descriptor->file = file;
     descriptor->known = false;
+    set_armed(poller, fd, 0);
 }
 
-/* The kernel has reported events; it reports no others until the descriptor is armed again. */
+void
+poller_changed(Poller *poller, int fd)
+{
+    set_armed(poller, fd, 0);
+    if (poller->descriptors[fd].busy && poller->descriptors[fd].known && !is_wanted(poller, fd))
+        forget(poller, fd);
+}
+
+/* What is queued or being handled already has been reported to who waited for something else. */
+static void
+report_singly(Poller *poller, int fd)
+{
+    struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
+    if (poller->descriptors[fd].armed == 0)
+        return;
+    set_armed(poller, fd, 0);
+    poller->singly = SINGLY;
+    epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing);
+}
+
+/* The kernel has reported events; no others count until the descriptor is armed again. */
 static int
 has_events(Dispatcher *d, int fd, uint32_t events)
 {
@@ -426,8 +469,11 @@ poller_arm(Dispatcher *d, int fd)
     }
     writes |= poller->descriptors[fd].outbox != NULL;
     bool known = poller->descriptors[fd].known;
-    struct epoll_event event = {.events = EPOLLONESHOT, .data.fd = fd};
-    event.events |= (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0);
+    struct epoll_event event = {.events = (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0), .data.fd = fd};
+    if (LIKELY(event.events != 0 && event.events == poller->descriptors[fd].armed)) {
+        set_armed(poller, fd, event.events);
+        return 0;
+    }
     if (!reads && !writes) {
         if (known)
             forget(poller, fd);
@@ -437,6 +483,11 @@ poller_arm(Dispatcher *d, int fd)
     if (UNLIKELY(orders) && file_of(fd) != poller->descriptors[fd].file)
         forget_order(&poller->descriptors[fd]);
     poller->descriptors[fd].known = true;
+    set_armed(poller, fd, poller->singly == 0 ? event.events : 0);
+    if (poller->singly > 0) {
+        poller->singly--;
+        event.events |= EPOLLONESHOT;
+    }
     if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
         return 0;
     /* It has been closed since, and this one is another that has its number. */
@@ -448,10 +499,18 @@ poller_arm(Dispatcher *d, int fd)
     if (!known && errno == EEXIST && epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
         return 0;
     poller->descriptors[fd].known = false;
+    set_armed(poller, fd, 0);
     if (errno == EBADF || errno == EPERM)       /* closed, and perhaps another one has the number that it tells nothing of */
         return 0;
     PyErr_SetFromErrno(PyExc_OSError);
     return -1;
+}
+
+/* What a poll has reported may have been handled since that began: the next one tells. */
+static int
+is_reported_again(Dispatcher *d, int fd)
+{
+    return d->poller.descriptors[fd].armed != 0 ? 0 : poller_arm(d, fd);
 }
 
 int
@@ -500,6 +559,7 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_
     struct epoll_event events[EVENTS_AT_ONCE];
     PyObject *special[EVENTS_AT_ONCE], *exception = NULL;
     int n, error, n_special = 0, ms = how == LOOK ? 0 : milliseconds(seconds);
+    uint64_t number = how != REST ? atomic_fetch_add(&poller->begun, 1) + 1 : 0;
     int on = how != REST ? poller->epoll : home ? poller->rest_at_home : poller->rest;
     if (ms == 0)
         n = epoll_wait(on, events, EVENTS_AT_ONCE, 0);
@@ -521,7 +581,7 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_
     }
     if (how != LOOK)
         leave(d, how, home, seen_call);
-    /* All of them, whatever becomes of one: the kernel does not report them again. */
+    /* All of them, whatever becomes of one: the kernel may not report them again. */
     for (int i = 0; i < n; i++) {
         int fd = events[i].data.fd;
         Descriptor *descriptor = fd < poller->n ? &poller->descriptors[fd] : NULL;
@@ -529,7 +589,9 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_
             continue;
         if (descriptor->special != NULL)
             special[n_special++] = Py_NewRef(descriptor->special);
-        else if (!descriptor->busy && has_events(d, fd, events[i].events) < 0)
+        else if (descriptor->busy && how != LOOK)
+            report_singly(poller, fd);
+        else if (!descriptor->busy && (number > descriptor->armed_at ? has_events(d, fd, events[i].events) : is_reported_again(d, fd)) < 0)
             Py_XSETREF(exception, PyErr_GetRaisedException());
     }
     dispatcher_unlock(d);

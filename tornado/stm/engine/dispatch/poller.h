@@ -1,7 +1,9 @@
 /* What the kernel is asked for: events of file descriptors, of each one at a time.
  *
- * While an event of a descriptor is queued or being handled the kernel reports no other, so events of one connection never
- * overtake each other.  All of this is for who has the dispatcher's lock, but for poller_poll().
+ * While an event of a descriptor is queued or being handled no other one counts, so events of one connection never overtake each
+ * other.  The kernel is asked once for all of them, as asyncio's loop does: mostly the first has been handled when somebody polls again.
+ * Who waits is told of it again, else, to no avail; then the kernel is asked for single events for a while.  All of this is for who has the
+ * dispatcher's lock, but for poller_poll().
  *
  * A callback may leave to what it schedules to read what there is, as those of drivers do that read in C: until that has run the kernel
  * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
@@ -30,6 +32,8 @@ typedef struct {
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
     Strand *strand;         /* of its last event, held; or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
+    uint32_t armed;         /* events that the kernel goes on to report as long as they last; 0: none, or one at most */
+    uint64_t armed_at;      /* so many polls had begun when the kernel last went on like that: what they report may have been handled */
     bool busy;              /* an event is queued or being handled, or would be the same again */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
@@ -50,6 +54,8 @@ typedef struct {
     int wake, calls, watchdog, home;
     Descriptor *descriptors;    /* by their numbers */
     int n;
+    int singly;             /* so many times more the kernel is asked for one event only */
+    _Atomic uint64_t begun; /* so many polls, also without the lock */
     bool polls, woken, watched;
     uint64_t watched_run;   /* the last transaction that had begun when the watchdog was set */
     int calm;               /* so many times in a row it has found nothing amiss */
@@ -86,6 +92,10 @@ bool poller_has_scheduled(Poller *poller, int fd);
 /* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
  * asked again. */
 bool poller_is_the_same(Poller *poller, int fd);
+
+/* What is wanted of it has changed, or it has: what the kernel has been asked does not count.  If nothing is wanted any more the kernel is told
+ * at once, before it can be closed. */
+void poller_changed(Poller *poller, int fd);
 
 /* These return NULL or -1 with an exception. */
 Descriptor *poller_descriptor(Poller *poller, int fd);
