@@ -249,7 +249,7 @@ class Guard:
             time.sleep(STEP)
             if time.monotonic() > end:
                 core.set_allowance(STEP)
-            if why is not None and time.monotonic() > end + PATIENCE - 3 * STEP:
+            if why is not None and time.monotonic() > end + PATIENCE - 10 * STEP:  # a busy machine may not let this thread run for a while
                 os.write(STDERR, why.encode())
                 why = None
         faulthandler.cancel_dump_traceback_later()
