@@ -408,9 +408,9 @@ static int
 has_events(Dispatcher *d, int fd, uint32_t events)
 {
     Poller *poller = &d->poller;
-    Descriptor *descriptor = &poller->descriptors[fd];
-    if (descriptor->outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
+    if (poller->descriptors[fd].outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
         return -1;
+    Descriptor *descriptor = &poller->descriptors[fd];
     PyObject *reader = events & READ_EVENTS ? wanted(poller, fd, dispatch_names.reader) : NULL;
     PyObject *writer = events & WRITE_EVENTS && descriptor->outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
     int r;
