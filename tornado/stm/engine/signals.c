@@ -18,7 +18,9 @@ hand_over(int signum)
 {
     int saved = errno;
     pid_t process = getpid();
-    if (gettid() == process)
+    struct sigaction action;
+    /* If another handler has taken its place meanwhile, the main thread would take the signal for one of that: it could end the program. */
+    if (gettid() == process || sigaction(signum, NULL, &action) < 0 || action.sa_handler != hand_over)
         interpreters[signum](signum);
     else
         syscall(SYS_tgkill, process, process, signum);

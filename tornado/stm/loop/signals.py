@@ -125,14 +125,22 @@ def noting(set_handler):
     """``_signal.signal``, called on the main thread of the loop; which signals Python code handles is noted."""
 
     @trusted
+    def let_in_pending(signum):
+        if signum in _signal.sigpending():
+            _signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})  # it is for the handler that has been there
+        _signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
+
+    @trusted
     def change(signum, handler):
         held = _is_held()
         if held and signum in MASKABLE:
-            if signum in _signal.sigpending():
-                _signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})  # it is for the handler that has been there
-            _signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
+            let_in_pending(signum)
         try:
             previous = set_handler(signum, handler)
+            if held and callable(previous) and signum in _signal.sigpending():  # another thread has handed it over only now
+                set_handler(signum, previous)
+                let_in_pending(signum)
+                set_handler(signum, handler)
             _note(signum)
             return previous
         finally:
