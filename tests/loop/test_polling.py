@@ -78,4 +78,3 @@ def test_the_kernel_is_asked_no_more_before_a_descriptor_is_closed(threads):
     tornado.stm.run(main(), threads=threads)
     os.close(seen[0])
     assert seen[1:] == [False]
-

@@ -633,10 +633,10 @@ arms_later(Dispatcher *d, int fd)
     if (s->run == 0)
         return false;
     Descriptor *descriptor = &d->poller.descriptors[fd];
-    Entry *before = descriptor->scheduled, *scheduled = just_scheduled(s);
+    Entry *scheduled = just_scheduled(s);
     if (scheduled == NULL && poller_has_scheduled(&d->poller, fd) && poller_is_the_same(&d->poller, fd))
         return descriptors_add(&d->held, fd);
-    before = descriptor->scheduled;
+    Entry *before = descriptor->scheduled;
     descriptor->scheduled = (Entry *)Py_XNewRef((PyObject *)scheduled);
     if (before != NULL)
         drop_later(d, (PyObject *)before);

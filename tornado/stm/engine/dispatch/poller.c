@@ -346,12 +346,19 @@ set_armed(Poller *poller, int fd, uint32_t events)
     descriptor->armed = events;
 }
 
+/* The kernel reports nothing of it until it is asked again; false: it has been asked about another one of that number, or none. */
+static bool
+disarm(Poller *poller, int fd)
+{
+    struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
+    set_armed(poller, fd, 0);
+    return epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing) == 0;
+}
+
 bool
 poller_is_the_same(Poller *poller, int fd)
 {
-    struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
-    bool same = epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing) == 0;
-    set_armed(poller, fd, 0);
+    bool same = disarm(poller, fd);
     if (!same)
         forget_order(&poller->descriptors[fd]);
     return same;
@@ -395,12 +402,10 @@ poller_changed(Poller *poller, int fd)
 static void
 report_singly(Poller *poller, int fd)
 {
-    struct epoll_event nothing = {.events = EPOLLONESHOT, .data.fd = fd};
     if (poller->descriptors[fd].armed == 0)
         return;
-    set_armed(poller, fd, 0);
+    disarm(poller, fd);
     poller->singly = SINGLY;
-    epoll_ctl(poller->epoll, EPOLL_CTL_MOD, fd, &nothing);
 }
 
 /* The kernel has reported events; no others count until the descriptor is armed again. */
