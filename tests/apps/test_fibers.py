@@ -36,9 +36,9 @@ def spawn(function, *arguments):
     return concurrency.greenlet_spawn(function, *arguments)
 
 
-def pause(result=None):
+def pause(result=None, seconds=0):
     """In a greenlet: other transactions run meanwhile."""
-    return concurrency.await_only(asyncio.sleep(0, result))
+    return concurrency.await_only(asyncio.sleep(seconds, result))
 
 
 @trusted
@@ -192,7 +192,7 @@ def stuck_in_a_process():
 
     def waits():
         while not is_stuck:
-            pause()
+            pause(seconds=0.001)  # else the loop's thread may have no time for anything else
         log.append(pause("waits"))
         log.append("went on")
 

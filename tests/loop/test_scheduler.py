@@ -458,8 +458,11 @@ def test_what_was_short_may_take_long_and_others_are_served_meanwhile(transactio
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_when_the_thread_that_polls_ends_another_one_polls(pairs):
-    """An error of the system's ends a helper's round; it may be the one that polls, while the others rest."""
+def test_when_the_thread_that_polls_ends_another_one_polls(none_short, pairs):
+    """An error of the system's ends a helper's round; it may be the one that polls, while the others rest.
+
+    Were anything short, one thread might do all of it, and poll.
+    """
     reads, writes = os.pipe()
     os.set_blocking(reads, False)
 
@@ -496,10 +499,8 @@ def test_when_the_thread_that_polls_ends_another_one_polls(pairs):
         dispatcher.remove_special(reads)
         echo.loop.remove_reader(pairs[0][0])
 
-    core.set_short(0.0)  # else one thread may do all of it, and poll
     try:
         tornado.stm.run(main(), threads=3)
     finally:
-        core.set_short(core.SHORT)
         os.close(reads)
         os.close(writes)

@@ -444,7 +444,7 @@ TEST bool
 known_alone(Tx *tx, const void *method)
 {
     Loop *loop = &thread_of(tx)->loop;
-    return LIKELY(loop->plain_counts && (*plain_place(loop, method) & ~(uintptr_t)PLAIN_ON_ANCHOR) == (uintptr_t)method) && method != NULL;
+    return LIKELY(loop->plain_counts && plain_is(*plain_place(loop, method), method)) && method != NULL;
 }
 
 TEST bool

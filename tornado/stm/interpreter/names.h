@@ -69,6 +69,13 @@ plain_place(Loop *loop, const void *key)
     return &loop->plain[known_call_place(key)];
 }
 
+/* Is that noted there? */
+static inline bool
+plain_is(uintptr_t noted, const void *key)
+{
+    return (noted & ~(uintptr_t)PLAIN_ON_ANCHOR) == (uintptr_t)key;
+}
+
 static inline PyObject **
 read_cell_at(Loop *loop, PyObject *cell)
 {

@@ -999,7 +999,7 @@ needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n)
     Loop *loop = &thread_of(tx)->loop;
     const void *key = key_when_alone(callable);
     uintptr_t plain = *plain_place(loop, key);
-    if ((plain & ~(uintptr_t)PLAIN_ON_ANCHOR) != (uintptr_t)key || tx->undo.n != 0
+    if (!plain_is(plain, key) || tx->undo.n != 0
         || loop->registered != atomic_load_explicit(&stm_effects_registered, memory_order_relaxed))
         return false;
     loop->plain_counts = tx->anchor == 0 || tx->anchor == tx->thread_id;    /* to the end of the attempt, so not while the anchor only lends a hand */

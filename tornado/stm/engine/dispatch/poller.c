@@ -1,4 +1,4 @@
-/* The descriptors of a loop: epoll(7), one shot at a time. */
+/* The descriptors of a loop: epoll(7). */
 #include "poller.h"
 
 #include "../sockets/room.h"
@@ -263,6 +263,14 @@ wanted(Poller *poller, int fd, PyObject *name)
     return handle;
 }
 
+static bool
+is_waited_for(Poller *poller, int fd, PyObject *name)
+{
+    PyObject *handle = wanted(poller, fd, name);
+    Py_XDECREF(handle);
+    return handle != NULL;
+}
+
 /* Is there something to receive that the kernel does not know of? */
 static int
 has_input(Dispatcher *d, int fd)
@@ -367,11 +375,8 @@ poller_is_the_same(Poller *poller, int fd)
 static bool
 is_wanted(Poller *poller, int fd)
 {
-    PyObject *reader = wanted(poller, fd, dispatch_names.reader), *writer = wanted(poller, fd, dispatch_names.writer);
-    bool is = reader != NULL || writer != NULL || poller->descriptors[fd].outbox != NULL;
-    Py_XDECREF(reader);
-    Py_XDECREF(writer);
-    return is;
+    return poller->descriptors[fd].outbox != NULL || is_waited_for(poller, fd, dispatch_names.reader)
+        || is_waited_for(poller, fd, dispatch_names.writer);
 }
 
 /* Ask the kernel about it no more. */
@@ -460,10 +465,7 @@ int
 poller_arm(Dispatcher *d, int fd)
 {
     Poller *poller = &d->poller;
-    PyObject *reader = wanted(poller, fd, dispatch_names.reader), *writer = wanted(poller, fd, dispatch_names.writer);
-    bool reads = reader != NULL, writes = writer != NULL;
-    Py_XDECREF(reader);
-    Py_XDECREF(writer);
+    bool reads = is_waited_for(poller, fd, dispatch_names.reader), writes = is_waited_for(poller, fd, dispatch_names.writer);
     if (reads) {
         int left = is_left_unread(d, fd), more = left == 0 ? has_input(d, fd) : 0;
         if (left < 0 || more < 0)
@@ -521,14 +523,12 @@ is_reported_again(Dispatcher *d, int fd)
 int
 poller_arm_or_go_on(Dispatcher *d, int fd)
 {
-    PyObject *reader = d->leaves_unread == NULL ? wanted(&d->poller, fd, dispatch_names.reader) : NULL;
-    PyObject *writer = wanted(&d->poller, fd, dispatch_names.writer);
+    Poller *poller = &d->poller;
     struct pollfd now = {.fd = fd, .events = POLLIN};
     /* Who waits to write does not wait for a moment without anything to read. */
-    bool only_reads = reader != NULL && writer == NULL && d->poller.descriptors[fd].outbox == NULL;
+    bool only_reads = d->leaves_unread == NULL && poller->descriptors[fd].outbox == NULL
+        && is_waited_for(poller, fd, dispatch_names.reader) && !is_waited_for(poller, fd, dispatch_names.writer);
     bool more = only_reads && poll(&now, 1, 0) == 1 && now.revents & POLLIN;
-    Py_XDECREF(reader);
-    Py_XDECREF(writer);
     return more ? has_events(d, fd, EPOLLIN) : poller_arm(d, fd);
 }
 
