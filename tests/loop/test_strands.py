@@ -1,6 +1,7 @@
 """Callbacks that descend from one event run in asyncio's order, however many threads run them."""
 
 import asyncio
+import socket
 import threading
 import types
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tornado.stm
+from tornado.stm.core import trusted
 from tornado.stm.program import runner
 
 pytestmark = pytest.mark.usefixtures("whole_module_short")  # what is not leaves its strand
@@ -225,3 +227,50 @@ def test_what_a_future_wakes_comes_after_what_was_scheduled_before():
     loop.run_until_complete(main())
     loop.close()
     assert log == ["p", "x", "w"] * 1_500
+
+
+def test_what_comes_of_a_descriptor_follows_what_began_to_wait_for_it():
+    """As on asyncio's loop, which asks for its events when what is ready has run."""
+    log, overtaken = [], threading.Event()
+
+    @trusted
+    def let_others_go_first():
+        overtaken.wait(0.3)
+
+    @trusted
+    def overtakes():
+        overtaken.set()
+
+    async def main(ours, theirs):
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def begin():
+            loop.add_reader(ours, read)
+            loop.call_soon(first)
+
+        def first():
+            let_others_go_first()
+            log.append("first")
+
+        def read():
+            ours.recv(1)
+            loop.remove_reader(ours)
+            loop.call_soon(second)
+
+        def second():
+            overtakes()
+            log.append("second")
+            loop.call_soon(done.set_result, None)
+
+        theirs.send(b"x")
+        loop.call_later(0.01, begin)
+        await done
+
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    tornado.stm.run(main(*ends), threads=3)
+    for end in ends:
+        end.close()
+    assert log == ["first", "second"]

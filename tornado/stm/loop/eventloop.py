@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from .. import activation, core
 from ..core import trusted
 from ..patches import table
-from . import signals
+from . import signals, subprocesses  # noqa: F401, the latter is what patches name
 from .futures import use_engine_futures
 from .graceful import GRACE, EndsGracefully
 from .scheduler import Scheduler, Watch

@@ -96,6 +96,8 @@ PATCHES = {
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         concurrent.futures.thread:ThreadPoolExecutor._counter  patches.threads:Numbering()  each one without a name gets a number
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
+        asyncio.base_subprocess:BaseSubprocessTransport._connect_pipes  loop.subprocesses:connecting()  the protocol is told in asyncio's order
+        asyncio.base_subprocess:BaseSubprocessTransport._call  loop.subprocesses:telling()  likewise
     """,
     "libraries": """
         aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests

@@ -658,6 +658,17 @@ hold_is_over(Dispatcher *d, int fd)
     return false;
 }
 
+/* Under the lock: what this thread's transaction, if it is one of the dispatcher's, has begun to wait for comes after what that schedules. */
+static void
+follow_what_runs(Dispatcher *d, int fd)
+{
+    Scheduling *s = mine(d);
+    if (s == NULL)
+        PyErr_Clear();
+    else if (s->run != 0)
+        poller_follows(&d->poller, fd, s->running->strand);
+}
+
 /* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
  * heard (at the commit). */
 enum { SET, ABORTED, HEARD };
@@ -685,6 +696,8 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
         /* A watch that an aborted attempt has made never was: the kernel must not be asked for it. */
         if (descriptor->watch == watch && !descriptor->busy)
             r = poller_arm(d, fd);
+        if (when == SET && r == 0)
+            follow_what_runs(d, fd);
     }
     else if (d->poller.epoll >= 0)
         r = -1;

@@ -336,6 +336,14 @@ strand_of(Descriptor *descriptor)
     return descriptor->strand != NULL && descriptor->strand->n > 0 ? descriptor->strand : NULL;
 }
 
+void
+poller_follows(Poller *poller, int fd, Strand *strand)
+{
+    Descriptor *descriptor = &poller->descriptors[fd];
+    if (descriptor->known && strand_of(descriptor) == NULL)
+        strand_hold(&descriptor->strand, strand);
+}
+
 static void
 forget_order(Descriptor *descriptor)
 {

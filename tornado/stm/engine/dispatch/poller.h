@@ -30,7 +30,7 @@ typedef struct {
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
-    Strand *strand;         /* of its last event, held; or NULL */
+    Strand *strand;         /* of its last event, or of what has begun to wait for it, held; or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
     uint32_t armed;         /* events that the kernel goes on to report as long as they last; 0: none, or one at most */
     uint64_t armed_at;      /* so many polls had begun when the kernel last went on like that: what they report may have been handled */
@@ -88,6 +88,10 @@ void poller_calm(Poller *poller, bool calm);    /* it has looked */
 
 /* Is what its last event has scheduled still to run, and comes before the next one? */
 bool poller_has_scheduled(Poller *poller, int fd);
+
+/* Something of that strand has begun to wait for it: what its first event schedules comes after what is scheduled there, as long as that goes on,
+ * but for the events of its own. */
+void poller_follows(Poller *poller, int fd, Strand *strand);
 
 /* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
  * asked again. */
