@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tornado.stm
-from tornado.stm.core import trusted
+from tornado.stm import core
 from tornado.stm.program import runner
 
 pytestmark = pytest.mark.usefixtures("whole_module_short")  # what is not leaves its strand
@@ -139,8 +139,11 @@ def test_what_is_scheduled_before_the_loop_runs_is_in_one_order():
 
 
 class Slow:
+    def __init__(self, n):
+        self.n = n
+
     def __del__(self):
-        compute(20_000_000)
+        compute(self.n)
 
 
 def test_many_wait_for_one_whose_thread_is_not_through():
@@ -151,7 +154,7 @@ def test_many_wait_for_one_whose_thread_is_not_through():
         loop = asyncio.get_running_loop()
         for _ in range(3):
             log = []
-            held.slow = Slow()
+            held.slow = Slow(20_000_000)
 
             def first():
                 held.slow = None  # it goes when the transaction is over, before what that schedules is ready
@@ -229,48 +232,44 @@ def test_what_a_future_wakes_comes_after_what_was_scheduled_before():
     assert log == ["p", "x", "w"] * 1_500
 
 
-def test_what_comes_of_a_descriptor_follows_what_began_to_wait_for_it():
-    """As on asyncio's loop, which asks for its events when what is ready has run."""
-    log, overtaken = [], threading.Event()
+@pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
+def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential):
+    """Whatever connection it comes by, and however soon."""
+    log, held, repetitions = [], types.SimpleNamespace(), 30
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
 
-    @trusted
-    def let_others_go_first():
-        overtaken.wait(0.3)
+    def answer():
+        while data := theirs.recv(1):
+            theirs.send(data)
 
-    @trusted
-    def overtakes():
-        overtaken.set()
-
-    async def main(ours, theirs):
+    async def main():
         loop = asyncio.get_running_loop()
-        done = loop.create_future()
 
-        def begin():
-            loop.add_reader(ours, read)
-            loop.call_soon(first)
+        def ask():
+            ours.send(b"?")
+            held.slow = None  # it goes when the transaction is over, before what that schedules is ready
+            loop.call_soon(log.append, "scheduled")
 
-        def first():
-            let_others_go_first()
-            log.append("first")
-
-        def read():
+        def hear():
             ours.recv(1)
-            loop.remove_reader(ours)
-            loop.call_soon(second)
+            log.append("answered")
 
-        def second():
-            overtakes()
-            log.append("second")
-            loop.call_soon(done.set_result, None)
+        loop.add_reader(ours, hear)
+        for repetition in range(1, repetitions + 1):
+            held.slow = Slow(400_000)
+            loop.call_later(0.001, ask)
+            while len(log) < 2 * repetition:
+                await asyncio.sleep(0.001)
+        loop.remove_reader(ours)
 
-        theirs.send(b"x")
-        loop.call_later(0.01, begin)
-        await done
-
-    ends = socket.socketpair()
-    for end in ends:
-        end.setblocking(False)
-    tornado.stm.run(main(*ends), threads=3)
-    for end in ends:
-        end.close()
-    assert log == ["first", "second"]
+    answers, before = threading.Thread(target=answer), core.set_sequential(sequential)
+    answers.start()
+    try:
+        tornado.stm.run(main(), threads=3)
+    finally:
+        core.set_sequential(before)
+        ours.close()
+        answers.join()
+        theirs.close()
+    assert log == ["scheduled", "answered"] * repetitions

@@ -297,6 +297,17 @@ in_transaction(PyObject *self, PyObject *unused)
     return PyBool_FromLong(live_tx() != NULL);
 }
 
+static PyObject *
+engine_answers_follow(PyObject *self, PyObject *number)
+{
+    (void)self;
+    int fd = PyLong_AsInt(number);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    answers_follow(fd);
+    Py_RETURN_NONE;
+}
+
 static bool
 unwinding(Tx *tx)
 {
@@ -927,6 +938,9 @@ static PyMethodDef methods[] = {
      DOC("set_option_now(socket, level, option, ...): setsockopt, at the commit: a peer that has gone meanwhile does not matter")},
     {"sends_no_more", sends_no_more, METH_O,
      DOC("sends_no_more(socket): until the end of this transaction no other one sends by it")},
+    {"answers_follow", engine_answers_follow, METH_O,
+     DOC("answers_follow(fd): this transaction is about to send by that descriptor, at once or at its commit; what is answered comes after"
+         " what it schedules")},
     {"put_off", _PyCFunction_CAST(put_off), METH_FASTCALL,
      DOC("put_off(socket, data[, write]): let as much of it be sent at the commit as there is room for; returns how much.  write(bytes),"
          " in the place of socket.send, returns how many the kernel took.  Raises BlockingIOError without room, and what the"

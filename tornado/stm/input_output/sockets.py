@@ -406,6 +406,7 @@ def waits_to_be_sent(sock):
 def send_at_once(sock):
     """Become exclusive, and send all that waits to be sent.  Raises BlockingIOError if that cannot be done now."""
     core.exclusive("sending at once")
+    core.answers_follow(_fileno(sock))
     box = core.find_outbox(_fileno(sock))
     while box is not None and box.waiting and not box.flush():
         if _gettimeout(sock) == 0.0 or not select.select([], [sock], [], _gettimeout(sock))[1]:
@@ -491,6 +492,7 @@ def shutdown(sock, how, /):
     if not transactional(sock):
         core.exclusive("shutdown at once")
         if not waits_to_be_sent(sock):
+            core.answers_follow(_fileno(sock))
             return _shutdown(sock, how)
     try:
         sock.getpeername()
@@ -504,6 +506,7 @@ def shutdown(sock, how, /):
 
 @trusted
 def _shutdown_now(sock, how):
+    core.answers_follow(_fileno(sock))
     box = core.find_outbox(_fileno(sock))
     if box is not None and box.shut_down_later(how):
         return

@@ -12,6 +12,8 @@
 #include "../thread.h"
 #include "chain.h"
 
+#include "internal/pycore_tstate.h"
+
 #include <math.h>
 
 /* Seconds from one time that signals are let in to the next, while there is always something to run. */
@@ -233,6 +235,7 @@ scheduling_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     scheduling_clear(self);
     PyMem_RawFree(((Scheduling *)self)->heard.fds);
+    PyMem_RawFree(((Scheduling *)self)->asked.fds);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -595,7 +598,7 @@ number_of(PyObject *o)
     return number;
 }
 
-static bool
+bool
 descriptors_add(Descriptors *all, int fd)
 {
     if (all->n == all->room) {
@@ -619,6 +622,16 @@ just_scheduled(Scheduling *s)
     return of_this && order->has_scheduled ? order->last : NULL;
 }
 
+/* Under the lock: keep that one (or NULL) in the place of another one. */
+static void
+note_entry(Dispatcher *d, Entry **kept, Entry *entry)
+{
+    Entry *before = *kept;
+    *kept = (Entry *)Py_XNewRef((PyObject *)entry);
+    if (before != NULL)
+        drop_later(d, (PyObject *)before);
+}
+
 /* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
  * By then there may be more to read, which this thread then goes on with; armed here, the kernel would wake another one for it.
  * Or arm it later still: see poller.h. */
@@ -636,10 +649,7 @@ arms_later(Dispatcher *d, int fd)
     Entry *scheduled = just_scheduled(s);
     if (scheduled == NULL && poller_has_scheduled(&d->poller, fd) && poller_is_the_same(&d->poller, fd))
         return descriptors_add(&d->held, fd);
-    Entry *before = descriptor->scheduled;
-    descriptor->scheduled = (Entry *)Py_XNewRef((PyObject *)scheduled);
-    if (before != NULL)
-        drop_later(d, (PyObject *)before);
+    note_entry(d, &descriptor->scheduled, scheduled);
     return descriptors_add(&s->heard, fd);
 }
 
@@ -658,15 +668,39 @@ hold_is_over(Dispatcher *d, int fd)
     return false;
 }
 
-/* Under the lock: what this thread's transaction, if it is one of the dispatcher's, has begun to wait for comes after what that schedules. */
-static void
-follow_what_runs(Dispatcher *d, int fd)
+void
+answers_follow(int fd)
 {
+    Dispatcher *d = dispatcher_of(((_PyThreadStateImpl *)PyThreadState_Get())->asyncio_running_loop);
+    if (d == NULL || d->n_threads == 1 || fd < 0)
+        return;
+    dispatcher_lock(d);
     Scheduling *s = mine(d);
     if (s == NULL)
         PyErr_Clear();
-    else if (s->run != 0)
-        poller_follows(&d->poller, fd, s->running->strand);
+    else if (s->run != 0 && fd < d->poller.n && d->poller.descriptors[fd].known && descriptors_add(&s->asked, fd))
+        poller_asks(&d->poller, fd);
+    dispatcher_unlock(d);
+}
+
+/* Under the lock: all that this thread's transaction has scheduled so far is ready, and what has been answered comes after that. */
+static int
+place_scheduled(Dispatcher *d, Scheduling *s)
+{
+    int r = 0;
+    Entry *last = NULL;
+    for (Entry *entry = s->asked.n > 0 ? s->fresh.first : NULL; entry != NULL; entry = entry->next)
+        last = is_expected_short(d->ready->estimates, entry->site) ? entry : last;
+    place_fresh(d, &s->fresh);
+    while (s->asked.n > 0) {
+        int fd = s->asked.fds[--s->asked.n];
+        if (fd >= d->poller.n)      /* the loop has been closed */
+            continue;
+        if (last != NULL)
+            note_entry(d, &d->poller.descriptors[fd].question, last);
+        r |= poller_asked(d, fd);
+    }
+    return r;
 }
 
 /* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
@@ -696,8 +730,6 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
         /* A watch that an aborted attempt has made never was: the kernel must not be asked for it. */
         if (descriptor->watch == watch && !descriptor->busy)
             r = poller_arm(d, fd);
-        if (when == SET && r == 0)
-            follow_what_runs(d, fd);
     }
     else if (d->poller.epoll >= 0)
         r = -1;
@@ -946,9 +978,9 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
         over = entry->transaction;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
     }
+    place_scheduled(d, s);
     s->run = 0;
     s->running = NULL;
-    place_fresh(d, &s->fresh);
     while (s->early.n > 0 && timers_push(&d->timers, timers_pop(&s->early)) == 0)
         ;
     if (PyErr_Occurred())
@@ -1323,7 +1355,8 @@ anchor_comes(Dispatcher *d, Scheduling *s)
 static Step
 next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
 {
-    place_fresh(d, &s->fresh);      /* of a transaction that runs the loop itself */
+    if (place_scheduled(d, s) < 0)      /* of a transaction that runs the loop itself */
+        return (Step){.what = FAIL};
     if (arm_heard(d, s) < 0 || due_timers(d) < 0)
         return (Step){.what = FAIL};
     Step step;

@@ -45,6 +45,7 @@ typedef struct {
     Fresh fresh;            /* what that has scheduled: it becomes ready when the transaction is over */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
+    Descriptors asked;      /* by which its transaction may have been answered already: that comes after what it schedules */
 } Scheduling;
 
 /* Transactions that are expected to run alone are *gathered*: while there are some, the loop's own thread runs them one after the other, on
@@ -128,11 +129,16 @@ Dispatcher *dispatcher_of(PyObject *loop);
 
 bool is_dispatcher(PyObject *o);        /* else TypeError is set */
 
+bool descriptors_add(Descriptors *all, int fd);     /* false: there is no memory for it */
+
 void dispatcher_lock(Dispatcher *d);
 void dispatcher_unlock(Dispatcher *d);
 
 /* What this thread runs, exclusively, ends the loop by an exception: all else that waits or runs is left over for when it runs again. */
 void dispatcher_ends_at_once(Dispatcher *d);
+
+/* This thread's transaction is about to send by that descriptor: what is answered comes after what it schedules, as on asyncio's loop. */
+void answers_follow(int fd);
 
 /* Something has become ready: is this not one of its threads, which will look at the queue, another one must. With the lock. */
 void dispatcher_added(Dispatcher *d);

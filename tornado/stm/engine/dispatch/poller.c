@@ -66,6 +66,7 @@ poller_close(Poller *poller)
         Py_XDECREF(poller->descriptors[fd].outbox);
         Py_XDECREF(poller->descriptors[fd].special);
         Py_XDECREF((PyObject *)poller->descriptors[fd].scheduled);
+        Py_XDECREF((PyObject *)poller->descriptors[fd].question);
         strand_hold(&poller->descriptors[fd].strand, NULL);
     }
     PyMem_RawFree(poller->descriptors);
@@ -81,6 +82,7 @@ poller_traverse(Poller *poller, visitproc visit, void *arg)
         Py_VISIT(poller->descriptors[fd].outbox);
         Py_VISIT(poller->descriptors[fd].special);
         Py_VISIT((PyObject *)poller->descriptors[fd].scheduled);
+        Py_VISIT((PyObject *)poller->descriptors[fd].question);
     }
     return 0;
 }
@@ -337,11 +339,9 @@ strand_of(Descriptor *descriptor)
 }
 
 void
-poller_follows(Poller *poller, int fd, Strand *strand)
+poller_asks(Poller *poller, int fd)
 {
-    Descriptor *descriptor = &poller->descriptors[fd];
-    if (descriptor->known && strand_of(descriptor) == NULL)
-        strand_hold(&descriptor->strand, strand);
+    poller->descriptors[fd].asking++;
 }
 
 static void
@@ -349,6 +349,8 @@ forget_order(Descriptor *descriptor)
 {
     if (is_to_run(descriptor->scheduled))       /* so this is not the last reference, or nothing dies with it */
         Py_CLEAR(descriptor->scheduled);
+    if (is_to_run(descriptor->question))
+        Py_CLEAR(descriptor->question);
     strand_hold(&descriptor->strand, NULL);
 }
 
@@ -407,6 +409,10 @@ void
 poller_changed(Poller *poller, int fd)
 {
     set_armed(poller, fd, 0);
+    if (poller->descriptors[fd].answers != 0) {     /* to somebody else: the kernel tells them again */
+        poller->descriptors[fd].answers = 0;
+        poller->descriptors[fd].busy = false;
+    }
     if (poller->descriptors[fd].busy && poller->descriptors[fd].known && !is_wanted(poller, fd))
         forget(poller, fd);
 }
@@ -429,18 +435,24 @@ has_events(Dispatcher *d, int fd, uint32_t events)
     if (poller->descriptors[fd].outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
         return -1;
     Descriptor *descriptor = &poller->descriptors[fd];
+    if (UNLIKELY(descriptor->asking > 0)) {
+        descriptor->busy = true;
+        descriptor->answers |= events;
+        return 0;
+    }
     PyObject *reader = events & READ_EVENTS ? wanted(poller, fd, dispatch_names.reader) : NULL;
     PyObject *writer = events & WRITE_EVENTS && descriptor->outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
     int r;
+    Strand *strand = strand_of(descriptor);
+    if (UNLIKELY(strand != NULL) && accepts(fd))
+        strand = NULL;
     if (reader != NULL || writer != NULL) {
         descriptor->busy = true;
         PyObject *site = site_of(NULL, reader != NULL ? reader : writer);
         PyObject *args = site != NULL ? PyTuple_Pack(4, d, descriptor->watch, reader != NULL ? reader : Py_None,
                                                      writer != NULL ? writer : Py_None) : NULL;
-        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, NULL) : NULL;
-        Strand *strand = strand_of(descriptor);
-        if (UNLIKELY(strand != NULL) && accepts(fd))
-            strand = NULL;
+        Entry *before = is_to_run(descriptor->question) ? descriptor->question : NULL;
+        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, before) : NULL;
         Py_XDECREF(site);
         Py_XDECREF(args);
         r = entry != NULL ? strand_join(strand, entry, strand == NULL) : -1;
@@ -457,6 +469,19 @@ has_events(Dispatcher *d, int fd, uint32_t events)
     Py_XDECREF(reader);
     Py_XDECREF(writer);
     return r;
+}
+
+int
+poller_asked(Dispatcher *d, int fd)
+{
+    Descriptor *descriptor = &d->poller.descriptors[fd];
+    descriptor->asking--;
+    uint32_t events = descriptor->answers;
+    if (events == 0 || descriptor->asking > 0)
+        return 0;
+    descriptor->answers = 0;
+    descriptor->busy = false;
+    return has_events(d, fd, events);
 }
 
 /* What is to be read is there, and the kernel does not know of it: it becomes ready. */

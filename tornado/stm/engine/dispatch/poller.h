@@ -9,6 +9,9 @@
  * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
  * is the last one until what the first has scheduled has run.
  *
+ * Who sends by a descriptor may be answered before it has scheduled what it is about to.  On asyncio's loop that would be ready by then: so the
+ * event waits until it is here, too, and comes after it, unless that is not short.
+ *
  * Of a socket that listens every event is a connection of its own, and has nothing to do with the one before.  Nor has one of what the
  * program opens when it has closed another with that number.
  */
@@ -30,9 +33,12 @@ typedef struct {
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
-    Strand *strand;         /* of its last event, or of what has begun to wait for it, held; or NULL */
+    Entry *question;        /* the last short one that a transaction has scheduled which has sent by it, or NULL */
+    Strand *strand;         /* of its last event, held; or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
     uint32_t armed;         /* events that the kernel goes on to report as long as they last; 0: none, or one at most */
+    int asking;             /* so many threads run what has sent by it */
+    uint32_t answers;       /* events that have come meanwhile */
     uint64_t armed_at;      /* so many polls had begun when the kernel last went on like that: what they report may have been handled */
     bool busy;              /* an event is queued or being handled, or would be the same again */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
@@ -89,9 +95,9 @@ void poller_calm(Poller *poller, bool calm);    /* it has looked */
 /* Is what its last event has scheduled still to run, and comes before the next one? */
 bool poller_has_scheduled(Poller *poller, int fd);
 
-/* Something of that strand has begun to wait for it: what its first event schedules comes after what is scheduled there, as long as that goes on,
- * but for the events of its own. */
-void poller_follows(Poller *poller, int fd, Strand *strand);
+/* What this thread runs is about to send by it: what comes from here on may be an answer.  Then that is over, and what has come becomes ready. */
+void poller_asks(Poller *poller, int fd);
+int poller_asked(Dispatcher *d, int fd);
 
 /* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
  * asked again. */

@@ -10,6 +10,7 @@
 #include "../calls/twins.h"
 #include "../core/publish.h"
 #include "../deferred.h"
+#include "../dispatch/dispatcher.h"
 #include "../objects/access.h"
 #include "../objects/known.h"
 #include "outbox.h"
@@ -179,8 +180,13 @@ static PyObject *
 send_later(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     bool usual = n == 2 && kwnames == NULL && (PyBytes_CheckExact(args[1]) || PyByteArray_CheckExact(args[1]) || PyMemoryView_Check(args[1]));
-    if (usual && is_alone_with(args[0]) && !has_outbox(fileno_of(args[0])) && !PyErr_Occurred())
-        return PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
+    if (usual && is_alone_with(args[0])) {
+        int fd = fileno_of(args[0]);
+        if (!has_outbox(fd) && !PyErr_Occurred()) {
+            answers_follow(fd);
+            return PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
+        }
+    }
     Tx *tx = usual ? transaction_of(args[0]) : NULL;
     return tx == NULL ? by_twin(pair, args, n, kwnames) : put_off(NULL, args, 2);
 }
