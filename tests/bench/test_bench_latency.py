@@ -15,7 +15,7 @@ pytest.importorskip("rich")
 def test_it_measures(tmp_path):
     file = tmp_path / "figures.json"
     done = subprocess.run(
-        [sys.executable, "-m", "stm_bench", "latency", "--time", "1", "--threads", "1", "--repeats", "1",
+        [sys.executable, "-m", "stm_bench", "latency", "--time", "3", "--threads", "1", "--repeats", "1",
          "--concurrency", "2", "--json", str(file)],
         cwd=ROOT, capture_output=True, text=True, timeout=110,
     )  # fmt: skip

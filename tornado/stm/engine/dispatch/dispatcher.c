@@ -598,7 +598,7 @@ number_of(PyObject *o)
     return number;
 }
 
-bool
+static bool
 descriptors_add(Descriptors *all, int fd)
 {
     if (all->n == all->room) {

@@ -129,8 +129,6 @@ Dispatcher *dispatcher_of(PyObject *loop);
 
 bool is_dispatcher(PyObject *o);        /* else TypeError is set */
 
-bool descriptors_add(Descriptors *all, int fd);     /* false: there is no memory for it */
-
 void dispatcher_lock(Dispatcher *d);
 void dispatcher_unlock(Dispatcher *d);
 
