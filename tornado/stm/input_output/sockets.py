@@ -406,8 +406,9 @@ def waits_to_be_sent(sock):
 def send_at_once(sock):
     """Become exclusive, and send all that waits to be sent.  Raises BlockingIOError if that cannot be done now."""
     core.exclusive("sending at once")
-    core.answers_follow(_fileno(sock))
-    box = core.find_outbox(_fileno(sock))
+    fd = _fileno(sock)
+    core.answers_follow(fd)
+    box = core.find_outbox(fd)
     while box is not None and box.waiting and not box.flush():
         if _gettimeout(sock) == 0.0 or not select.select([], [sock], [], _gettimeout(sock))[1]:
             raise _would_block()
@@ -506,8 +507,9 @@ def shutdown(sock, how, /):
 
 @trusted
 def _shutdown_now(sock, how):
-    core.answers_follow(_fileno(sock))
-    box = core.find_outbox(_fileno(sock))
+    fd = _fileno(sock)
+    core.answers_follow(fd)
+    box = core.find_outbox(fd)
     if box is not None and box.shut_down_later(how):
         return
     try:

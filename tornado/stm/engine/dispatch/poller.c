@@ -408,12 +408,13 @@ forget(Poller *poller, int fd)
 void
 poller_changed(Poller *poller, int fd)
 {
+    Descriptor *descriptor = &poller->descriptors[fd];
     set_armed(poller, fd, 0);
-    if (poller->descriptors[fd].answers != 0) {     /* to somebody else: the kernel tells them again */
-        poller->descriptors[fd].answers = 0;
-        poller->descriptors[fd].busy = false;
+    if (descriptor->answers != 0) {     /* to somebody else: the kernel tells them again */
+        descriptor->answers = 0;
+        descriptor->busy = false;
     }
-    if (poller->descriptors[fd].busy && poller->descriptors[fd].known && !is_wanted(poller, fd))
+    if (descriptor->busy && descriptor->known && !is_wanted(poller, fd))
         forget(poller, fd);
 }
 
@@ -443,14 +444,14 @@ has_events(Dispatcher *d, int fd, uint32_t events)
     PyObject *reader = events & READ_EVENTS ? wanted(poller, fd, dispatch_names.reader) : NULL;
     PyObject *writer = events & WRITE_EVENTS && descriptor->outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
     int r;
-    Strand *strand = strand_of(descriptor);
-    if (UNLIKELY(strand != NULL) && accepts(fd))
-        strand = NULL;
     if (reader != NULL || writer != NULL) {
         descriptor->busy = true;
         PyObject *site = site_of(NULL, reader != NULL ? reader : writer);
         PyObject *args = site != NULL ? PyTuple_Pack(4, d, descriptor->watch, reader != NULL ? reader : Py_None,
                                                      writer != NULL ? writer : Py_None) : NULL;
+        Strand *strand = strand_of(descriptor);
+        if (UNLIKELY(strand != NULL) && accepts(fd))
+            strand = NULL;
         Entry *before = is_to_run(descriptor->question) ? descriptor->question : NULL;
         Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, before) : NULL;
         Py_XDECREF(site);
