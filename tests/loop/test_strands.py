@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 import types
 
 import pytest
@@ -232,36 +233,40 @@ def test_what_a_future_wakes_comes_after_what_was_scheduled_before():
     assert log == ["p", "x", "w"] * 1_500
 
 
+@pytest.mark.parametrize("tell", [socket.socket.send, socket.socket.sendall])
+@pytest.mark.parametrize("other", [False, True], ids=["same", "other"])
 @pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
-def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential):
-    """Whatever connection it comes by, and however soon."""
+def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, other, tell):
+    """By whatever connection it comes, and however soon."""
     log, held, repetitions = [], types.SimpleNamespace(), 30
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
+    asking, asked = socket.socketpair()
+    told, telling = socket.socketpair() if other else (asking, asked)
+    for one in asking, told:
+        one.setblocking(False)
 
     def answer():
-        while data := theirs.recv(1):
-            theirs.send(data)
+        while data := asked.recv(1):
+            telling.send(data)
 
     async def main():
         loop = asyncio.get_running_loop()
 
         def ask():
-            ours.send(b"?")
+            tell(asking, b"?")
             held.slow = None  # it goes when the transaction is over, before what that schedules is ready
             loop.call_soon(log.append, "scheduled")
 
         def hear():
-            ours.recv(1)
+            told.recv(1)
             log.append("answered")
 
-        loop.add_reader(ours, hear)
+        loop.add_reader(told, hear)
         for repetition in range(1, repetitions + 1):
             held.slow = Slow(400_000)
             loop.call_later(0.001, ask)
             while len(log) < 2 * repetition:
                 await asyncio.sleep(0.001)
-        loop.remove_reader(ours)
+        loop.remove_reader(told)
 
     answers, before = threading.Thread(target=answer), core.set_sequential(sequential)
     answers.start()
@@ -269,7 +274,49 @@ def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential):
         tornado.stm.run(main(), threads=3)
     finally:
         core.set_sequential(before)
-        ours.close()
+        asking.close()
         answers.join()
-        theirs.close()
+        for one in asked, told, telling:
+            one.close()
     assert log == ["scheduled", "answered"] * repetitions
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["same", "other"])
+def test_what_does_not_return_keeps_no_answer_waiting(other):
+    """Though it was scheduled with the question, and expected to be short."""
+    log = []
+    asking, asked = socket.socketpair()
+    told, telling = socket.socketpair() if other else (asking, asked)
+    for one in asking, told:
+        one.setblocking(False)
+
+    async def main():
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def ask():
+            asking.send(b"?")
+            loop.call_soon(compute)
+
+        def compute():
+            until = time.monotonic() + 2
+            while time.monotonic() < until:
+                pass
+            log.append("computed")
+            over.set()
+
+        def hear():
+            told.recv(1)
+            log.append("answered")
+
+        loop.add_reader(told, hear)
+        loop.call_soon(ask)
+        await over.wait()
+        loop.remove_reader(told)
+
+    answers = threading.Thread(target=lambda: telling.send(asked.recv(1)))
+    answers.start()
+    tornado.stm.run(main(), threads=3)
+    answers.join()
+    for one in {asking, asked, told, telling}:
+        one.close()
+    assert log == ["answered", "computed"]

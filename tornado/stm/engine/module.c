@@ -298,13 +298,11 @@ in_transaction(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
-engine_answers_follow(PyObject *self, PyObject *number)
+engine_answers_follow(PyObject *self, PyObject *unused)
 {
     (void)self;
-    int fd = PyLong_AsInt(number);
-    if (fd == -1 && PyErr_Occurred())
-        return NULL;
-    answers_follow(fd);
+    (void)unused;
+    answers_follow();
     Py_RETURN_NONE;
 }
 
@@ -938,9 +936,8 @@ static PyMethodDef methods[] = {
      DOC("set_option_now(socket, level, option, ...): setsockopt, at the commit: a peer that has gone meanwhile does not matter")},
     {"sends_no_more", sends_no_more, METH_O,
      DOC("sends_no_more(socket): until the end of this transaction no other one sends by it")},
-    {"answers_follow", engine_answers_follow, METH_O,
-     DOC("answers_follow(fd): this transaction is about to send by that descriptor, at once or at its commit; what is answered comes after"
-         " what it schedules")},
+    {"answers_follow", engine_answers_follow, METH_NOARGS,
+     DOC("answers_follow(): this transaction, which will not be rolled back, is about to send; what is answered comes after what it schedules")},
     {"put_off", _PyCFunction_CAST(put_off), METH_FASTCALL,
      DOC("put_off(socket, data[, write]): let as much of it be sent at the commit as there is room for; returns how much.  write(bytes),"
          " in the place of socket.send, returns how many the kernel took.  Raises BlockingIOError without room, and what the"

@@ -407,7 +407,7 @@ def send_at_once(sock):
     """Become exclusive, and send all that waits to be sent.  Raises BlockingIOError if that cannot be done now."""
     core.exclusive("sending at once")
     fd = _fileno(sock)
-    core.answers_follow(fd)
+    core.answers_follow()
     box = core.find_outbox(fd)
     while box is not None and box.waiting and not box.flush():
         if _gettimeout(sock) == 0.0 or not select.select([], [sock], [], _gettimeout(sock))[1]:
@@ -469,6 +469,7 @@ def real_close(self, _ss=None):
 
 @trusted
 def _close_now(sock):
+    core.answers_follow()
     fd = _fileno(sock)
     inboxes.pop(fd, None)
     _errors.pop(fd, None)
@@ -493,7 +494,7 @@ def shutdown(sock, how, /):
     if not transactional(sock):
         core.exclusive("shutdown at once")
         if not waits_to_be_sent(sock):
-            core.answers_follow(_fileno(sock))
+            core.answers_follow()
             return _shutdown(sock, how)
     try:
         sock.getpeername()
@@ -508,7 +509,7 @@ def shutdown(sock, how, /):
 @trusted
 def _shutdown_now(sock, how):
     fd = _fileno(sock)
-    core.answers_follow(fd)
+    core.answers_follow()
     box = core.find_outbox(fd)
     if box is not None and box.shut_down_later(how):
         return

@@ -65,10 +65,10 @@ submit_later(PyObject *dispatcher, PyObject *handle)
 }
 
 void
-chain_run(const Entry *entry)
+chain_run(Scheduling *by)
 {
     if (stm_self != NULL)
-        chain_of(stm_self)->running = entry;
+        chain_of(stm_self)->by = by;
 }
 
 void
@@ -113,7 +113,7 @@ chain_follower(Dispatcher *d, PyObject **handle)
     CallbackChain *chain = tx != NULL ? chain_of(tx) : NULL;
     *handle = NULL;
     if (chain == NULL || !chain->open || chain->handles == NULL || chain->next == PyList_GET_SIZE(chain->handles)
-        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || (chain->running != NULL && !is_last_of_strand(chain->running))
+        || (tx->grade != GRADE_NONE && tx->company == AMONG_OTHERS) || (chain->by != NULL && !is_last_of_strand(chain->by->running))
         || (chain->followers != NULL && PyList_GET_SIZE(chain->followers) >= FOLLOWERS))
         return 0;
     PyObject *next = PyList_GET_ITEM(chain->handles, chain->next);

@@ -14,9 +14,9 @@
 #include "sites.h"
 
 typedef struct Dispatcher Dispatcher;
-struct Entry;
+struct Scheduling;
 
-/* Of a thread.  Invariant: as new when an attempt begins, but for `running`, and what the followers of the last committed one have taken;
+/* Of a thread.  Invariant: as new when an attempt begins, but for `by`, and what the followers of the last committed one have taken;
  * an aborted one's handles are gone. */
 typedef struct {
     bool open;                  /* what is scheduled may follow */
@@ -29,7 +29,7 @@ typedef struct {
     PyObject *site;             /* of the follower that runs, or NULL: the transaction's own callback does */
     double began;               /* by `clock`; of the transaction's own callback, too */
     PyObject *followers;        /* list of (site, seconds) of those that have run, or NULL */
-    const struct Entry *running;    /* of the dispatcher's transaction, or NULL; borrowed */
+    struct Scheduling *by;      /* of the dispatcher whose transaction runs, or NULL; borrowed */
     ThreadClock clock;
 } CallbackChain;
 
@@ -49,8 +49,8 @@ void chain_rolled_back(Tx *tx, CallbackChain *chain);
 /* Learn what the followers of this thread's last transaction have taken, of which there were n; returns the sum of their seconds. */
 double chain_learn(Estimates *estimates, Py_ssize_t *n);
 
-/* The thread runs that one, or (NULL) none of the dispatcher's. */
-void chain_run(const struct Entry *entry);
+/* The thread runs one of the dispatcher's, or (NULL) none. */
+void chain_run(struct Scheduling *by);
 
 /* Within a transaction, where it runs a callback of the loop's. From here on what is scheduled may follow. */
 void chain_open(void);

@@ -235,7 +235,6 @@ scheduling_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     scheduling_clear(self);
     PyMem_RawFree(((Scheduling *)self)->heard.fds);
-    PyMem_RawFree(((Scheduling *)self)->asked.fds);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -598,21 +597,6 @@ number_of(PyObject *o)
     return number;
 }
 
-static bool
-descriptors_add(Descriptors *all, int fd)
-{
-    if (all->n == all->room) {
-        int room = all->room ? 2 * all->room : 16;
-        int *fds = PyMem_RawRealloc(all->fds, room * sizeof(int));
-        if (fds == NULL)
-            return false;
-        all->fds = fds;
-        all->room = room;
-    }
-    all->fds[all->n++] = fd;
-    return true;
-}
-
 /* Under the lock: what this thread's transaction has scheduled last, borrowed; or NULL. */
 static Entry *
 just_scheduled(Scheduling *s)
@@ -668,39 +652,24 @@ hold_is_over(Dispatcher *d, int fd)
     return false;
 }
 
-void
-answers_follow(int fd)
+/* The last of them that is expected to be short, or NULL. */
+static Entry *
+last_short(Dispatcher *d, Fresh *fresh)
 {
-    Dispatcher *d = dispatcher_of(((_PyThreadStateImpl *)PyThreadState_Get())->asyncio_running_loop);
-    if (d == NULL || d->n_threads == 1 || fd < 0)
-        return;
-    dispatcher_lock(d);
-    Scheduling *s = mine(d);
-    if (s == NULL)
-        PyErr_Clear();
-    else if (s->run != 0 && fd < d->poller.n && d->poller.descriptors[fd].known && descriptors_add(&s->asked, fd))
-        poller_asks(&d->poller, fd);
-    dispatcher_unlock(d);
+    Entry *last = NULL;
+    for (Entry *entry = fresh->first; entry != NULL; entry = entry->next)
+        last = is_expected_short(d->ready->estimates, entry->site) ? entry : last;
+    return last;
 }
 
-/* Under the lock: all that this thread's transaction has scheduled so far is ready, and what has been answered comes after that. */
+/* Under the lock: all that this thread's transaction has scheduled so far is ready; what has been answered comes after that. */
 static int
 place_scheduled(Dispatcher *d, Scheduling *s)
 {
-    int r = 0;
-    Entry *last = NULL;
-    for (Entry *entry = s->asked.n > 0 ? s->fresh.first : NULL; entry != NULL; entry = entry->next)
-        last = is_expected_short(d->ready->estimates, entry->site) ? entry : last;
+    if (atomic_load_explicit(&s->sent.something, memory_order_relaxed))
+        question_goes_on(&d->questions, &s->sent, d->n_threads > 1 ? last_short(d, &s->fresh) : NULL);
     place_fresh(d, &s->fresh);
-    while (s->asked.n > 0) {
-        int fd = s->asked.fds[--s->asked.n];
-        if (fd >= d->poller.n)      /* the loop has been closed */
-            continue;
-        if (last != NULL)
-            note_entry(d, &d->poller.descriptors[fd].question, last);
-        r |= poller_asked(d, fd);
-    }
-    return r;
+    return poller_lets_answers_in(d);
 }
 
 /* What transactions want to hear has been set (at their commit), may have been told to what is no more (after an abort), or has been
@@ -947,7 +916,7 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
     Transaction *running = (Transaction *)entry->transaction;
     running->may_be_put_off = true;
     running->may_move = d->ready->gathers && !entry->moves_not;
-    chain_run(entry);
+    chain_run(s);
     WasAlone *was_alone = &thread_of(tx)->was_alone;
     Py_CLEAR(was_alone->why);
     Py_CLEAR(was_alone->site);
@@ -977,6 +946,8 @@ run_one(Dispatcher *d, Tx *tx, Scheduling *s, Entry *entry)
             learn_alone(d->ready->estimates, site, was_alone->unusual ? NULL : was_alone->why, was_alone->before, s->company == GATHERED);
         over = entry->transaction;
         _Py_atomic_store_ptr_relaxed(&entry->transaction, NULL);
+        if (entry->question != 0)
+            question_is_over(&d->questions, entry);
     }
     place_scheduled(d, s);
     s->run = 0;
@@ -1116,7 +1087,9 @@ rest(Dispatcher *d, bool home)
 static Step
 idle(Dispatcher *d, bool home)
 {
-    if (d->poller.polls)
+    if (d->poller.waiting.n > 0)    /* nothing can be heard */
+        poller_watch(&d->poller, d->runs);
+    if (d->poller.polls || d->poller.waiting.n > 0)
         return rest(d, home);
     double seconds = longest_wait(d);
     d->poller.until = INFINITY;
@@ -1521,12 +1494,13 @@ begin(PyObject *self, PyObject *args)
     d->other_clock = other_clock;
     d->resolution = resolution;
     d->ready->gathers = threads > 1 && threads <= atomic_load(&stm_sequential_limit);
+    d->questions.n = 0;     /* what they wait for is ready, and runs first */
     dispatcher_unlock(d);
     /* A loop that is stopped before it runs, or by its first callback, makes one round: with all that there is. */
     if (poller_poll(d, LOOK, 0, false, NULL) < 0)
         return NULL;
     dispatcher_lock(d);
-    int r = due_timers(d);
+    int r = poller_lets_answers_in(d) | due_timers(d);
     ready_begin(d->ready);
     if (d->stop_at != UINT64_MAX)
         stop_at(d, atomic_fetch_add(&stm_next_age, 1));
@@ -1589,6 +1563,8 @@ forget(Dispatcher *d)
     poller_close(&d->poller);
     PyMem_RawFree(d->held.fds);
     d->held = (Descriptors){0};
+    PyMem_RawFree(d->questions.open);
+    d->questions = (Questions){0};
     if (d->threads != NULL)
         PyDict_Clear(d->threads);
 }

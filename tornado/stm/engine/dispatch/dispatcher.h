@@ -13,15 +13,11 @@
 
 #include "../core/latch.h"
 #include "../core/tx.h"
+#include "answers.h"
 #include "poller.h"
 #include "ready.h"
 #include "restraint.h"
 #include "timers.h"
-
-typedef struct {
-    int *fds;
-    int n, room;
-} Descriptors;
 
 /* What becomes ready together, and has not yet; it owns them, and `next` is the next one. */
 typedef struct {
@@ -35,7 +31,7 @@ typedef struct {
 } Turn;
 
 /* What a thread has to do with a dispatcher. */
-typedef struct {
+typedef struct Scheduling {
     PyObject_HEAD
     Order *order;           /* of what it schedules, or NULL */
     uint64_t run;           /* number of the run that it is at; 0: it runs no transaction of the dispatcher's */
@@ -45,7 +41,7 @@ typedef struct {
     Fresh fresh;            /* what that has scheduled: it becomes ready when the transaction is over */
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
-    Descriptors asked;      /* by which its transaction may have been answered already: that comes after what it schedules */
+    Sent sent;              /* by its transaction */
 } Scheduling;
 
 /* Transactions that are expected to run alone are *gathered*: while there are some, the loop's own thread runs them one after the other, on
@@ -101,6 +97,7 @@ struct Dispatcher {
     uint64_t timers_set;
     Py_ssize_t timers_cancelled;    /* so many of them are only waiting to be forgotten */
     Poller poller;
+    Questions questions;
     Descriptors held;           /* to be armed when what the handling of their events has scheduled has run */
     Py_ssize_t round;           /* transactions to run before the next look at what has become ready */
     Restraint restraint;
@@ -134,9 +131,6 @@ void dispatcher_unlock(Dispatcher *d);
 
 /* What this thread runs, exclusively, ends the loop by an exception: all else that waits or runs is left over for when it runs again. */
 void dispatcher_ends_at_once(Dispatcher *d);
-
-/* This thread's transaction is about to send by that descriptor: what is answered comes after what it schedules, as on asyncio's loop. */
-void answers_follow(int fd);
 
 /* Something has become ready: is this not one of its threads, which will look at the queue, another one must. With the lock. */
 void dispatcher_added(Dispatcher *d);

@@ -66,10 +66,11 @@ poller_close(Poller *poller)
         Py_XDECREF(poller->descriptors[fd].outbox);
         Py_XDECREF(poller->descriptors[fd].special);
         Py_XDECREF((PyObject *)poller->descriptors[fd].scheduled);
-        Py_XDECREF((PyObject *)poller->descriptors[fd].question);
         strand_hold(&poller->descriptors[fd].strand, NULL);
     }
     PyMem_RawFree(poller->descriptors);
+    PyMem_RawFree(poller->waiting.fds);
+    poller->waiting = (Descriptors){0};
     poller->descriptors = NULL;
     poller->n = 0;
 }
@@ -82,7 +83,6 @@ poller_traverse(Poller *poller, visitproc visit, void *arg)
         Py_VISIT(poller->descriptors[fd].outbox);
         Py_VISIT(poller->descriptors[fd].special);
         Py_VISIT((PyObject *)poller->descriptors[fd].scheduled);
-        Py_VISIT((PyObject *)poller->descriptors[fd].question);
     }
     return 0;
 }
@@ -193,6 +193,21 @@ leave(Dispatcher *d, Waiting how, bool home, bool seen_call)
 }
 
 /* ---- Descriptors ---------------------------------------------------------------------------------- */
+
+bool
+descriptors_add(Descriptors *all, int fd)
+{
+    if (all->n == all->room) {
+        int room = all->room ? 2 * all->room : 16;
+        int *fds = PyMem_RawRealloc(all->fds, room * sizeof(int));
+        if (fds == NULL)
+            return false;
+        all->fds = fds;
+        all->room = room;
+    }
+    all->fds[all->n++] = fd;
+    return true;
+}
 
 /* Whether the kernel tells of the descriptor's events. */
 static bool
@@ -338,19 +353,11 @@ strand_of(Descriptor *descriptor)
     return descriptor->strand != NULL && descriptor->strand->n > 0 ? descriptor->strand : NULL;
 }
 
-void
-poller_asks(Poller *poller, int fd)
-{
-    poller->descriptors[fd].asking++;
-}
-
 static void
 forget_order(Descriptor *descriptor)
 {
     if (is_to_run(descriptor->scheduled))       /* so this is not the last reference, or nothing dies with it */
         Py_CLEAR(descriptor->scheduled);
-    if (is_to_run(descriptor->question))
-        Py_CLEAR(descriptor->question);
     strand_hold(&descriptor->strand, NULL);
 }
 
@@ -428,19 +435,12 @@ report_singly(Poller *poller, int fd)
     poller->singly = SINGLY;
 }
 
-/* The kernel has reported events; no others count until the descriptor is armed again. */
+/* These events become ready. */
 static int
-has_events(Dispatcher *d, int fd, uint32_t events)
+tell(Dispatcher *d, int fd, uint32_t events)
 {
     Poller *poller = &d->poller;
-    if (poller->descriptors[fd].outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
-        return -1;
     Descriptor *descriptor = &poller->descriptors[fd];
-    if (UNLIKELY(descriptor->asking > 0)) {
-        descriptor->busy = true;
-        descriptor->answers |= events;
-        return 0;
-    }
     PyObject *reader = events & READ_EVENTS ? wanted(poller, fd, dispatch_names.reader) : NULL;
     PyObject *writer = events & WRITE_EVENTS && descriptor->outbox == NULL ? wanted(poller, fd, dispatch_names.writer) : NULL;
     int r;
@@ -452,8 +452,7 @@ has_events(Dispatcher *d, int fd, uint32_t events)
         Strand *strand = strand_of(descriptor);
         if (UNLIKELY(strand != NULL) && accepts(fd))
             strand = NULL;
-        Entry *before = is_to_run(descriptor->question) ? descriptor->question : NULL;
-        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, before) : NULL;
+        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, NULL) : NULL;
         Py_XDECREF(site);
         Py_XDECREF(args);
         r = entry != NULL ? strand_join(strand, entry, strand == NULL) : -1;
@@ -472,17 +471,46 @@ has_events(Dispatcher *d, int fd, uint32_t events)
     return r;
 }
 
-int
-poller_asked(Dispatcher *d, int fd)
+/* The kernel has reported events; no others count until the descriptor is armed again. */
+static int
+has_events(Dispatcher *d, int fd, uint32_t events)
 {
-    Descriptor *descriptor = &d->poller.descriptors[fd];
-    descriptor->asking--;
-    uint32_t events = descriptor->answers;
-    if (events == 0 || descriptor->asking > 0)
+    Poller *poller = &d->poller;
+    if (poller->descriptors[fd].outbox != NULL && events & WRITE_EVENTS && flush(poller, fd) < 0)
+        return -1;
+    uint64_t after = questions_open(d);
+    if (LIKELY(after == 0) || !descriptors_add(&poller->waiting, fd))
+        return tell(d, fd, events);
+    Descriptor *descriptor = &poller->descriptors[fd];
+    descriptor->busy = true;
+    descriptor->answers = events;
+    descriptor->after = after;
+    poller_watch(poller, d->runs);
+    return 0;
+}
+
+int
+poller_lets_answers_in(Dispatcher *d)
+{
+    Descriptors *waiting = &d->poller.waiting;
+    if (LIKELY(waiting->n == 0))
         return 0;
-    descriptor->answers = 0;
-    descriptor->busy = false;
-    return has_events(d, fd, events);
+    uint64_t oldest = questions_oldest(d);
+    int n = waiting->n, r = 0;
+    waiting->n = 0;
+    for (int i = 0; i < n; i++) {
+        int fd = waiting->fds[i];
+        Descriptor *descriptor = &d->poller.descriptors[fd];
+        uint32_t events = descriptor->answers;
+        if (events != 0 && descriptor->after >= oldest)
+            waiting->fds[waiting->n++] = fd;
+        else if (events != 0) {
+            descriptor->answers = 0;
+            descriptor->busy = false;
+            r |= tell(d, fd, events);
+        }
+    }
+    return r;
 }
 
 /* What is to be read is there, and the kernel does not know of it: it becomes ready. */

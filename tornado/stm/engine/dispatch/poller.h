@@ -9,8 +9,7 @@
  * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
  * is the last one until what the first has scheduled has run.
  *
- * Who sends by a descriptor may be answered before it has scheduled what it is about to.  On asyncio's loop that would be ready by then: so the
- * event waits until it is here, too, and comes after it, unless that is not short.
+ * What may be an answer waits until what was scheduled with the question has run (answers.h).
  *
  * Of a socket that listens every event is a connection of its own, and has nothing to do with the one before.  Nor has one of what the
  * program opens when it has closed another with that number.
@@ -33,16 +32,22 @@ typedef struct {
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
-    Entry *question;        /* the last short one that a transaction has scheduled which has sent by it, or NULL */
     Strand *strand;         /* of its last event, held; or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
     uint32_t armed;         /* events that the kernel goes on to report as long as they last; 0: none, or one at most */
-    int asking;             /* so many threads run what has sent by it */
-    uint32_t answers;       /* events that have come meanwhile */
+    uint32_t answers;       /* events that wait */
+    uint64_t after;         /* for all questions up to that one */
     uint64_t armed_at;      /* so many polls had begun when the kernel last went on like that: what they report may have been handled */
     bool busy;              /* an event is queued or being handled, or would be the same again */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
+
+typedef struct {
+    int *fds;
+    int n, room;
+} Descriptors;
+
+bool descriptors_add(Descriptors *all, int fd);     /* false: there is no memory */
 
 /* Threads with nothing to run.  One of them *polls*: it waits for the kernel's events, and for the first timer; the others *rest*.
  * Whoever is to run for long, or leaves much in the queue, calls others.  For what is known to be prompt nobody is
@@ -60,6 +65,7 @@ typedef struct {
     int wake, calls, watchdog, home;
     Descriptor *descriptors;    /* by their numbers */
     int n;
+    Descriptors waiting;    /* those with answers, and some that have none any more */
     int singly;             /* so many times more the kernel is asked for one event only */
     _Atomic uint64_t begun; /* so many polls, also without the lock */
     bool polls, woken, watched;
@@ -95,9 +101,8 @@ void poller_calm(Poller *poller, bool calm);    /* it has looked */
 /* Is what its last event has scheduled still to run, and comes before the next one? */
 bool poller_has_scheduled(Poller *poller, int fd);
 
-/* What this thread runs is about to send by it: what comes from here on may be an answer.  Then that is over, and what has come becomes ready. */
-void poller_asks(Poller *poller, int fd);
-int poller_asked(Dispatcher *d, int fd);
+/* What waits for questions that are closed becomes ready. -1 with an exception. */
+int poller_lets_answers_in(Dispatcher *d);
 
 /* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
  * asked again. */

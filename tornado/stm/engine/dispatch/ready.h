@@ -55,6 +55,7 @@ struct Entry {
     Line *line, *back;
     double expected;            /* seconds */
     Py_ssize_t holds_up;
+    uint64_t question;          /* that is open until it has run, or 0 (answers.h) */
     unsigned round;             /* of its strand: what one schedules is of the next, as if the loop ran what is ready round by round */
     bool is_fresh;
     bool follows_event;         /* something of the descriptor's last event is still to run: what this one schedules comes after that */

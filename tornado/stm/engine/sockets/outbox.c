@@ -422,8 +422,7 @@ outbox_transmit(PyObject *self, PyObject *const *args, Py_ssize_t n)
     if (chunk == NULL)
         return PyErr_NoMemory();
     *chunk = (Chunk){NULL, args[1] != Py_None ? Py_NewRef(args[1]) : NULL, Py_NewRef(args[0]), args[2] == Py_True};
-    if (!goes_on)
-        answers_follow(box->fd);
+    answers_follow();
     latch_take(&box->lock);
     *box->end = chunk;
     box->end = &chunk->next;
@@ -592,7 +591,7 @@ send_alone(Tx *tx, const char *why, Outbox *box, PyObject *sock, PyObject *data,
 {
     if (exclusive_for(tx, why, NULL) < 0)
         return -1;
-    answers_follow(box->fd);
+    answers_follow();
     latch_take(&box->lock);     /* a thread that polls may be about to send the rest */
     if (box->error != NULL)
         tell_error(box);

@@ -183,7 +183,7 @@ send_later(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwname
     if (usual && is_alone_with(args[0])) {
         int fd = fileno_of(args[0]);
         if (!has_outbox(fd) && !PyErr_Occurred()) {
-            answers_follow(fd);
+            answers_follow();
             return PyObject_Vectorcall(PyTuple_GET_ITEM(pair, 0), args, n, NULL);
         }
     }
