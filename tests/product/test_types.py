@@ -1,4 +1,4 @@
-"""Types of what is public: two type checkers accept the package's public modules and right uses, and refuse wrong ones."""
+"""Types of what is public: two type checkers accept right uses, and refuse wrong ones.  (`make lint` has them check the package itself.)"""
 
 import json
 import re
@@ -39,13 +39,6 @@ def pyright(*arguments):
         (error["file"], error["range"]["start"]["line"] + 1, error["message"])
         for error in found["generalDiagnostics"] if error["severity"] == "error"
     ]  # fmt: skip
-
-
-@needs_checkers
-@not_sanitized
-@pytest.mark.parametrize("check", [mypy, pyright])
-def test_the_public_modules_and_the_applications_have_no_errors(check):
-    assert check() == []
 
 
 def pyright_of_installed(folder):
