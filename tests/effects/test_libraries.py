@@ -47,7 +47,7 @@ def test_every_line_means_something(file):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_line_of_a_library_that_is_installed_is_about_something_there(file):
     found = libraries.parse(file.read_text(), file.name)
-    if not libraries._is_installed(*found[0].releases):
+    if not libraries.is_installed(*found[0].releases):
         pytest.skip("another release is installed, or none")
     names = sorted({declaration.name.rpartition(".")[0] for declaration in found if declaration.what == "hidden"})
     parts = [declaration.name.split(".") for declaration in found]

@@ -1,6 +1,7 @@
 """The engine is made ready: its tables are filled, and what is changed in libraries is changed."""
 
 import functools
+import itertools
 import os
 import site
 import threading
@@ -12,7 +13,7 @@ if core.COMPILED:
     from . import _engine, rebound
     from .c_functions import effects, libraries, twins
     from .input_output import databases, files, output, sockets
-    from .patches import asyncpg, cryptography, fibers, finalizers, numpy, pillow, table, threads, warned, zmq  # noqa: F401, the table names most
+    from .patches import argon2, asyncpg, cryptography, fibers, finalizers, numpy, pillow, table, threads, warned, zmq  # noqa: F401, the table names most
     from .patches import libraries as library_patches  # noqa: F401, likewise
 
     try:
@@ -43,6 +44,8 @@ def change_library(module):
         table.apply("libraries")
     library = module.partition(".")[0]
     if library in table.PATCHES and libraries.covers(library):
+        table.apply(library)
+    if library == "argon2" and all(itertools.starmap(libraries.is_installed, argon2.READ)):
         table.apply(library)
     if library == "_sqlite3":
         databases.begin()

@@ -17,6 +17,7 @@ asyncpg     an extension module of this library has been loaded, or had been whe
 zmq         a module of this library has been loaded, likewise
 PIL         likewise (Pillow)
 numpy       likewise
+argon2      likewise, for the releases in patches/argon2.py
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -138,6 +139,12 @@ PATCHES = {
     "numpy": """
         numpy._core._ufunc_config:_make_extobj  patches.numpy:calls_python()  C code may call C code, without barriers
         numpy.random._generator,*:default_rng  patches.numpy:made_anew()  it makes a generator, or takes one that others have
+    """,
+    "argon2": """
+        argon2.low_level,*:hash_secret      patches.argon2:of_values()         it works on memory that nobody else has
+        argon2.low_level,*:hash_secret_raw  patches.argon2:of_values()         likewise
+        argon2.low_level,*:verify_secret    patches.argon2:of_values()         likewise
+        argon2.low_level,*:error_to_str     patches.argon2:of_values()         likewise
     """,
     "zmq": """
         zmq.sugar.socket:Socket.closed  patches.zmq:at_its_turn()  another socket may be the same one to libzmq

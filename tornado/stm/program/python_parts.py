@@ -17,15 +17,28 @@ ELSEWHERE = {
     "multidict._multidict": "multidict",
     "propcache._helpers_c": "propcache",
     "sqlalchemy.cyextension": "sqlalchemy",
+    "wrapt._wrappers": "wrapt",
     "yarl._quoting_c": "yarl",
+    "zope.interface._zope_interface_coptimizations": "zope",
 }
 
 #: Likewise of releases of which something is known: nothing can be declared of these.
 NOT_IN_C = {"aiohttp._websocket.reader_c"}
 
+#: Modules of C code that a library takes where they are there, and has a twin in Python for; others that ask for them get them.
+TAKEN_BY = {"hiredis": "redis"}  # it would switch the GIL on
+
 #: Packages with modules that lie there twice under the same name: as they were written, and compiled from that.
 COMPILED_BESIDE = {"sqlalchemy.engine", "sqlalchemy.sql", "sqlalchemy.util"}
 COMPILED = "_cy"  # how their names end
+
+
+def _who_imports():
+    """The package whose code imports what a finder is asked for."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib."):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "").partition(".")[0]
 
 
 class PythonFinder:
@@ -34,6 +47,8 @@ class PythonFinder:
     def find_spec(self, name, path=None, target=None):
         if name in NOT_IN_C or (name in ELSEWHERE and not libraries.covers(ELSEWHERE[name])):
             raise ModuleNotFoundError(f"tornado.stm knows nothing of {name}, so its twin in Python is taken", name=name)
+        if name in TAKEN_BY and _who_imports() == TAKEN_BY[name]:
+            raise ModuleNotFoundError(f"tornado.stm knows nothing of {name}, so {TAKEN_BY[name]} does without", name=name)
         package, _, last = name.rpartition(".")
         if package in COMPILED_BESIDE and last.endswith(COMPILED):
             for folder in path or ():

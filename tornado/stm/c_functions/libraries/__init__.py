@@ -121,7 +121,8 @@ def declaring(load):
     """In the place of what runs a module's code: then its functions are there to be declared."""
 
     def load_and_declare(loader, module):
-        name = module.__name__  # its code may say that it is another, as that of _pydecimal does
+        # Its code may say that it has another name: that of _pydecimal while it runs, that of websockets.speedups before.
+        name = module.__name__ if module.__spec__ is None else module.__spec__.name
         _loading.append(name)
         try:
             result = load(loader, module)
@@ -171,7 +172,7 @@ def _declare_once():
             objects = effects.loaded(declaration.name) if top in sys.modules and not hidden else []
         if not objects and not hidden:
             left.append(declaration)
-        elif declaration.releases is None or _is_installed(*declaration.releases):
+        elif declaration.releases is None or is_installed(*declaration.releases):
             effects.register_one(declaration, objects)
     _waiting[:n] = left
 
@@ -180,11 +181,12 @@ def _declare_once():
 def covers(library):
     """Is there a file for this library, and for the release that is installed?"""
     file = Path(__file__).with_name(f"{library}.effects")
-    return file.exists() and any(_is_installed(*declaration.releases) for declaration in parse(file.read_text(), file.name))
+    return file.exists() and any(is_installed(*declaration.releases) for declaration in parse(file.read_text(), file.name))
 
 
 @functools.cache
-def _is_installed(distribution, first, too_late):
+def is_installed(distribution, first, too_late):
+    """Is a release of the distribution installed that is not before the first, and before the one that is too late?"""
     import importlib.metadata  # which takes long, and most programs have no such library
 
     try:

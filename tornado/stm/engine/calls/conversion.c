@@ -468,19 +468,30 @@ open_all_reachable(Tx *tx, Conversion *c)
     return n < 0 ? -1 : 0;
 }
 
+/* It will call this, if that can be called. */
+static int
+open_hook(Tx *tx, PyObject *arg)
+{
+    if (!PyCallable_Check(arg))
+        return 0;
+    /* Of a class of Python's it may make instances past the constructor, and call what that says of its attributes. */
+    int known = PyType_Check(arg) && is_python_class((PyTypeObject *)arg) ? 0 : is_known_to_read(tx, arg);
+    return known < 0 ? -1 : known > 0 ? 0 : exclusive_for(tx, "call back of", arg);
+}
+
 int
 open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
 {
+    /* The first argument is data, of which it makes nothing if that can be called. */
+    for (Py_ssize_t i = 1; i < n; i++) {
+        if (open_hook(tx, args[i]) < 0)
+            return -1;
+    }
     for (Py_ssize_t i = 0; i < nkw; i++) {
-        PyObject *arg = kwvalues[i];
-        if (is_python_class(Py_TYPE(arg)) && !captured(tx, arg))
-            return exclusive_for(tx, "a conversion that may change", arg);
-        if (PyCallable_Check(arg)) {
-            /* Of a class of Python's it may make instances past the constructor, and call what that says of its attributes. */
-            int known = PyType_Check(arg) && is_python_class((PyTypeObject *)arg) ? 0 : is_known_to_read(tx, arg);
-            if (known <= 0)
-                return known < 0 ? -1 : exclusive_for(tx, "call back of", arg);
-        }
+        if (is_python_class(Py_TYPE(kwvalues[i])) && !captured(tx, kwvalues[i]))
+            return exclusive_for(tx, "a conversion that may change", kwvalues[i]);
+        if (open_hook(tx, kwvalues[i]) < 0)
+            return -1;
     }
     Conversion given = {.converter = converter, .args = args, .n = n}, named = {.args = kwvalues, .n = nkw};
     return open_all_reachable(tx, &given) < 0 || open_all_reachable(tx, &named) < 0 ? -1 : check_doomed(tx);

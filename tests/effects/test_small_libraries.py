@@ -1,0 +1,284 @@
+"""Libraries of which little is in C: what that reads, calls and changes."""
+
+import collections
+import decimal
+import functools
+import random
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from beside import needs_release, runs_alone, runs_beside_others
+from interpreters import ROOT
+from meeting import APART, CONFLICT, meet
+from tornado.stm import core, testing
+from tornado.stm.program import python_parts
+
+pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+
+
+def meets_who_changes(read, make, change):
+    """Who reads what `make` returns, by C code, conflicts with who changes it, and not with who reads it too, or changes another one."""
+    one = make()
+
+    def both():
+        return make(), make()
+
+    def read_one(one, other):
+        read(one)
+
+    def change_one(one, other):
+        change(one)
+
+    def change_other(one, other):
+        change(other)
+
+    before = read(one)
+    change(one)
+    assert read(one) != before
+    assert meet(both, read_one, change_one) == CONFLICT
+    assert meet(both, read_one, read_one) == meet(both, read_one, change_other) == APART
+
+
+class Item:
+    """What no library knows how to encode."""
+
+    def __init__(self, *parts):
+        self.parts = list(parts)
+
+
+def parts_of(item, *, more=None):
+    return item.parts if more is None else [*item.parts, *more]
+
+
+UNKNOWN = sqlite3.complete_statement
+DATA = {"a": [1, 2.5, None, True, "é\n"], "b": ({"c": "d"}, -(2**40))}
+
+
+def changes_inside(append):
+    """Pairs of what makes an object and what changes something inside of it."""
+    return [
+        (lambda: [1, [2]], lambda data: data.append(3)),
+        (lambda: [1, [2]], lambda data: data[1].append(3)),
+        (lambda: {"a": {"b": [1]}}, lambda data: data["a"].update(b=2)),
+        (lambda: (collections.OrderedDict(a=[]),), lambda data: data[0]["a"].append(1)),
+        *append,
+    ]
+
+
+# ---- websockets ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apply_mask():
+    needs_release("websockets")
+    from websockets.speedups import apply_mask
+
+    return apply_mask
+
+
+MASKED = bytes(byte ^ mask for byte, mask in zip(b"text" * 5, bytes(range(1, 5)) * 5))
+
+
+def test_data_of_websockets_is_masked_beside_others(apply_mask):
+    data, mask = b"text" * 5, bytes(range(1, 5))
+    for as_type in bytes, bytearray, lambda data: memoryview(bytearray(data)), lambda data: memoryview(bytes(data) + b"more")[: len(data)]:
+        assert runs_beside_others(apply_mask, as_type(data), as_type(mask)) == MASKED
+        assert runs_beside_others(lambda: apply_mask(mask=as_type(mask), data=as_type(data))) == MASKED
+    assert runs_beside_others(apply_mask, memoryview(bytearray(b"t_e_x_t_" * 5))[::2], mask) == MASKED
+
+
+def test_frames_of_websockets_are_read_beside_others(apply_mask):
+    from websockets import frames, protocol, streams
+
+    assert frames.apply_mask is apply_mask
+
+    def serialize():
+        return frames.Frame(frames.Opcode.TEXT, b"text").serialize(mask=True)
+
+    def receive(data):
+        server = protocol.Protocol(protocol.SERVER)
+        server.receive_data(data)
+        return [event.data for event in server.events_received()]
+
+    assert streams.StreamReader
+    assert runs_beside_others(receive, runs_beside_others(serialize)) == [b"text"]
+
+
+@pytest.mark.parametrize("around", [lambda data: data, memoryview, lambda data: memoryview(data)[::2]])
+def test_what_websockets_masks_nobody_changes_meanwhile(apply_mask, around):
+    mask = bytes(range(1, 5))
+    meets_who_changes(lambda data: apply_mask(around(data), mask), lambda: bytearray(b"text"), lambda data: data.__setitem__(0, 1))
+    meets_who_changes(lambda data: apply_mask(b"text", around(data)[:4]), lambda: bytearray(b"12345678"), lambda data: data.__setitem__(0, 1))
+
+
+TEXT = '{"a": [1, 2.5, null, true, "\\u00e9\\n"], "b": [{"c": "d"}, -1099511627776]}'
+
+
+# ---- ujson ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ujson():
+    return needs_release("ujson")
+
+
+class WithDict(Item):
+    def toDict(self):
+        return {"parts": self.parts}
+
+
+class WithText(Item):
+    def __json__(self):
+        return str(self.parts)
+
+
+def test_ujson_encodes_and_decodes_beside_others(ujson):
+    text = TEXT.replace(" ", "")
+    for dumps, loads in (ujson.dumps, ujson.loads), (ujson.encode, ujson.decode):
+        assert runs_beside_others(dumps, DATA) == text
+        assert runs_beside_others(lambda: dumps(DATA, sort_keys=True, indent=2)) == dumps(DATA, sort_keys=True, indent=2)
+        for data in text, text.encode(), bytearray(text.encode()):
+            assert runs_beside_others(loads, data) == {**DATA, "b": list(DATA["b"])}
+    assert runs_beside_others(ujson.dumps, [WithDict(1), WithText(2), decimal.Decimal("1.5")]) == '[{"parts":[1]},[2],1.5]'
+    for default in parts_of, functools.partial(parts_of, more=[]):
+        assert runs_beside_others(lambda: ujson.dumps([Item(3)], default=default)) == "[[3]]"
+
+    def fails():
+        with pytest.raises(ujson.JSONDecodeError):
+            ujson.loads("[1, }")
+
+    runs_beside_others(fails)
+
+
+def test_what_ujson_calls_and_nobody_knows_runs_alone(ujson):
+    assert runs_alone(lambda: ujson.dumps(["a"], default=UNKNOWN))
+    assert runs_alone(lambda: ujson.dumps(["a"], True, False, True, False, 0, True, True, UNKNOWN))
+    assert runs_alone(lambda: ujson.dumps(["a"], default=[].append))
+    assert runs_beside_others(ujson.dumps, ["a"], True, False, True, False, 0, True, True, parts_of) == '["a"]'
+    assert runs_beside_others(lambda: ujson.dumps([Item(1)], True, False, True, False, 0, True, True, parts_of)) == "[[1]]"
+
+
+@pytest.mark.parametrize("make, change", changes_inside([
+    (lambda: [Item(1)], lambda data: data[0].parts.append(2)),
+    (lambda: [Item(1)], lambda data: setattr(data[0], "parts", [2])),
+    (lambda: [WithDict([1])], lambda data: data[0].parts[0].append(2)),
+    (lambda: [WithText(1)], lambda data: data[0].parts.append(2)),
+]))  # fmt: skip
+def test_what_ujson_encodes_nobody_changes_meanwhile(ujson, make, change):
+    meets_who_changes(lambda data: ujson.dumps(data, default=parts_of), make, change)
+
+
+def test_what_ujson_decodes_nobody_changes_meanwhile(ujson):
+    meets_who_changes(ujson.loads, lambda: bytearray(b"[1, 2]"), lambda data: data.__setitem__(1, ord("3")))
+
+
+# ---- Both together ---------------------------------------------------------------------------
+
+
+class Shelf:
+    def __init__(self):
+        self.items = {name: Item(1) for name in "abc"}
+        self.data = {"x": [1, {"y": [2]}], "t": (1, [3])}
+        self.memory = bytearray(b"[1, 2]")
+
+
+def test_random_programs_of_both_are_serializable(ujson, apply_mask):
+    def encode(shelf):
+        return ujson.dumps(shelf.items, default=parts_of), ujson.encode(shelf.data)
+
+    def read(shelf):
+        return ujson.loads(shelf.memory), apply_mask(shelf.memory, b"1234")
+
+    def write(shelf, n):
+        shelf.memory[1] = ord("0") + n
+
+    def change(shelf, n):
+        item = shelf.items["abc"[n % 3]]
+        item.parts = [*item.parts, n][-3:]
+        shelf.data["x"][1]["y"].append(n)
+
+    def change_meanwhile(shelf, n):
+        def default(item):
+            item.parts.append(n)
+            return item.parts
+
+        return ujson.dumps(shelf.items, default=default)
+
+    choice = random.Random(1)
+    for seed in range(60):
+        n = seed % 7
+        possible = (encode,), (read,), (write, n), (change, n), (change_meanwhile, n)
+        testing.check_serializable(Shelf, choice.choices(possible, k=10), seed=seed, aborts=0.02)
+
+
+# ---- Those whose twin in Python is taken ---------------------------------------------------
+
+TAKEN = {
+    "wrapt": """
+import wrapt
+@wrapt.decorator
+def twice(wrapped, instance, args, kwargs):
+    return 2 * wrapped(*args, **kwargs)
+class Some:
+    @twice
+    def method(self, n):
+        return n
+def step():
+    proxy = wrapt.ObjectProxy([1])
+    proxy.append(2)
+    return Some().method(2), proxy == [1, 2], wrapt.FunctionWrapper.__init__.__class__.__name__
+expected = 4, True, "function"
+""",
+    "zope.interface": """
+import zope.interface, zope.interface.adapter
+class IOne(zope.interface.Interface): pass
+class ITwo(zope.interface.Interface): pass
+@zope.interface.implementer(IOne)
+class One: pass
+registry = zope.interface.adapter.AdapterRegistry()
+registry.register([IOne], ITwo, "", lambda one: "two")
+def step():
+    return IOne.providedBy(One()), ITwo(One(), None), registry.queryAdapter(One(), ITwo)
+expected = True, None, "two"
+""",
+    "redis": """
+import redis, redis.utils
+def step():
+    return redis.utils.HIREDIS_AVAILABLE, "Hiredis" in redis.connection.DefaultParser.__name__
+expected = False, False
+""",
+}
+ASK = """
+async def main():
+    for _ in range(2):
+        await asyncio.sleep(0)
+        found = step(), core.is_exclusive()
+    print(found == (expected, False) or found)
+
+import asyncio
+from tornado.stm import core
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("library", TAKEN)
+def test_what_has_a_twin_in_python_runs_beside_others(library, tmp_path):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    (tmp_path / "app.py").write_text(TAKEN[library] + ASK)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tornado.stm", "-q", "-j", "2", str(tmp_path / "app.py")],
+        cwd=ROOT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_who_asks_for_hiredis_gets_it_but_for_redis():
+    finder = python_parts.PythonFinder()
+    assert finder.find_spec("hiredis") is None
+    ask = compile("finder.find_spec('hiredis')", "utils.py", "eval")
+    assert eval(ask, {"finder": finder, "__name__": "application"}) is None
+    with pytest.raises(ModuleNotFoundError):
+        eval(ask, {"finder": finder, "__name__": "redis.utils"})
