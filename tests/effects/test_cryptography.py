@@ -1,6 +1,8 @@
 """cryptography: hashes, ciphers and derived keys."""
 
 import base64
+import contextlib
+import functools
 import hashlib
 import hmac
 import random
@@ -23,7 +25,9 @@ def crypto():
     """What is used of it, by its names."""
     needs_release("cryptography")
     from cryptography import exceptions, fernet
-    from cryptography.hazmat.primitives import constant_time, hashes, hmac, padding
+    from cryptography.hazmat.primitives import constant_time, hashes, hmac, padding, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, utils
+    from cryptography.hazmat.primitives.asymmetric import padding as signing
     from cryptography.hazmat.primitives.ciphers import Cipher, aead, algorithms, modes
     from cryptography.hazmat.primitives.kdf import argon2, hkdf, pbkdf2, scrypt
 
@@ -118,11 +122,58 @@ def derived(crypto):
     return keys[0] == hashlib.pbkdf2_hmac("sha256", KEY, b"salt", 10, 16)
 
 
+@functools.cache
+def keys():
+    """Of two parts, as bytes: RSA's, that of a curve, Ed25519's."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+    made = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1()), ed25519.Ed25519PrivateKey.generate()
+    forms = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return [key.private_bytes(*forms) for key in made]
+
+
+def signed(crypto):
+    rsa, ec, ed25519 = (crypto.serialization.load_pem_private_key(key, None) for key in keys())
+    SHA256, signing = crypto.hashes.SHA256, crypto.signing
+    digest = SHA256()
+    ways = [
+        (rsa, signing.PKCS1v15(), digest),
+        (rsa, signing.PSS(signing.MGF1(digest), 32), digest),
+        (rsa, signing.PSS(mgf=signing.MGF1(digest), salt_length=signing.PSS.MAX_LENGTH), crypto.utils.Prehashed(digest)),
+        (ec, crypto.ec.ECDSA(digest)),
+        (ec, crypto.ec.ECDSA(crypto.utils.Prehashed(digest))),
+        (ed25519,),
+    ]
+    for key, *how in ways:
+        signature = key.sign(bytes(32), *how)
+        key.public_key().verify(signature, memoryview(bytearray(32)), *how)
+        with pytest.raises(crypto.exceptions.InvalidSignature):
+            key.public_key().verify(signature, b"x" * 32, *how)
+    crypto.utils.encode_dss_signature(*crypto.utils.decode_dss_signature(ec.sign(b"text", crypto.ec.ECDSA(digest))))
+    numbers = rsa.public_key().public_numbers()
+    secret = crypto.rsa.RSAPublicNumbers(numbers.e, numbers.n).public_key().encrypt(b"text", signing.OAEP(signing.MGF1(digest), digest, None))
+    crypto.ec.generate_private_key(crypto.ec.SECP384R1()), crypto.ed25519.Ed25519PrivateKey.generate()
+    return rsa.key_size == 2048 and rsa.decrypt(secret, signing.OAEP(signing.MGF1(digest), digest, None))
+
+
+def in_tokens(crypto):
+    jwt = sys.modules["jwt"]
+    rsa, ec, ed25519 = keys()
+    for name, key in ("HS256", b"k" * 32), ("RS256", rsa), ("PS256", rsa), ("ES256", ec), ("EdDSA", ed25519):
+        token = jwt.encode({"sub": "text"}, key, name)
+        public = key if name == "HS256" else crypto.serialization.load_pem_private_key(key, None).public_key()
+        assert jwt.decode(token, public, [name]) == {"sub": "text"}
+    return True
+
+
 @needs_threads
 @pytest.mark.parametrize("use", [
-    encrypted, encrypted_by_one_of_two, hashed, authenticated, ciphered, padded, sealed, derived,
+    encrypted, encrypted_by_one_of_two, hashed, authenticated, ciphered, padded, sealed, derived, signed, in_tokens,
 ])  # fmt: skip
 def test_cryptography_runs_beside_others(crypto, use):
+    if use is in_tokens:
+        pytest.importorskip("jwt", reason="PyJWT is not installed")
     assert runs_beside_others(use, crypto) in (True, b"text")
     assert meet(lambda: (crypto,), use, use) == APART
 
@@ -161,6 +212,32 @@ def test_keys_and_data_that_cryptography_reads_nobody_changes_meanwhile(crypto, 
         data[1] = 7
 
     assert meet(make, use, change) == CONFLICT
+
+
+@needs_threads
+@pytest.mark.parametrize("use", [
+    lambda crypto, rsa, ec, ed25519, data, padding: rsa.sign(data, crypto.signing.PKCS1v15(), crypto.hashes.SHA256()),
+    lambda crypto, rsa, ec, ed25519, data, padding: rsa.sign(b"text", padding, crypto.hashes.SHA256()),
+    lambda crypto, rsa, ec, ed25519, data, padding: ec.sign(memoryview(data), crypto.ec.ECDSA(crypto.hashes.SHA256())),
+    lambda crypto, rsa, ec, ed25519, data, padding: ed25519.sign(data),
+    lambda crypto, rsa, ec, ed25519, data, padding: ed25519.public_key().verify(ed25519.sign(b"text"), data),
+], ids=["rsa", "padding", "ec", "ed25519", "verified"])  # fmt: skip
+def test_what_is_signed_and_how_nobody_changes_meanwhile(crypto, use):
+    def make():
+        mgf = crypto.signing.MGF1(crypto.hashes.SHA256())
+        keys_made = [crypto.serialization.load_pem_private_key(key, None) for key in keys()]
+        return crypto, *keys_made, bytearray(b"text"), crypto.signing.PSS(mgf, 32)
+
+    def sign(*what):
+        with contextlib.suppress(crypto.exceptions.InvalidSignature):
+            use(*what)
+
+    def change(crypto, rsa, ec, ed25519, data, padding):
+        data[1] = 7
+        padding._mgf._algorithm = crypto.hashes.SHA512()
+
+    assert meet(make, sign, change) == CONFLICT
+    assert meet(make, sign, sign) == APART
 
 
 @needs_engine

@@ -4,12 +4,15 @@ It does so when it needs a class for the first time, in a lock of its own in whi
 holds this lock while a module is imported, or a module's attribute is set, would wait for those.
 """
 
+import contextlib
 import importlib
 import sys
 
 from ..core import trusted
 
-CIPHERS = "cryptography.hazmat.primitives.ciphers"
+PRIMITIVES = "cryptography.hazmat.primitives"
+CIPHERS = f"{PRIMITIVES}.ciphers"
+ASYMMETRIC = f"{PRIMITIVES}.asymmetric"
 
 
 @trusted
@@ -17,8 +20,23 @@ def look_up(module):
     """This module of the library has been imported."""
     if module == "cryptography.hazmat.bindings._rust":
         importlib.import_module("cryptography.exceptions")
-        importlib.import_module("cryptography.hazmat.primitives.hashes")
+        importlib.import_module(f"{PRIMITIVES}.hashes")
     elif module == f"{CIPHERS}.base":
         algorithms, modes = sys.modules[f"{CIPHERS}.algorithms"], sys.modules[f"{CIPHERS}.modes"]
         # It is no mode with something of its own, so all others are looked up.
         sys.modules[module].Cipher(algorithms.AES(bytes(16)), modes.ECB()).encryptor()
+    elif module in (f"{ASYMMETRIC}.padding", f"{ASYMMETRIC}.ec"):
+        importlib.import_module(f"{ASYMMETRIC}.utils")
+        _verify_nothing(sys.modules[module])
+
+
+def _verify_nothing(module):
+    """To find out that this is no signature all is looked up that making and verifying one need."""
+    openssl = sys.modules["cryptography.hazmat.bindings._rust"].openssl
+    algorithm = sys.modules[f"{PRIMITIVES}.hashes"].SHA256()
+    with contextlib.suppress(sys.modules["cryptography.exceptions"].InvalidSignature):
+        if hasattr(module, "PSS"):
+            padding = module.PSS(module.MGF1(algorithm), algorithm.digest_size)
+            openssl.rsa.RSAPublicNumbers(3, 2**1023 + 1).public_key().verify(b"", b"", padding, algorithm)
+        else:
+            openssl.ec.generate_private_key(module.SECP256R1()).public_key().verify(b"", b"", module.ECDSA(algorithm))
