@@ -1,4 +1,4 @@
-"""What handlers call for a password, a hash, an id, a search: it runs beside others, and nobody changes meanwhile what it reads."""
+"""What handlers call for a password, a hash, an id, or to parse: it runs beside others, and nobody changes meanwhile what it reads."""
 
 import copy
 import decimal

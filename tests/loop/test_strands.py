@@ -233,16 +233,24 @@ def test_what_a_future_wakes_comes_after_what_was_scheduled_before():
     assert log == ["p", "x", "w"] * 1_500
 
 
-@pytest.mark.parametrize("tell", [socket.socket.send, socket.socket.sendall])
-@pytest.mark.parametrize("other", [False, True], ids=["same", "other"])
-@pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
-def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, other, tell):
-    """By whatever connection it comes, and however soon."""
-    log, held, repetitions = [], types.SimpleNamespace(), 30
+@pytest.fixture(params=["same", "other"])
+def connections(request):
+    """The two ends of what is asked by, and those of what is answered by: the same connection, or another."""
     asking, asked = socket.socketpair()
-    told, telling = socket.socketpair() if other else (asking, asked)
+    told, telling = socket.socketpair() if request.param == "other" else (asking, asked)
     for one in asking, told:
         one.setblocking(False)
+    yield asking, asked, told, telling
+    for one in asking, asked, told, telling:
+        one.close()
+
+
+@pytest.mark.parametrize("tell", [socket.socket.send, socket.socket.sendall])
+@pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
+def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, connections, tell):
+    """By whatever connection it comes, and however soon."""
+    log, held, repetitions = [], types.SimpleNamespace(), 30
+    asking, asked, told, telling = connections
 
     def answer():
         while data := asked.recv(1):
@@ -276,19 +284,13 @@ def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, 
         core.set_sequential(before)
         asking.close()
         answers.join()
-        for one in asked, told, telling:
-            one.close()
     assert log == ["scheduled", "answered"] * repetitions
 
 
-@pytest.mark.parametrize("other", [False, True], ids=["same", "other"])
-def test_what_does_not_return_keeps_no_answer_waiting(other):
+def test_what_does_not_return_keeps_no_answer_waiting(connections):
     """Though it was scheduled with the question, and expected to be short."""
     log = []
-    asking, asked = socket.socketpair()
-    told, telling = socket.socketpair() if other else (asking, asked)
-    for one in asking, told:
-        one.setblocking(False)
+    asking, asked, told, telling = connections
 
     async def main():
         loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -317,6 +319,4 @@ def test_what_does_not_return_keeps_no_answer_waiting(other):
     answers.start()
     tornado.stm.run(main(), threads=3)
     answers.join()
-    for one in {asking, asked, told, telling}:
-        one.close()
     assert log == ["answered", "computed"]

@@ -25,18 +25,21 @@ def look_up(module):
         algorithms, modes = sys.modules[f"{CIPHERS}.algorithms"], sys.modules[f"{CIPHERS}.modes"]
         # It is no mode with something of its own, so all others are looked up.
         sys.modules[module].Cipher(algorithms.AES(bytes(16)), modes.ECB()).encryptor()
-    elif module in (f"{ASYMMETRIC}.padding", f"{ASYMMETRIC}.ec"):
-        importlib.import_module(f"{ASYMMETRIC}.utils")
-        _verify_nothing(sys.modules[module])
+    elif module == f"{ASYMMETRIC}.padding":
+        padding, algorithm = sys.modules[module], _sha256()
+        key = sys.modules["cryptography.hazmat.bindings._rust"].openssl.rsa.RSAPublicNumbers(3, 2**1023 + 1).public_key()
+        _verify_nothing(key, padding.PSS(padding.MGF1(algorithm), algorithm.digest_size), algorithm)
+    elif module == f"{ASYMMETRIC}.ec":
+        ec = sys.modules[module]
+        _verify_nothing(ec.generate_private_key(ec.SECP256R1()).public_key(), ec.ECDSA(_sha256()))
 
 
-def _verify_nothing(module):
+def _sha256():
+    return sys.modules[f"{PRIMITIVES}.hashes"].SHA256()
+
+
+def _verify_nothing(key, *how):
     """To find out that this is no signature all is looked up that making and verifying one need."""
-    openssl = sys.modules["cryptography.hazmat.bindings._rust"].openssl
-    algorithm = sys.modules[f"{PRIMITIVES}.hashes"].SHA256()
+    importlib.import_module(f"{ASYMMETRIC}.utils")
     with contextlib.suppress(sys.modules["cryptography.exceptions"].InvalidSignature):
-        if hasattr(module, "PSS"):
-            padding = module.PSS(module.MGF1(algorithm), algorithm.digest_size)
-            openssl.rsa.RSAPublicNumbers(3, 2**1023 + 1).public_key().verify(b"", b"", padding, algorithm)
-        else:
-            openssl.ec.generate_private_key(module.SECP256R1()).public_key().verify(b"", b"", module.ECDSA(algorithm))
+        key.verify(b"", b"", *how)

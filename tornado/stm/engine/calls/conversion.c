@@ -278,7 +278,7 @@ calls_only_known(Tx *tx, PyObject *obj)
 static int
 check_converter(Tx *tx, PyObject *converter, Reached *reached)
 {
-    if (is_leaf(converter))
+    if (is_leaf(converter))     /* it refers to nothing that it could call */
         return 0;
     PyObject *id = PyLong_FromVoidPtr(converter), *answer = NULL;
     if (id == NULL || PyDict_GetItemRef(looked_through, id, &answer) < 0) {

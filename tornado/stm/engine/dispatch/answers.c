@@ -31,8 +31,10 @@ forget_old(Questions *questions, double now)
 }
 
 static bool
-has_room(Questions *questions)
+has_room(Questions *questions, double now)
 {
+    if (questions->n == questions->room)
+        forget_old(questions, now);
     if (questions->n < questions->room)
         return true;
     int room = questions->room ? 2 * questions->room : 16;
@@ -44,16 +46,24 @@ has_room(Questions *questions)
     return true;
 }
 
+/* It has a number from here on. */
+static void
+give_number(Questions *questions, Sent *sent, double now)
+{
+    if (sent->number != 0)
+        return;
+    sent->number = ++questions->asked;
+    sent->since = now;
+}
+
 void
 question_goes_on(Questions *questions, Sent *sent, Entry *last)
 {
     double now = last != NULL ? seconds_of(CLOCK_MONOTONIC) : 0;
-    while (last != NULL && questions->n > 0 && now - questions->open[0].since >= LONGEST)
-        remove_at(questions, 0);
-    if (last != NULL && has_room(questions)) {
-        bool heard = sent->number != 0;
-        last->question = heard ? sent->number : ++questions->asked;
-        questions->open[questions->n++] = (Question){last->question, heard ? sent->since : now};
+    if (last != NULL && has_room(questions, now)) {
+        give_number(questions, sent, now);
+        last->question = sent->number;
+        questions->open[questions->n++] = (Question){sent->number, sent->since};
     }
     sent->number = 0;
     atomic_store_explicit(&sent->something, false, memory_order_relaxed);
@@ -76,10 +86,7 @@ number_of(Questions *questions, Sent *sent, double now)
 {
     if (!atomic_load_explicit(&sent->something, memory_order_acquire))
         return UINT64_MAX;
-    if (sent->number == 0) {
-        sent->number = ++questions->asked;
-        sent->since = now;
-    }
+    give_number(questions, sent, now);
     return now - sent->since < LONGEST ? sent->number : UINT64_MAX;
 }
 
