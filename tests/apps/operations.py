@@ -16,6 +16,7 @@ import bz2
 import contextlib
 import contextvars
 import copy
+import csv
 import dataclasses
 import datetime
 import enum
@@ -727,6 +728,7 @@ class Heap:
         self.mapping = types.MappingProxyType({"a": [1]})
         self.random = random.Random(1)
         self.text = io.StringIO()
+        self.rows = csv.writer(self.text)
         self.future = None
         self.log = []
         self.calls = []
@@ -2530,6 +2532,13 @@ def text_made(h, n):
 def text_stream(h, n):
     h.text.write(str(n))
     return h.text.getvalue()
+
+
+@op
+def rows_as_text(h, n):
+    h.rows.writerow([n, h.vector, h.list])
+    h.rows.writerows((key, h.dict[key]) for key in list(h.dict)[:2])
+    return list(csv.reader(h.text.getvalue().splitlines()[-3:]))
 
 
 @op

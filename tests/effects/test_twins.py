@@ -8,6 +8,7 @@ transaction, and with aborts injected; what can be seen afterwards must be the s
 import _abc
 import _bisect
 import _collections
+import _csv
 import _heapq
 import _io
 import _locale
@@ -339,6 +340,9 @@ TEXTS = st.sampled_from(["", "a", "é", "\ud800", "x\ny", 5, None, b"b"])
 BYTES = st.one_of(
     st.sampled_from([b"", b"ab"]), st.sampled_from([("bytearray", b"xy"), ("view", b"vw"), "text", 3, None]),
 )
+FIELDS = st.one_of(VALUES, TEXTS, st.sampled_from([("list", (("value", 1), "x,y")), 'quo"ted']))
+WRITERS = st.tuples(st.just("writer"), st.sampled_from([_csv.QUOTE_MINIMAL, _csv.QUOTE_NONNUMERIC, _csv.QUOTE_NONE, _csv.QUOTE_NOTNULL]))
+KINDS["writer"] = lambda world, quoting: _csv.writer(world.keep(Stream(world)), quoting=quoting)
 FORMATS = st.sampled_from([
     "", "{}", "{} {}", "{0}{1}", "{a}", "{0.a}", "{0.b[0]}", "{0[1]}", "{!r:>5}", "{:{}}", "{0}{}", "{", "}", "{0.}", "{a[x]}",
     "{!x}", "{0.missing}", "{:{:{}}}", "{a:>{b}}", "{0[}", "{-1}", "{ 0 }", "{!}", "{}{0}", "{0.a.real}", "{:d}",
@@ -441,6 +445,9 @@ CALLS = {
     struct.iter_unpack: Call(st.sampled_from(["<H", "b", "", "z", b"<I", 4]), BYTES, result=items_of),
     struct.Struct.iter_unpack: Call(st.sampled_from([struct.Struct("<H"), struct.Struct("b"), struct.Struct("")]), BYTES,
                                     result=items_of, buffer=BYTES),
+    _csv.Writer.writerow: Call(WRITERS, st.one_of(iterables(st.lists(FIELDS, max_size=4)), MAPPINGS, st.sampled_from([None, 5, "abc"]))),
+    _csv.Writer.writerows: Call(WRITERS, st.one_of(
+        iterables(st.lists(iterables(st.lists(FIELDS, max_size=3)), max_size=3)), MAPPINGS, st.sampled_from([None, 5, "abc"]))),
     _locale.setlocale: Call(st.sampled_from([_locale.LC_ALL, _locale.LC_CTYPE, 99, "a"]), st.sampled_from([None, "C", "xx", 5]),
                             needed=1),
     BaseException.add_note: Call(

@@ -18,6 +18,7 @@ import contextlib
 import contextvars
 import copy
 import copyreg
+import csv
 import dataclasses
 import datetime
 import decimal
@@ -1890,6 +1891,31 @@ def context_managers(log):
     with contextlib.closing(squares(3)) as generator, contextlib.nullcontext(5) as five:
         first = next(generator)
     return names, len(log), first, five, log[-2:]
+
+
+class Table(io.StringIO):
+    """A file of which each object has a writer and a reader."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = csv.writer(self, quoting=csv.QUOTE_NONNUMERIC)
+        self.read = csv.reader(line for line in ["a;b\n", "'c\n", "d';5\n", "e\n"] * 20)
+
+
+@feature(Table)
+def tables_as_text(table):
+    table.rows.writerow([len(table.getvalue()), "x,y", None, [1], 2.5])
+    table.rows.writerows((n, str(n)) for n in range(3))
+    out = io.StringIO()
+    named = csv.DictWriter(out, ["a", "b"], restval="-", extrasaction="ignore", dialect="excel-tab")
+    named.writeheader()
+    named.writerows({"a": n, "c": n} for n in range(2))
+    text = out.getvalue()
+    return (
+        table.getvalue(), next(table.read), table.read.line_num, text, list(csv.DictReader(text.splitlines(), dialect="excel-tab")),
+        list(csv.reader(io.StringIO("1;'2'\n"), delimiter=";", quotechar="'", quoting=csv.QUOTE_NONNUMERIC)),
+        csv.Sniffer().sniff("a;b\n1;2\n3;4\n").delimiter, csv.get_dialect("unix").quoting, "excel" in csv.list_dialects(),
+    )
 
 
 @feature(nothing)

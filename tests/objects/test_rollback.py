@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import contextvars
+import csv
 import functools
 import gc
 import heapq
@@ -1897,6 +1898,7 @@ ITERATORS = {
     "islice of a generator": lambda: itertools.islice(loop_over_list(), 3),
     "enumerate of a generator": lambda: enumerate(loop_over_list()),
     "callable": lambda: iter(iter([1, 2, 3, 0, 4]).__next__, 0),
+    "csv": lambda: csv.reader(iter(["a,b\n", '"two\n', 'lines",' + 5000 * "x" + "\n", "c\n", '"not ended\n'])),
 }
 
 
@@ -1917,7 +1919,7 @@ def test_iterator(name, advance, start):
             assert left == expected
 
 
-@pytest.mark.parametrize("name", ["list", "dict", "items", "set", "enumerate", "zip", "map", "filter", "reversed", "chain"])
+@pytest.mark.parametrize("name", ["list", "dict", "items", "set", "enumerate", "zip", "map", "filter", "reversed", "chain", "csv"])
 def test_common_iterators_need_not_run_alone(name):
     def make():
         return ITERATORS[name]()

@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import csv
 import hashlib
 import hmac
 import io
@@ -422,6 +423,41 @@ def test_the_line_ends_that_a_stream_has_seen(newline):
         for each in (stream, expected):
             each.write("\nb")
         assert (stream.getvalue(), stream.newlines) == (expected.getvalue(), expected.newlines)
+
+
+# ---- Tables as text ---------------------------------------------------------------------------------------------------------
+
+
+class Lines(list):
+    """What has been written, a line an item."""
+
+    write = list.append
+
+
+@pytest.mark.parametrize("make", [io.StringIO, Lines])
+def test_rows_that_are_written_go_with_their_attempt(make):
+    """The record is collected in memory that grows, and stays with the writer whatever becomes of the attempt."""
+    file = make()
+    writer = csv.writer(file)
+    writer.writerow(["before", 1])
+
+    def write(writer, file):
+        writer.writerow(["x" * 100_000, None])
+        writer.writerows([[2, 3], (4, [5]), {"6": 7}, (str(n) for n in range(8))])
+
+    def rest(writer, file):
+        writer.writerow(("after", 2.5))
+        return file.getvalue() if make is io.StringIO else "".join(file)
+
+    for _ in range(2):
+        assert check(write, writer, file, rest=rest).endswith('after,2.5\r\n')
+    assert rest(writer, file) == "before,1\r\n" + 3 * "after,2.5\r\n"
+
+
+def test_how_many_lines_a_reader_has_read():
+    reader = csv.reader(iter(["a,b", '"c', 'd"', "e"]))
+    next(reader)
+    assert check(list, reader, rest=lambda reader: (reader.line_num, next(reader), reader.line_num)) == (1, ["cd"], 3)
 
 
 # ---- Generators -------------------------------------------------------------------------------------------------------------

@@ -205,6 +205,9 @@ TYPES = """
     itertools.batched ITERATOR
     io.StringIO STATED
     io.BytesIO STATED
+    _csv.Reader ITERATOR
+    _csv.Writer STRUCT
+    _csv.Dialect INERT
     zoneinfo.ZoneInfo INERT
     uuid.SafeUUID INERT
     array.array ARRAY
@@ -527,6 +530,11 @@ CALLS = """
     itertools.cycle ITERATES
     itertools.groupby ITERATES
     itertools.permutations ITERATES
+    _csv.reader READS
+    _csv.writer READS
+    _csv.Dialect READS
+    _csv.get_dialect PURE    # the dialects have names by exclusive calls
+    _csv.list_dialects PURE
     itertools.product ITERATES
     itertools.tee ITERATES
     itertools._tee.__copy__ ADVANCES

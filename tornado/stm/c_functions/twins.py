@@ -9,6 +9,7 @@ import _abc
 import _bisect
 import _collections
 import _compat_pickle
+import _csv
 import _heapq
 import _locale
 import _queue
@@ -521,7 +522,7 @@ WITH_BARRIERS = {
     **{function: _engine.c_twin(function) for function in (
         all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
-        *map(vars(_heapq).get, HEAP), _collections._count_elements)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, _csv.Writer.writerow, _csv.Writer.writerows)},
 }
 
 TWINS = {

@@ -488,6 +488,67 @@ AGGREGATE(sort_items, 0, compares_plainly, {ITEMS_LOOKED_AT_UNLESS_KEYED})
 AGGREGATE(choose_item, 0, compares_plainly, {LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED},
           .one = ITEMS_LOOKED_AT_UNLESS_KEYED)
 
+/* ---- Tables as text ----------------------------------------------------------------------------
+ * A writer of csv's looks at all fields of a row, in the order in which they are yielded, and calls what it was made with
+ * (structure.c). */
+
+static PyObject *
+write_fields(Tx *tx, PyObject *original, PyObject *writer, PyObject *row)
+{
+    PyObject *fields = NULL;
+    if (!tx->open || PyList_CheckExact(row) || PyTuple_CheckExact(row)) {
+        if (tx->open && open_deep_read(tx, row) < 0)
+            return NULL;
+        fields = Py_NewRef(row);
+    }
+    else {
+        PyObject *it = open_iter(tx, row) < 0 ? NULL : PyObject_GetIter(row);
+        if (it != NULL)
+            fields = guarded_new(it, USE_ALL);
+        else if (PyErr_ExceptionMatches(PyExc_TypeError)) {     /* it has a complaint of its own */
+            PyErr_Clear();
+            fields = Py_NewRef(row);
+        }
+        Py_XDECREF(it);
+    }
+    PyObject *result = NULL;
+    if (fields != NULL && (!tx->open || open_whole_write(tx, writer) == 0))
+        result = PyObject_Vectorcall(original, (PyObject *[]){writer, fields}, 2, NULL);
+    Py_XDECREF(fields);
+    return result;
+}
+
+static PyObject *
+write_row(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open || n != 2 || kwnames != NULL)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    return write_fields(tx, original, args[0], args[1]);
+}
+
+static PyObject *
+write_rows(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx == NULL || !tx->open || n != 2 || kwnames != NULL)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    PyObject *one = PyObject_GetAttrString((PyObject *)Py_TYPE(args[0]), "writerow"), *row;
+    PyObject *it = one == NULL || open_iter(tx, args[1]) < 0 ? NULL : PyObject_GetIter(args[1]);
+    if (it != NULL && (!tx->open || open_iter(tx, it) == 0)) {
+        while ((row = PyIter_Next(it)) != NULL) {
+            PyObject *result = write_fields(tx, one, args[0], row);
+            Py_DECREF(row);
+            if (result == NULL)
+                break;
+            Py_DECREF(result);
+        }
+    }
+    Py_XDECREF(it);
+    Py_XDECREF(one);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 /* ---- Searching in what is sorted ------------------------------------------------------------------
  * In the steps of bisect, which opens no more items than it compares. */
 
@@ -1013,6 +1074,8 @@ static PyMethodDef twins[] = {
     TWIN("sort", sort),
     TWIN("sorted", sort_items),
     TWIN("sum", sum_up),
+    TWIN("writerow", write_row),
+    TWIN("writerows", write_rows),
     TWIN("exec", run_statements),
     TWIN("eval", run_expression),
     TWIN("__import__", import_module),

@@ -32,6 +32,8 @@
  *   own containers   cycle's list grows, zip_longest's tuple gets gaps: the copy has others.
  *   own memory       the indices of product, combinations and permutations keep their size and
  *                    die with the iterator; both structures have some, and free their own.
+ *                    What csv collects a field or a record in is used by a call from its beginning
+ *                    on, and moves when it grows: it stays with the object.
  *   others' memory   Iterators over a contextvars.Context point into nodes that their first
  *                    field keeps, those of a format string into that string, those over a
  *                    memoryview to a constant. One over a deque looks into its block only
@@ -149,6 +151,23 @@ typedef struct {
     PyObject *dictionary;
     void *lock;
 } ZlibObject;
+typedef struct {
+    PyObject_HEAD
+    PyObject *lines, *dialect, *fields;
+    int state;
+    void *field;
+    Py_ssize_t allocated, length;
+    bool unquoted;
+    unsigned long line;
+} CsvReader;
+typedef struct {
+    PyObject_HEAD
+    PyObject *write, *dialect;
+    void *record;
+    Py_ssize_t allocated, length;
+    int n_fields;
+    PyObject *error;
+} CsvWriter;
 typedef struct { PyObject_HEAD void *context; bool use_mutex; PyMutex mutex; } HashObject;
 typedef struct { PyObject_HEAD void *state; int implementation; bool use_mutex; PyMutex mutex; } Blake2;
 
@@ -168,6 +187,7 @@ typedef enum {
     COPIED_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
     COPIED_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
     POINTED_BACK,       /* memory whose first word is the address of what follows the object's head; or NULL */
+    STAYS,              /* `count` bytes: memory that is used during a call only, and how much it is */
     MUST_BE_ZERO,       /* a number or address; where it is not 0, there is state that only others know */
 } Role;
 
@@ -250,6 +270,10 @@ static Layout layouts[] = {
     {"_json.Scanner", sizeof(Scanner), .parts = {
         {AT(Scanner, hooks[0]), CALLED}, {AT(Scanner, hooks[1]), CALLED}, {AT(Scanner, hooks[2]), PARSES},
         {AT(Scanner, hooks[3]), PARSES}, {AT(Scanner, hooks[4]), PARSES}}},
+    {"_csv.reader", sizeof(CsvReader), .parts = {
+        {AT(CsvReader, lines), ADVANCED}, {AT(CsvReader, field), STAYS, sizeof(void *) + sizeof(Py_ssize_t)}}},
+    {"_csv.writer", sizeof(CsvWriter), .parts = {
+        {AT(CsvWriter, write), CALLED}, {AT(CsvWriter, record), STAYS, sizeof(void *) + sizeof(Py_ssize_t)}}},
     {"_random.Random", sizeof(RandomState), .untraversed = true},
     {"_io.BytesIO", sizeof(BytesIO), .parts = {{AT(BytesIO, exports), MUST_BE_ZERO}}},
     {"_io.StringIO", sizeof(StringIO), .parts = {{AT(StringIO, decoder), MUST_BE_ZERO}}},
@@ -398,6 +422,16 @@ point_back(void *structure, size_t at)
         *memory = (char *)structure + sizeof(PyObject);
 }
 
+static void
+swap_bytes(char *a, char *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char byte = a[i];
+        a[i] = b[i];
+        b[i] = byte;
+    }
+}
+
 /* Let the structure and its copy, which may be an object, change places. */
 void
 structure_swap(PyObject *obj, void *copy)
@@ -406,12 +440,10 @@ structure_swap(PyObject *obj, void *copy)
     lock_structure(obj, layout);
     char *a = (char *)obj, *b = copy;
     size_t end = layout->end ? layout->end : (size_t)c_type(obj)->tp_basicsize;
-    for (size_t i = sizeof(PyObject); i < end; i++) {
-        char byte = a[i];
-        a[i] = b[i];
-        b[i] = byte;
-    }
+    swap_bytes(a + sizeof(PyObject), b + sizeof(PyObject), end - sizeof(PyObject));
     PARTS(p, layout) {
+        if (p->role == STAYS)
+            swap_bytes(a + p->at, b + p->at, p->count);
         if (p->role == POINTED_BACK) {
             point_back(a, p->at);
             point_back(b, p->at);
