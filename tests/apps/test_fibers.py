@@ -176,8 +176,14 @@ def note_stuck():
     is_stuck.append(True)
 
 
+@trusted
+def has_gone_on(log):
+    return "went on" in log
+
+
 def stuck_in_a_process():
-    """What is on the loop's thread takes for ever, or nearly so; it is not what has always been short, for which nobody else would go on."""
+    """What is on the loop's thread takes for ever, or nearly so."""
+    core.set_sequential(0)  # else it may have been short before, for long, on the other threads, and nobody else would go on
     log, here = [], this_thread()
 
     async def take_long():
@@ -185,7 +191,7 @@ def stuck_in_a_process():
             return False
         note_stuck()
         until = time.monotonic() + 20
-        while "went on" not in log and time.monotonic() < until:
+        while not has_gone_on(log) and time.monotonic() < until:
             pass
         log.append("took long")
         return True

@@ -34,6 +34,7 @@ def test_it_measures(tmp_path):
     assert row["figure"] == row["threads2"] and {"target", "met", "range"} < row.keys()
 
 
+@pytest.mark.long
 def test_it_measures_what_takes_next_to_nothing_beside_endless_loops(tmp_path):
     file = tmp_path / "figures.json"
     done = run(

@@ -31,6 +31,7 @@ import struct
 import sys
 import time
 import types
+import warnings
 from collections import OrderedDict, defaultdict
 
 import pytest
@@ -797,6 +798,7 @@ BY_HAND = {
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
+    warnings.warn: "tests/effects/test_warned.py",
 }
 
 

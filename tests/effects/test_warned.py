@@ -87,10 +87,62 @@ print([core.Transaction(warn_and_look, ()).run() for _ in range(2)])
 """
 
 
+OLD = """
+class Old(DeprecationWarning):
+    pass
+
+def warns():
+    old()
+
+def old():
+    warnings.warn("utcnow() is deprecated", Old, stacklevel=2)
+"""
+
+
 @pytest.mark.parametrize("how", ["printed", "logged"])
-def test_a_warning_of_an_attempt_that_was_rolled_back_is_put_out_by_the_next_one(how):
-    out, err = run(PRINTED, how)
-    assert out == "[False, False]\n" and err.count("DeprecationWarning: datetime.datetime.utcnow() is deprecated") == 1
+@pytest.mark.parametrize("by", ["C code", "the program"])
+def test_a_warning_of_an_attempt_that_was_rolled_back_is_put_out_by_the_next_one(how, by):
+    out, err = run(PRINTED if by == "C code" else OLD + PRINTED, how)
+    assert out == "[False, False]\n" and err.count("utcnow() is deprecated") == 1
+
+
+ODD = """
+class Odd(UserWarning):
+    def __init__(self, text):
+        super().__init__(text + "!")
+
+def warns():
+    warnings.warn(*{"made by the program": ("a", Odd), "a warning": (Odd("a"),), "a keyword": ("a",)}[sys.argv[1]], **keywords)
+    return is_alone()
+
+keywords = {"source": object()} if sys.argv[1] == "a keyword" else {}
+print(core.Transaction(warns, ()).run())
+"""
+
+
+@pytest.mark.parametrize("what", ["made by the program", "a warning", "a keyword"])
+def test_a_warning_that_may_run_code_of_the_program_is_given_alone(what):
+    out, err = run(ODD, what)
+    assert out == "True\n" and err.count(": a") == 1
+
+
+def test_what_is_ignored_or_an_error_need_not_run_alone():
+    out, err = run(OLD + """
+def ignored():
+    old()
+    return is_alone()
+
+def error():
+    try:
+        warnings.warn("an error", category=RuntimeWarning)
+    except RuntimeWarning as e:
+        return e.args, is_alone()
+
+warnings.simplefilter("ignore", Old)
+warnings.simplefilter("error", RuntimeWarning)
+print(core.Transaction(ignored, ()).run(), core.Transaction(error, ()).run())
+""")
+    assert (out, err) == ("False (('an error',), False)\n", "")
 
 
 SEEN = """

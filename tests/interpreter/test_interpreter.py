@@ -87,7 +87,7 @@ def test_a_source_that_does_not_fit_is_one_line_and_status_2(tmp_path, version, 
 
 
 @parallel_only
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_programs_that_a_guided_engine_is_compiled_for_run(threads):
     training = ROOT / "tornado" / "stm" / "interpreter" / "training.py"
     done = subprocess.run([sys.executable, training, core._engine.__file__, str(threads)], capture_output=True, text=True, timeout=300)

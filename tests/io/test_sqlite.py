@@ -173,9 +173,9 @@ def test_readers_see_what_is_committed_only(tmp_path):
             shared.execute("UPDATE accounts SET v = v + 1 WHERE k = ?", (i * 7 % 10,))
 
     async def main():
-        return await asyncio.gather(*(job(i) for i in range(300) for job in (reader, writer)))
+        return await asyncio.gather(*(job(i) for i in range(120) for job in (reader, writer)))
 
     results = tornado.stm.run(main(), threads=4)
-    assert results[::2] == [(1000, 1000, 1000)] * 300
+    assert results[::2] == [(1000, 1000, 1000)] * 120
     assert shared.execute("SELECT sum(v) FROM accounts").fetchone() == (1000,)
     shared.close()

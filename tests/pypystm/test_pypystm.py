@@ -61,7 +61,7 @@ def upstreams_outcomes(tmp_path_factory):
     return outcomes_of_tornados_tests(tmp_path_factory.mktemp("upstream"), "upstream")[0]
 
 
-@pytest.mark.parametrize("loop, threads, seed", [("strict", 0, 1), ("stm", 4, 2)])
+@pytest.mark.parametrize("loop, threads, seed", [pytest.param("strict", 0, 1, marks=pytest.mark.long), ("stm", 4, 2)])
 def test_tornados_own_tests_come_out_as_on_upstreams_loop(tmp_path, upstreams_outcomes, loop, threads, seed):
     ours, output = outcomes_of_tornados_tests(
         tmp_path, loop, PYPYSTM_TEST_THREADS=str(threads), PYPYSTM_TEST_SEED=str(seed))

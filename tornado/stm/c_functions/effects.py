@@ -930,7 +930,6 @@ CALLS = """
     typing.Union.* PURE
     _uuid.generate_time_safe PURE    # a clock
     tornado.speedups.websocket_mask READS
-    _warnings.warn EXCLUSIVE
 
     _ssl.MemoryBIO CREATES
     _ssl._SSLContext._wrap_socket CREATES

@@ -15,6 +15,7 @@ import _locale
 import _queue
 import _string
 import _thread
+import _warnings
 import builtins
 import copyreg
 import decimal
@@ -544,5 +545,5 @@ TWINS = {
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
         builtins.exec, builtins.eval, builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
-        _lru_wrapper.cache_clear)},
+        _lru_wrapper.cache_clear, _warnings.warn)},
 }

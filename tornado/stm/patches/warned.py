@@ -1,4 +1,4 @@
-"""Warnings that C code gives in transactions.
+"""Warnings in transactions: those that C code gives, and those of ``warnings.warn``, which is such code.
 
 C code has the warning shown by a function in Python, and holds the lock of all warnings meanwhile.  Were that function to wait for another
 transaction, which is about to give a warning, both would wait for ever.  So what is to be printed or logged is put off to the commit, and

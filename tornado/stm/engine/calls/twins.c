@@ -815,6 +815,40 @@ short_way(PyObject *args)
     return find_twin(short_ways, ways(args, 0), args);
 }
 
+/* ---- Warnings --------------------------------------------------------------------------------
+ * The lock of all warnings is held by C code while it makes one and asks the filters, so no code of the program may run
+ * then: it could wait for a transaction that is about to warn.  What is shown waits for the commit (patches/warned.py), which also has
+ * Python forget what an attempt has warned of. */
+
+/* Is it made, compared and printed by C code alone? */
+static bool
+is_plain_warning(PyObject *message, PyObject *category)
+{
+    PyTypeObject *type = (PyTypeObject *)category, *base = (PyTypeObject *)PyExc_Warning;
+    return PyUnicode_CheckExact(message)
+        && (category == NULL || category == Py_None
+            || (Py_IS_TYPE(category, &PyType_Type) && PyType_IsSubtype(type, base) && type->tp_init == base->tp_init
+                && type->tp_new == base->tp_new));
+}
+
+static PyObject *
+warn(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    PyObject *category = n > 1 ? args[1] : NULL;
+    bool plain = n > 0;
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_EqualToUTF8(name, "category"))
+            category = args[n + i];
+        else if (!PyUnicode_EqualToUTF8(name, "stacklevel"))
+            plain = false;
+    }
+    if (tx != NULL && tx->open && !(plain && is_plain_warning(args[0], category)) && exclusive_for(tx, "call of", original) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
 /* ---- Running code ----------------------------------------------------------------------------
  * exec and eval run text, or compiled code, with barriers. In C, because the code may look at the
  * frame that called them. A namespace becomes a module's by that. */
@@ -1074,6 +1108,7 @@ static PyMethodDef twins[] = {
     TWIN("sort", sort),
     TWIN("sorted", sort_items),
     TWIN("sum", sum_up),
+    TWIN("warn", warn),
     TWIN("writerow", write_row),
     TWIN("writerows", write_rows),
     TWIN("exec", run_statements),
