@@ -190,7 +190,7 @@ def stuck_in_a_process():
         if this_thread() != here:
             return False
         note_stuck()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not has_gone_on(log) and time.monotonic() < until:
             pass
         log.append("took long")
