@@ -14,6 +14,7 @@ A function returns what can be compared: not what depends on the time, on chance
 import array
 import base64
 import bisect
+import codecs
 import contextlib
 import contextvars
 import copy
@@ -22,6 +23,8 @@ import csv
 import dataclasses
 import datetime
 import decimal
+import email.message
+import email.mime.text
 import email.utils
 import enum
 import fractions
@@ -54,6 +57,7 @@ import typing
 import urllib.parse
 import uuid
 import weakref
+import zipfile
 import zlib
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, UserString, defaultdict, deque, namedtuple
 from http import cookies
@@ -1918,6 +1922,70 @@ def tables_as_text(table):
     )
 
 
+class Measured(io.RawIOBase):
+    """A stream in Python, which C code of its base closes."""
+
+    def __init__(self):
+        self.written = []
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.written.append(bytes(data))
+        return len(data)
+
+
+@feature(nothing)
+def streams_in_python(_):
+    with Measured() as stream:
+        stream.writelines([b"a", b"b"])
+        before = stream.closed, stream.seekable(), stream.isatty()
+    try:
+        stream.flush()
+    except ValueError as e:
+        return before, stream.closed, str(e), stream.written
+
+
+@feature(lambda: (Measured(), Measured()))
+def streams_in_python_of_before(streams):
+    streams[1].flush()
+    streams[1].write(b"c")
+    with streams[0] as stream:
+        stream.write(b"d")
+    return stream.closed, streams[1].closed
+
+
+@feature(lambda: io.BytesIO())
+def archives(store):
+    with zipfile.ZipFile(store, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", "text " * 100)
+        with archive.open("b.txt", "w") as file:
+            file.write(b"line\nanother\n")
+    with zipfile.ZipFile(io.BytesIO(store.getvalue())) as archive, archive.open("b.txt") as file:
+        return archive.namelist(), archive.read("a.txt"), file.readline(), list(file), file.closed, archive.testzip()
+
+
+@feature(nothing)
+def mail(_):
+    message = email.message.EmailMessage()
+    message["Subject"] = "é"
+    message.set_content("hé")
+    message.add_alternative("<b>hé</b>", subtype="html")
+    return email.mime.text.MIMEText("hé").as_string(), email.message_from_bytes(message.as_bytes().split(b"boundary")[0])["Subject"]
+
+
+@feature(nothing)
+def what_cannot_be_called(_):
+    found = []
+    for what in "text", 5, None, [], object(), Measured():
+        try:
+            what("argument", key=1)
+        except TypeError as e:
+            found.append(str(e))
+    return found, codecs.lookup("latin-1").name, codecs.getincrementaldecoder("utf-8")().decode(b"x")
+
+
 @feature(nothing)
 def redirection(_):
     out = io.StringIO()
@@ -1927,6 +1995,7 @@ def redirection(_):
 
 #: what runs alone, and why; the same table for users is in docs/limits.rst
 ALONE = {
+    "streams_in_python_of_before": "C code asks for the attribute that says whether a stream is closed",
     "bytearray_changed_while_it_joins": "views that ended transactions still hold are gone only when this one is alone",
     "bytes_io": "getbuffer() of a stream that is older than the transaction lets anybody change its memory",
     "interpolation_of_mappings": "% prints what a __getitem__ in Python returns, which nobody has opened",
@@ -1970,6 +2039,8 @@ def picture(value, seen=None):
         return name, inside(value), getattr(value, "maxlen", None)
     if isinstance(value, (io.StringIO, io.BytesIO)):
         return name, value.getvalue(), value.tell()
+    if isinstance(value, Measured):
+        return name, value.closed, inside(value.written)
     if hasattr(value, "hexdigest"):
         return name, value.hexdigest()
     if isinstance(value, random.Random):

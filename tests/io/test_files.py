@@ -1,6 +1,8 @@
 """Files that transactions read: an aborted attempt leaves neither another position nor an open file."""
 
+import csv
 import io
+import json
 import os
 import pathlib
 
@@ -148,6 +150,67 @@ def test_what_the_transaction_has_written_is_read(path):
                 return file.read()
 
         assert run(write_and_read) == DATA + b"more"
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("first é\nsecond\r\nthird\n", encoding="utf-8", newline="")
+    return path
+
+
+def test_text_is_read_beside_others(text):
+    def whole():
+        with open(text, encoding="utf-8") as file:
+            return file.read()
+
+    def lines():
+        with open(text, "rt", encoding="utf-8", errors="replace", newline="") as file:
+            first = file.readline(3), next(file), file.readable(), file.writable(), file.name == str(text)
+            rest = list(file)
+            file.seek(0)
+            return first, rest, file.readlines(), file.encoding, file.newlines
+
+    def wrongly():
+        with open(text, encoding="ascii") as file:
+            for use in (file.read, lambda: file.write("x")):
+                with pytest.raises((UnicodeDecodeError, io.UnsupportedOperation)):
+                    use()
+            file.flush()
+            return file.seek(0), file.tell()
+
+    for look in (whole, lines, wrongly, lambda: text.read_text(encoding="utf-8"), lambda: json.loads(text.with_name("json").read_text())):
+        text.with_name("json").write_text('{"a": [1]}')
+        expected = look()
+        run(look)  # a codec may have to be imported
+        assert check(look, look) == expected
+
+
+def test_an_aborted_attempt_leaves_no_text_file_open(text):
+    before = os.listdir("/proc/self/fd")
+    files = []
+
+    @trusted
+    def keep(file):
+        files.append(file)
+
+    def read():
+        file = open(text, encoding="utf-8")
+        keep(file)
+        return next(file)
+
+    assert check(read, read) == "first é\n"
+    assert [file.closed for file in files] == [True, False]
+    files.pop().close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("take", [next, list, lambda file: next(csv.reader(file)), lambda file: file.read(), lambda file: file.readline()])
+def test_lines_are_taken_alone_from_a_text_file_of_before(text, take):
+    """Where it stands cannot be put back."""
+    with open(text, encoding="utf-8") as file:
+        alone = run(lambda: (take(file), core.is_exclusive()))[1]
+        assert alone
 
 
 @pytest.mark.parametrize("kind", [str, os.fsencode, pathlib.Path])

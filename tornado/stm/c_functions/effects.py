@@ -12,6 +12,7 @@ Kinds of types
     MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
+    STREAM     inert, but that lines are taken from it: by who has not opened it, exclusively
     LOCAL      attributes of which each thread has its own
     FUTURE     asyncio's futures and tasks, those of the engine
     FRAME      changes with the generator whose it is, if that is suspended
@@ -226,8 +227,8 @@ TYPES = """
     _io._RawIOBase INSTANCE
     _io._BufferedIOBase INSTANCE
     _io._TextIOBase INSTANCE
-    _io.TextIOWrapper INERT
-    _io.BufferedWriter INERT
+    _io.TextIOWrapper STREAM
+    _io.BufferedWriter STREAM
     _random.Random STRUCT
     _hashlib.HASH COPIED
     _hashlib.HASHXOF COPIED
@@ -844,7 +845,7 @@ CALLS = """
     _codecs.unregister EXCLUSIVE
     _codecs.register_error EXCLUSIVE
     _codecs._unregister_error EXCLUSIVE
-    _codecs.lookup EXCLUSIVE
+    _codecs.lookup PURE    # it remembers what it has found for good, which is the same whoever asks; modules are imported exclusively
     posix._path_normpath PURE
     posix._path_splitroot_ex PURE
     unicodedata.* PURE
@@ -929,6 +930,8 @@ CALLS = """
     typing.TypeVarTuple.* PURE
     typing.Union.* PURE
     _uuid.generate_time_safe PURE    # a clock
+    _socket.gethostname PURE    # as if somebody else had set it at that moment
+    resource.getrusage PURE    # a clock
     tornado.speedups.websocket_mask READS
 
     _ssl.MemoryBIO CREATES
@@ -948,6 +951,13 @@ CALLS = """
     _thread._local PURE
     _thread._ThreadHandle PURE
     _thread._ThreadHandle.is_done PURE
+    _io.TextIOWrapper.read OPAQUE
+    _io.TextIOWrapper.readline OPAQUE
+    _io.TextIOWrapper.seek OPAQUE
+    _io.TextIOWrapper.close OPAQUE
+    _io.TextIOWrapper.readable PURE
+    _io.TextIOWrapper.writable PURE
+    _io.TextIOWrapper.seekable PURE
     _io.TextIOWrapper.isatty PURE    # closed exclusively
     _io.TextIOWrapper.fileno PURE
     _io.BufferedWriter.fileno PURE

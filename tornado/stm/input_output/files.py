@@ -1,8 +1,8 @@
 """Files that transactions read.
 
 To open a regular file for reading changes nothing that anybody sees, and what an attempt has opened is closed when it aborts.
-While the file belongs to its transaction only, it is used as it is; later ones own it, and put its position back if they
-abort.  Closing it waits for the commit then.  Everything else about files is exclusive.
+While the file belongs to its transaction only, it is used as it is; later ones own it, if it is one of bytes, and put its position
+back if they abort.  Closing it waits for the commit then.  Everything else about files is exclusive.
 """
 
 import _io
@@ -55,12 +55,14 @@ def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None
 
 @trusted
 def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener):
-    plain = (buffering, encoding, errors, newline, closefd, opener) == (-1, None, None, None, True, None)
-    if mode != "rb" or not plain or _pending.mine().written or not _is_regular(file):
+    reads = mode in ("r", "rt", "rb") and (buffering, closefd, opener) == (-1, True, None)
+    if not reads or _pending.mine().written or not _is_regular(file):
         core.exclusive("opening a file")
         return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    opened = core.fresh(_open(file, "rb"))
-    core.on_abort(_close, opened)
+    opened = core.fresh(_open(file, mode, -1, encoding, errors, newline))
+    core.on_abort(type(opened).close, opened)
+    if mode != "rb":
+        core.fresh(opened.buffer)
     return opened
 
 

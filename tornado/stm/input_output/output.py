@@ -72,7 +72,7 @@ def _writes_at_once(file):
 @trusted
 def text_write(file, text, /):
     """Twin of ``TextIOWrapper.write``."""
-    if file.closed or _writes_at_once(file) or not isinstance(text, str):
+    if core.is_fresh(file) or file.closed or _writes_at_once(file) or not isinstance(text, str):
         return _text_write(file, text)  # which raises what it has to
     if not (text.isascii() or _can_be_encoded(file, text)):
         core.exclusive("writing what cannot be encoded")
@@ -93,6 +93,8 @@ _told = weakref.WeakSet()
 @trusted
 def text_tell(file, /):
     """Twin of ``TextIOWrapper.tell``, which ``logging`` asks of a file that it rotates, before each line."""
+    if core.is_fresh(file):
+        return _text_tell(file)
     if type(file) is not _io.TextIOWrapper or file.closed or not _is_outside(file) or _waits(file):
         core.exclusive("a look at the position of a stream")
     elif file not in _told:
@@ -174,7 +176,7 @@ def _put_off(function, *args):
 @trusted
 def text_flush(file, /):
     """Twin of ``TextIOWrapper.flush``."""
-    if file.closed or _writes_at_once(file):
+    if core.is_fresh(file) or file.closed or _writes_at_once(file):
         return _text_flush(file)
     _put_off(_text_flush, file)
 

@@ -948,6 +948,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
     }
     if (PyType_Check(callable))
         return before_class_call(tx, callable, a, entry);
+    if (Py_TYPE(callable)->tp_call == NULL)
+        return check_doomed(tx);        /* the interpreter complains */
     /* An instance that can be called. */
     if (is_python_class(Py_TYPE(callable))) {
         PyObject *call = _PyType_LookupRef(Py_TYPE(callable), call_name);

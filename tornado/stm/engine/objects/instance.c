@@ -465,11 +465,15 @@ visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
     return r;
 }
 
-/* A method in C of a type without state: str's, for a class that is derived from that. */
+/* A method in C of a type without state: str's, for a class that is derived from that; or a stream's that returns the stream. */
 static bool
 needs_no_state(PyObject *method)
 {
-    return Py_IS_TYPE(method, &PyWrapperDescr_Type) && classify(PyDescr_TYPE(method)) == &inert_kind;
+    if (!Py_IS_TYPE(method, &PyWrapperDescr_Type))
+        return false;
+    Kind kind = classify(PyDescr_TYPE(method));
+    return kind == &inert_kind || (kind == &instance_kind && PyDescr_TYPE(method)->tp_iternext != NULL
+                                   && strcmp(((PyWrapperDescrObject *)method)->d_base->name, "__iter__") == 0);
 }
 
 /* C code will call this method, if there is one, and go on with what it returns: what

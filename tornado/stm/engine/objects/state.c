@@ -38,6 +38,8 @@ open_state(Tx *tx, PyObject *obj)
         return check_doomed(tx);
     if (kind == &struct_kind)
         return open_structure(tx, obj);
+    if (kind == &instance_kind && captured(tx, obj))
+        return check_doomed(tx);        /* of a class in Python: what C code keeps of a stream are attributes, which nobody else can ask for */
     if (kind != &copied_kind && kind != &stated_kind)
         return exclusive_for(tx, "use of", obj);
     bool first;
@@ -184,6 +186,19 @@ const struct Kind database_kind = {.c_state = C_STATE_WHOLE, .read_whole = read_
 
 const struct Kind opaque_kind = {.c_state = C_STATE_UNKNOWN, .compared_by_memory = true, .read_whole = open_state,
                                  .write_whole = open_state};
+
+static int
+take_lines(Tx *tx, PyObject *obj, int Py_UNUSED(depth))
+{
+    return is_fresh(tx, obj) ? check_doomed(tx) : exclusive_for(tx, "iteration over", obj);
+}
+
+const struct Kind stream_kind = {
+    .fixed_attributes = true,
+    .write_whole = open_nothing,
+    .read_key = open_no_key,
+    .iterate = take_lines,
+};
 
 const struct Kind unknown_kind = {
     .c_state = C_STATE_UNKNOWN,
