@@ -797,6 +797,7 @@ BY_HAND = {
     decimal.Context.create_decimal: "test_making_decimals",
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
+    **dict.fromkeys([os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
     **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
     warnings.warn: "tests/effects/test_warned.py",
 }

@@ -95,7 +95,7 @@ def warns():
     old()
 
 def old():
-    warnings.warn("utcnow() is deprecated", Old, stacklevel=2)
+    warnings.warn("utcnow() is deprecated", Old, stacklevel=2, source=[])
 """
 
 
@@ -115,7 +115,7 @@ def warns():
     warnings.warn(*{"made by the program": ("a", Odd), "a warning": (Odd("a"),), "a keyword": ("a",)}[sys.argv[1]], **keywords)
     return is_alone()
 
-keywords = {"source": object()} if sys.argv[1] == "a keyword" else {}
+keywords = {"skip_file_prefixes": ()} if sys.argv[1] == "a keyword" else {}
 print(core.Transaction(warns, ()).run())
 """
 

@@ -1,6 +1,7 @@
 """Files that transactions read: an aborted attempt leaves neither another position nor an open file."""
 
 import csv
+import glob
 import io
 import json
 import os
@@ -273,6 +274,72 @@ def test_the_descriptor_of_a_file_that_has_been_written_to(path):
             return os.fstat(file.fileno()).st_size
 
         assert run(write) == 4
+
+
+# ---- Directories -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "a.txt").write_text("text")
+    (tmp_path / "link").symlink_to("inside")
+    return tmp_path
+
+
+def entries(tree):
+    with os.scandir(tree) as found:
+        return sorted((e.name, e.path, e.is_dir(), e.is_file(follow_symlinks=False), e.is_symlink(), e.inode(), e.stat().st_size,
+                       os.fspath(e), repr(e)) for e in found)  # fmt: skip
+
+
+def begun(tree):
+    found = os.scandir(path=os.fsencode(tree))
+    first = next(found).name
+    found.close()
+    return type(first), list(found)
+
+
+LOOKS = {
+    "scandir": entries,
+    "begun": begun,
+    "walk": lambda tree: sorted(os.walk(tree, followlinks=True)),
+    "glob": lambda tree: sorted(glob.glob(f"{tree}/**", recursive=True)),
+    "rglob": lambda tree: sorted(tree.rglob("*.txt")),
+    "iterdir": lambda tree: sorted(tree.iterdir()),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_directories_are_looked_through_beside_others(tree, look):
+    expected = look(tree)
+    assert check(lambda: look(tree), lambda: look(tree)) == expected
+
+
+@pytest.mark.parametrize("where, error", [("missing", FileNotFoundError), ("inside/a.txt", NotADirectoryError)])
+def test_what_is_no_directory(tree, where, error):
+    with pytest.raises(error, match=where):
+        run(lambda: os.scandir(tree / where))
+
+
+def test_an_entry_of_a_directory_remembers_what_an_attempt_has_looked_at(tree):
+    """So one of before is looked at alone."""
+    entry = run(lambda: next(os.scandir(tree / "inside")))
+    for look in (lambda: entry.stat().st_size, lambda: entry.is_file()):
+        found, alone = run(lambda look=look: (look(), core.is_exclusive()))
+        assert found and alone
+
+
+def test_the_size_of_an_entry_that_has_been_written_to(tree):
+    with open(tree / "inside" / "a.txt", "a") as file:
+
+        def write():
+            (entry,) = os.scandir(tree / "inside")
+            file.write("more")
+            file.flush()
+            return entry.stat().st_size
+
+        assert run(write) == 8
 
 
 # ---- Streams in Python -----------------------------------------------------------------------------------------------------

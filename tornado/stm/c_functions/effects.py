@@ -174,6 +174,7 @@ TYPES = """
     struct.Struct INERT
     time.struct_time TUPLE
     os.stat_result TUPLE
+    os.DirEntry OPAQUE
     contextvars.ContextVar INERT
     contextvars.Token INERT
     contextvars.Context CONTEXT
@@ -856,6 +857,7 @@ CALLS = """
     os.cpu_count PURE
     os.strerror PURE
     posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see input_output/files.py
+    os.DirEntry.* OPAQUE
     posix.getcwd PURE    # changed exclusively, as all that processes have
     posix.getcwdb PURE
     posix.getegid PURE

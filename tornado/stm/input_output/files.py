@@ -145,6 +145,55 @@ def _after_writing(look):
     return look_at
 
 
+def scandir(path=None):
+    """Twin of ``os.scandir``."""
+    return scandir_iterator(path)
+
+
+class scandir_iterator:
+    """What the twin of ``scandir`` returns.  The entries belong to the transaction, for they remember what they have looked at."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, path):
+        self._entries = iter(_look_through(path))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._entries)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def close(self):
+        self._entries = iter(())
+
+
+@trusted
+def _look_through(path):
+    with _scandir(path) as entries:
+        return [core.fresh(entry) for entry in entries]
+
+
+_scandir = os.scandir
+
+
+@trusted
+def entry_stat(entry, *, follow_symlinks=True):
+    """Twin of ``DirEntry.stat``."""
+    if not core.is_fresh(entry):
+        core.exclusive("a look at an entry of a directory that has been looked through before")
+    return _entry_stat(entry, follow_symlinks=follow_symlinks)
+
+
+_entry_stat = _after_writing(os.DirEntry.stat)
+
+
 def raw_read(self, size=-1, /):
     """Twin of ``RawIOBase.read``, by which streams in Python are read that fill buffers."""
     size = operator.index(size)
@@ -174,6 +223,8 @@ TWINS = {
     _io._RawIOBase.read: raw_read,
     _io._RawIOBase.readall: raw_readall,
     **{look: _after_writing(look) for look in (os.stat, os.lstat, os.fstat)},
+    _scandir: scandir,
+    os.DirEntry.stat: entry_stat,
     _open: open_,
     _read: read,
     _seek: seek,

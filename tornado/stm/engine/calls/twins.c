@@ -841,7 +841,7 @@ warn(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
         if (PyUnicode_EqualToUTF8(name, "category"))
             category = args[n + i];
-        else if (!PyUnicode_EqualToUTF8(name, "stacklevel"))
+        else if (!PyUnicode_EqualToUTF8(name, "stacklevel") && !PyUnicode_EqualToUTF8(name, "source"))
             plain = false;
     }
     if (tx != NULL && tx->open && !(plain && is_plain_warning(args[0], category)) && exclusive_for(tx, "call of", original) < 0)
