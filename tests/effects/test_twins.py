@@ -343,6 +343,8 @@ BYTES = st.one_of(
 )
 FIELDS = st.one_of(VALUES, TEXTS, st.sampled_from([("list", (("value", 1), "x,y")), 'quo"ted']))
 WRITERS = st.tuples(st.just("writer"), st.sampled_from([_csv.QUOTE_MINIMAL, _csv.QUOTE_NONNUMERIC, _csv.QUOTE_NONE, _csv.QUOTE_NOTNULL]))
+DIALECTS = st.sampled_from(["excel", "missing", None, 5, ("dialect", ";"), ("dialect", "too long")])
+KINDS["dialect"] = lambda world, delimiter: types.SimpleNamespace(delimiter=delimiter, quoting=_csv.QUOTE_ALL)
 KINDS["writer"] = lambda world, quoting: _csv.writer(world.keep(Stream(world)), quoting=quoting)
 FORMATS = st.sampled_from([
     "", "{}", "{} {}", "{0}{1}", "{a}", "{0.a}", "{0.b[0]}", "{0[1]}", "{!r:>5}", "{:{}}", "{0}{}", "{", "}", "{0.}", "{a[x]}",
@@ -446,6 +448,9 @@ CALLS = {
     struct.iter_unpack: Call(st.sampled_from(["<H", "b", "", "z", b"<I", 4]), BYTES, result=items_of),
     struct.Struct.iter_unpack: Call(st.sampled_from([struct.Struct("<H"), struct.Struct("b"), struct.Struct("")]), BYTES,
                                     result=items_of, buffer=BYTES),
+    _csv.reader: Call(iterables(st.lists(TEXTS, max_size=3)), DIALECTS, needed=1, result=items_of, delimiter=st.sampled_from([";", 5])),
+    _csv.writer: Call(st.sampled_from([("stream", None), 5]), DIALECTS, needed=1, result=lambda made: made.dialect.delimiter,
+                      quoting=st.sampled_from([_csv.QUOTE_ALL, "a"])),
     _csv.Writer.writerow: Call(WRITERS, st.one_of(iterables(st.lists(FIELDS, max_size=4)), MAPPINGS, st.sampled_from([None, 5, "abc"]))),
     _csv.Writer.writerows: Call(WRITERS, st.one_of(
         iterables(st.lists(iterables(st.lists(FIELDS, max_size=3)), max_size=3)), MAPPINGS, st.sampled_from([None, 5, "abc"]))),

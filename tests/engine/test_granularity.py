@@ -7,8 +7,10 @@ import bisect
 import contextlib
 import contextvars
 import copy
+import csv
 import functools
 import heapq
+import io
 import itertools
 import json
 import operator
@@ -778,6 +780,39 @@ ATTRIBUTE_WRITERS = {
 @pytest.mark.parametrize("reader", ATTRIBUTE_READERS)
 def test_every_way_to_an_attribute_conflicts(reader, writer, make):
     assert meet(make, ATTRIBUTE_READERS[reader], ATTRIBUTE_WRITERS[writer]) == CONFLICT
+
+
+#: what is shared, what one transaction does with it by csv, what another one changes
+TABLES = {
+    "dialect": (lambda: [Thing(delimiter=";")], lambda d: csv.writer(io.StringIO(), d), lambda d: setattr(d, "delimiter", ",")),
+    "part of a dialect by name": (lambda: [Thing(strict=True)], lambda d: csv.reader([], dialect=d), lambda d: setattr(d, "strict", False)),
+    "method of a file": (lambda: [Thing(write=len)], csv.writer, lambda file: setattr(file, "write", str)),
+    "field": (lambda: [[1]], lambda xs: csv.writer(io.StringIO()).writerow([xs]), lambda xs: xs.append(2)),
+    "yielded field": (lambda: [[1]], lambda xs: csv.writer(io.StringIO()).writerow(iter([xs])), lambda xs: xs.append(2)),
+    "field of a row": (lambda: [[1]], lambda xs: csv.writer(io.StringIO()).writerows([x] for x in [xs]), lambda xs: xs.append(2)),
+    "lines": (lambda: [["a", "b"]], lambda lines: list(csv.reader(lines)), lambda lines: lines.append("c")),
+    "file": (lambda: [io.StringIO()], lambda file: csv.writer(file).writerow([1]), lambda file: file.write("x")),
+    "list that is written to": (lambda: [Written()], lambda file: csv.writer(file).writerow([1]), lambda file: file.append("x")),
+    "writer": (lambda: [csv.writer(Thing(write=str))], lambda writer: writer.writerow([1]), lambda writer: writer.writerow([2])),
+    "reader": (lambda: [csv.reader(iter(["a", "b"]))], next, lambda reader: reader.line_num),
+}
+
+
+class Written(list):
+    write = list.append
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_tables_as_text_conflict_by_what_they_are_made_of(what):
+    make, use, change = TABLES[what]
+    assert meet(make, use, change) == meet(make, change, use) == CONFLICT
+
+
+def test_tables_of_different_transactions_do_not_conflict():
+    def write(xs):
+        csv.writer(io.StringIO()).writerow(xs)
+
+    assert meet(lambda: [[1]], write, write) == APART
 
 
 class Guarded:

@@ -532,9 +532,7 @@ CALLS = """
     itertools.cycle ITERATES
     itertools.groupby ITERATES
     itertools.permutations ITERATES
-    _csv.reader READS
-    _csv.writer READS
-    _csv.Dialect READS
+    _csv.Dialect CREATES
     _csv.get_dialect PURE    # the dialects have names by exclusive calls
     _csv.list_dialects PURE
     itertools.product ITERATES

@@ -523,7 +523,8 @@ WITH_BARRIERS = {
     **{function: _engine.c_twin(function) for function in (
         all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
-        *map(vars(_heapq).get, HEAP), _collections._count_elements, _csv.Writer.writerow, _csv.Writer.writerows)},
+        *map(vars(_heapq).get, HEAP), _collections._count_elements, _csv.reader, _csv.writer,
+        _csv.Writer.writerow, _csv.Writer.writerows)},
 }
 
 TWINS = {

@@ -492,6 +492,51 @@ AGGREGATE(choose_item, 0, compares_plainly, {LOOKED_AT_UNLESS_KEYED, LOOKED_AT_U
  * A writer of csv's looks at all fields of a row, in the order in which they are yielded, and calls what it was made with
  * (structure.c). */
 
+/* What is asked for attributes: those of a class change exclusively. */
+static int
+open_named(Tx *tx, PyObject *obj, const char *const *names, size_t n)
+{
+    if (is_constant(obj) || PyType_Check(obj))
+        return check_doomed(tx);
+    int r = 0;
+    for (size_t i = 0; r == 0 && tx->open && i < n; i++) {
+        PyObject *name = PyUnicode_InternFromString(names[i]);
+        r = name == NULL ? -1 : open_attr_read(tx, obj, name);
+        Py_XDECREF(name);
+    }
+    return r;
+}
+
+/* csv.reader(lines, dialect) and csv.writer(file, dialect); parts of the dialect may be given by their names. */
+static PyObject *
+make_csv(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames, bool writer)
+{
+    static const char *const write[] = {"write"};
+    static const char *const parts[] = {"delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting",
+                                        "skipinitialspace", "strict"};
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open && n > 0 && (writer ? open_named(tx, args[0], write, 1) : open_iter(tx, args[0])) < 0)
+        return NULL;
+    Py_ssize_t all = n + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    for (Py_ssize_t i = 1; tx != NULL && tx->open && i < all; i++) {
+        if (open_named(tx, args[i], parts, Py_ARRAY_LENGTH(parts)) < 0)
+            return NULL;
+    }
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
+static PyObject *
+make_reader(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return make_csv(original, args, n, kwnames, false);
+}
+
+static PyObject *
+make_writer(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    return make_csv(original, args, n, kwnames, true);
+}
+
 static PyObject *
 write_fields(Tx *tx, PyObject *original, PyObject *writer, PyObject *row)
 {
@@ -1109,6 +1154,8 @@ static PyMethodDef twins[] = {
     TWIN("sorted", sort_items),
     TWIN("sum", sum_up),
     TWIN("warn", warn),
+    TWIN("reader", make_reader),
+    TWIN("writer", make_writer),
     TWIN("writerow", write_row),
     TWIN("writerows", write_rows),
     TWIN("exec", run_statements),
