@@ -532,9 +532,6 @@ CALLS = """
     itertools.cycle ITERATES
     itertools.groupby ITERATES
     itertools.permutations ITERATES
-    _csv.Dialect CREATES
-    _csv.get_dialect PURE    # the dialects have names by exclusive calls
-    _csv.list_dialects PURE
     itertools.product ITERATES
     itertools.tee ITERATES
     itertools._tee.__copy__ ADVANCES
@@ -836,6 +833,9 @@ CALLS = """
     _random.Random.setstate SEEDS
     _random.Random.getstate SEEDS
     io.text_encoding PURE
+    _csv.Dialect CREATES
+    _csv.get_dialect PURE    # the dialects have names by exclusive calls
+    _csv.list_dialects PURE
     _io._IOBase.* USES
     _string.formatter_parser PURE
     _string.formatter_field_name_split PURE
@@ -854,8 +854,8 @@ CALLS = """
     os.fspath PURE
     os.cpu_count PURE
     os.strerror PURE
-    posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see input_output/files.py
     os.DirEntry.* OPAQUE
+    posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see input_output/files.py
     posix.getcwd PURE    # changed exclusively, as all that processes have
     posix.getcwdb PURE
     posix.getegid PURE

@@ -62,6 +62,8 @@ def _writes_at_once(file):
     It does so alone, for a stream's state cannot be put back, unless it was made in this transaction around an object with
     a `write` in Python, which has barriers (what ``gzip`` does).
     """
+    if type(file) is _io.TextIOWrapper and core.is_fresh(file):
+        return True  # opened by this transaction, to be read: the original complains
     if _is_outside(file):
         return False
     if not (core.is_fresh(file) and isinstance(getattr(type(file.raw), "write", None), types.FunctionType)):
@@ -72,7 +74,7 @@ def _writes_at_once(file):
 @trusted
 def text_write(file, text, /):
     """Twin of ``TextIOWrapper.write``."""
-    if core.is_fresh(file) or file.closed or _writes_at_once(file) or not isinstance(text, str):
+    if file.closed or _writes_at_once(file) or not isinstance(text, str):
         return _text_write(file, text)  # which raises what it has to
     if not (text.isascii() or _can_be_encoded(file, text)):
         core.exclusive("writing what cannot be encoded")
@@ -176,7 +178,7 @@ def _put_off(function, *args):
 @trusted
 def text_flush(file, /):
     """Twin of ``TextIOWrapper.flush``."""
-    if core.is_fresh(file) or file.closed or _writes_at_once(file):
+    if file.closed or _writes_at_once(file):
         return _text_flush(file)
     _put_off(_text_flush, file)
 
