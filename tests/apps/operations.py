@@ -37,8 +37,10 @@ import threading
 import traceback
 import types
 import weakref
+import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
+from xml.parsers import expat
 
 from tornado.stm import testing
 from tornado.stm.testing import require
@@ -729,6 +731,7 @@ class Heap:
         self.random = random.Random(1)
         self.text = io.StringIO()
         self.rows = csv.writer(self.text)
+        self.tree = ElementTree.fromstring(f"<a coins='{COINS}'><b n='1'>text</b>{COINS}<c><b/></c><d>{COINS}</d></a>")
         self.future = None
         self.log = []
         self.calls = []
@@ -825,6 +828,34 @@ def in_attribute(h, new=None):
     if new is not None:
         h.thing.coins = new
     return h.thing.coins
+
+
+@purse
+def in_attribute_of_element(h, new=None):
+    if new is not None:
+        h.tree.set("coins", str(new))
+    return int(h.tree.get("coins"))
+
+
+@purse
+def in_attributes_of_element(h, new=None):
+    if new is not None:
+        h.tree.attrib["more"] = str(new)
+    return int(h.tree.attrib.get("more", COINS))
+
+
+@purse
+def in_text_of_element(h, new=None):
+    if new is not None:
+        h.tree.find("d").text = str(new)
+    return int(h.tree.findtext("d"))
+
+
+@purse
+def in_tail_of_element(h, new=None):
+    if new is not None:
+        h.tree[0].tail = str(new)
+    return int(next(child.tail for child in h.tree if child.tag == "b"))
 
 
 @purse
@@ -2539,6 +2570,47 @@ def rows_as_text(h, n):
     h.rows.writerow([n, h.vector, h.list])
     h.rows.writerows((key, h.dict[key]) for key in list(h.dict)[:2])
     return list(csv.reader(h.text.getvalue().splitlines()[-3:]))
+
+
+def shape(element):
+    return element.tag, sorted(element.items()), element.text, element.tail, [shape(child) for child in element]
+
+
+@op
+def elements_made(h, n):
+    tree = ElementTree.fromstring(f"<a n='{n}'>{''.join(f'<b n={i!r}>{key}</b>' for i, key in zip('01', h.dict))}<!-- -->tail</a>")
+    tree.append(h.tree[2])
+    ElementTree.SubElement(tree, "made", at=str(n)).text = str(h.list[0])
+    tree[0].set("seen", str(len(h.tree)))
+    return ElementTree.tostring(tree), [child.get("n") for child in tree.iter("b")]
+
+
+@op
+def elements_read(h, n):
+    return ("".join(h.tree.itertext()), [child.tag for child in h.tree.iter()], h.tree.findtext("c/b"), h.tree.find(f"b[@n='{n}']") is None,
+            len(h.tree), shape(copy.deepcopy(h.tree)))
+
+
+@op
+def elements_changed(h, n):
+    c = h.tree.find("c")
+    if n % 2 and len(c) > 1:
+        c.remove(c[n % len(c)])
+    else:
+        c.insert(n, ElementTree.Element("b", n=str(n)))
+    c.tail = f"{c.tail or ''}{n}"[-3:]
+    if n > 5:
+        c[:] = list(c)[:2]
+    return shape(c)
+
+
+@op
+def elements_parsed_with_handlers(h, n):
+    parser = expat.ParserCreate()
+    tags = []
+    parser.StartElementHandler = lambda tag, attributes: (tags.append(tag), h.log.append(tag) if tag == "b" else None)
+    parser.Parse(ElementTree.tostring(h.tree), True)
+    return tags, parser.CurrentByteIndex
 
 
 @op

@@ -19,10 +19,11 @@ from tests.comparison import TIMEOUT, Comparison, differences, run
 
 HERE = Path(__file__).resolve().parent
 
-#: the modules of the interpreter's package ``test`` that `make suites` runs
+#: the modules that `make suites` runs, most of the interpreter's package ``test``
 MODULES = """
     test_list test_dict test_set test_deque test_generators test_coroutines test_heapq test_json test_re test_collections
-    test_functools test_itertools test_copy test_dataclasses test_enum test_contextlib
+    test_functools test_itertools test_copy test_dataclasses test_enum test_contextlib test_pyexpat test_minidom
+    tests.cpython_suites.elements
 """.split()
 
 #: those that run outside of transactions: what an evaluation loop does, and what looks into its frames

@@ -803,6 +803,7 @@ BY_HAND = {
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
+    **dict.fromkeys([_abc._abc_init, _io.TextIOWrapper], "tests/effects/test_trees.py"),
     **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
     warnings.warn: "tests/effects/test_warned.py",
 }

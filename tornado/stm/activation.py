@@ -11,7 +11,7 @@ from .core import once
 
 if core.COMPILED:
     from . import _engine, rebound
-    from .c_functions import effects, libraries, twins
+    from .c_functions import effects, libraries, trees, twins
     from .input_output import databases, files, output, sockets
     from .patches import argon2, asyncpg, cryptography, fibers, finalizers, numpy, pillow, table, threads, warned, zmq  # noqa: F401, the table names most
     from .patches import libraries as library_patches  # noqa: F401, likewise
@@ -49,6 +49,10 @@ def change_library(module):
         table.apply(library)
     if library == "_sqlite3":
         databases.begin()
+    if library == "_elementtree":
+        trees.begin_elements()
+    if library == "pyexpat":
+        trees.begin_expat()
     if library == "cryptography" and libraries.covers(library):
         cryptography.look_up(module)
 

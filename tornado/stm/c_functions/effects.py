@@ -15,6 +15,7 @@ Kinds of types
     STREAM     inert, but that lines are taken from it: by who has not opened it, exclusively
     LOCAL      attributes of which each thread has its own
     FUTURE     asyncio's futures and tasks, those of the engine
+    ELEMENT    elements of trees of XML, in C: their structure is copied (`trees`)
     FRAME      changes with the generator whose it is, if that is suspended
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
@@ -955,6 +956,7 @@ CALLS = """
     _io.TextIOWrapper.readline OPAQUE
     _io.TextIOWrapper.seek OPAQUE
     _io.TextIOWrapper.close OPAQUE
+    _io.TextIOWrapper.detach OPAQUE
     _io.TextIOWrapper.readable PURE
     _io.TextIOWrapper.writable PURE
     _io.TextIOWrapper.seekable PURE

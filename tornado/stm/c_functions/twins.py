@@ -449,6 +449,22 @@ def _lock_twins(lock_type):
     }
 
 
+# ---- Abstract classes ---------------------------------------------------------------------------------------------------
+
+_HEAP_TYPE = 1 << 9  #: in `type.__flags__`: it may be a class of the program's
+
+
+@trusted
+def abc_init(cls, /):
+    """Twin of ``_abc._abc_init``, which asks all that is in a new class whether it is abstract, and notes that in the class."""
+    if not core.is_fresh(cls) or any(type(value).__flags__ & _HEAP_TYPE for value in vars(cls).values()):
+        core.exclusive("the making of an abstract class")
+    return _abc_init(cls)
+
+
+_abc_init = _abc._abc_init
+
+
 # ---- Queues to threads -----------------------------------------------------------------------------------------------
 
 
@@ -534,6 +550,7 @@ TWINS = {
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
     _create_decimal: create_decimal,
+    _abc_init: abc_init,
     _locale.setlocale: setlocale,
     BaseException.add_note: add_note,
     _enter_decimal_context: enter_decimal_context,

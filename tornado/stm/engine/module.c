@@ -7,6 +7,7 @@
 #include "calls/conversion.h"
 #include "calls/fiber.h"
 #include "calls/references.h"
+#include "calls/trees.h"
 #include "calls/twins.h"
 #include "calls/waiting.h"
 #include "core/bystanders.h"
@@ -26,6 +27,7 @@
 #include "objects/class.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
+#include "objects/element.h"
 #include "objects/endings.h"
 #include "objects/ordered_dict.h"
 #include "objects/function.h"
@@ -467,6 +469,34 @@ open_all(PyObject *self, PyObject *obj)
     Tx *tx = live_tx();
     if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && open_deep_read(tx, obj) < 0)
         return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_tree_twin(PyObject *self, PyObject *original)
+{
+    (void)self;
+    return tree_twin(original);
+}
+
+static PyObject *
+engine_begin_elements(PyObject *self, PyObject *type)
+{
+    (void)self;
+    if (!PyType_Check(type))
+        return PyErr_Format(PyExc_TypeError, "a class, not %R", type);
+    if (element_begin((PyTypeObject *)type) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+engine_watch_handlers(PyObject *self, PyObject *type)
+{
+    (void)self;
+    if (!PyType_Check(type))
+        return PyErr_Format(PyExc_TypeError, "a class, not %R", type);
+    watch_handlers((PyTypeObject *)type);
     Py_RETURN_NONE;
 }
 
@@ -1024,6 +1054,9 @@ static PyMethodDef methods[] = {
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
     {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},
     {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
+    {"begin_elements", engine_begin_elements, METH_O, DOC("begin_elements(type): of XML; RuntimeError: their structure is not known")},
+    {"tree_twin", engine_tree_twin, METH_O, DOC("tree_twin(f): what stands in for this C function, or type, of XML parsers and elements")},
+    {"watch_handlers", engine_watch_handlers, METH_O, DOC("watch_handlers(type): its objects call in transactions what is in Python")},
     {"c_twin", engine_c_twin, METH_O, DOC("c_twin(f): what stands in for this C function, in C")},
     {"short_way", engine_short_way, METH_VARARGS,
      DOC("short_way(f, twin, ...): what stands in for f, in C, where that is simple, and else calls the twin")},
@@ -1161,7 +1194,7 @@ engine_exec(PyObject *module)
     first_moment.cycles = __builtin_ia32_rdtsc();
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0
-        || namespaces_init() < 0 || calls_init() < 0 || conversion_init() < 0 || functions_init() < 0
+        || namespaces_init() < 0 || calls_init() < 0 || trees_init() < 0 || conversion_init() < 0 || functions_init() < 0
         || endings_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
         || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0
         || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0

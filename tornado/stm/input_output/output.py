@@ -63,12 +63,24 @@ def _writes_at_once(file):
     a `write` in Python, which has barriers (what ``gzip`` does).
     """
     if type(file) is _io.TextIOWrapper and core.is_fresh(file):
-        return True  # opened by this transaction, to be read: the original complains
+        return True  # opened by this transaction, to be read, and the original complains; or around bytes of its own
     if _is_outside(file):
         return False
     if not (core.is_fresh(file) and isinstance(getattr(type(file.raw), "write", None), types.FunctionType)):
         core.exclusive("writing to a stream that can be read before the commit")
     return True
+
+
+_text_stream = _io.TextIOWrapper
+
+
+@trusted
+def text_stream(*args, **named):
+    """Twin of ``TextIOWrapper``: around bytes that the transaction has made it is the transaction's own, as these are."""
+    buffer = args[0] if args else named.get("buffer")
+    if type(buffer) is not _io.BytesIO or not core.is_fresh(buffer):
+        core.exclusive("a text stream around what others may use")
+    return core.fresh(_text_stream(*args, **named))
 
 
 @trusted
@@ -220,6 +232,7 @@ def buffered_flush(file, /):
 
 TWINS = {
     builtins.print: print_,
+    _text_stream: text_stream,
     _text_write: text_write,
     _text_flush: text_flush,
     _text_tell: text_tell,

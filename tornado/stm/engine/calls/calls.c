@@ -29,6 +29,7 @@ typedef struct {
     int effect;
     PyObject *twin;
     PyTypeObject *owner;    /* whose method it is, or NULL: another copy of its module has other types */
+    PyObject *module;       /* whose function it is, or NULL: likewise */
     int via;                /* which trampoline, of EFFECT_VIA */
     bool stands_aside;      /* the twin does what the original does, but with barriers: who is exclusive needs none */
 } EffectEntry;
@@ -67,7 +68,7 @@ lookup(const void *key)
 }
 
 /* Of a class with a finalizer: its constructor is stood in for (born.c). */
-static const EffectEntry watched = {NULL, EFFECT_CREATES, NULL, NULL};
+static const EffectEntry watched = {.effect = EFFECT_CREATES};
 
 static const void *
 key_of(PyObject *callable)
@@ -100,11 +101,28 @@ uses_state(PyObject *callable, PyObject *receiver)
     return e->effect == EFFECT_USES && e->twin == NULL && (e->owner == NULL || PyObject_TypeCheck(receiver, e->owner));
 }
 
+/* The module whose function it is, or NULL. */
+static PyObject *
+module_of(PyObject *callable)
+{
+    PyObject *self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : NULL;
+    return self != NULL && PyModule_Check(self) ? self : NULL;
+}
+
+/* A module that is loaded once more has the same definitions, but functions and types of its own. */
+static bool
+is_of_another_copy(const EffectEntry *e, PyObject *callable)
+{
+    PyObject *module = e->module != NULL ? module_of(callable) : NULL;
+    return module != NULL && module != e->module;
+}
+
 PyObject *
 plain_twin(PyObject *callable)
 {
     const EffectEntry *e = lookup(key_of(callable));
-    return e->effect == EFFECT_TWIN && e->owner == NULL && PyCFunction_CheckExact(e->twin) ? e->twin : NULL;
+    bool plain = e->effect == EFFECT_TWIN && e->owner == NULL && PyCFunction_CheckExact(e->twin) && !is_of_another_copy(e, callable);
+    return plain ? e->twin : NULL;
 }
 
 /* ---- Objects created in this transaction ------------------------------------------ */
@@ -138,7 +156,7 @@ call_fresh(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 {
     PyObject *result = PyObject_Vectorcall(self, args, nargs, kwnames);
     Tx *tx = stm_self;
-    if (result != NULL && tx != NULL && tx->live && make_fresh(tx, result) < 0)
+    if (result != NULL && tx != NULL && tx->open && make_fresh(tx, result) < 0)
         Py_CLEAR(result);
     return result;
 }
@@ -176,11 +194,12 @@ static PyMethodDef call_fresh_def = {"call_fresh", _PyCFunction_CAST(call_fresh)
                                      METH_FASTCALL | METH_KEYWORDS, NULL};
 
 static void
-enter(EffectEntry *e, const void *key, int effect, PyObject *twin, PyTypeObject *owner)
+enter(EffectEntry *e, const void *key, int effect, PyObject *twin, PyTypeObject *owner, PyObject *module)
 {
     e->effect = effect;
     e->twin = Py_XNewRef(twin);
     e->owner = owner;
+    e->module = module;     /* the callable keeps it */
     e->via = 0;
     e->stands_aside = false;
     atomic_store_explicit(&e->key, key, memory_order_release);
@@ -210,7 +229,7 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
             Py_INCREF(callable);    /* the key lives as long as the table */
         else if (owner != NULL && table[i].owner != NULL && owner != table[i].owner && PyType_IsSubtype(owner, table[i].owner))
             return 0;       /* a derived type has the same definition: what is declared for the base is for both */
-        enter(&table[i], key, effect, twin, owner);
+        enter(&table[i], key, effect, twin, owner, module_of(callable));
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError, "the table of effects is full");
@@ -237,7 +256,7 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
             Py_INCREF(type);
-            enter(&table[i], &type->tp_call, effect, twin, NULL);
+            enter(&table[i], &type->tp_call, effect, twin, NULL, NULL);
             return 0;
         }
     }
@@ -1066,8 +1085,8 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
             return 0;
         e = entry_when_alone(tx, c, args, n, kwvalues, nkw);
         /* The call of a C function (gc.collect, a weak reference) could tell that
-         * something lives which nobody but the undo log refers to. */
-        if (UNLIKELY(tx->undo.n))
+         * something lives which nobody but the undo log refers to, or the table of what it has made. */
+        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh != NULL))
             forget_past(tx);
     }
     if (thread_of(tx)->loop.deleted != NULL) {
@@ -1086,7 +1105,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
     PyObject *self = PyCFunction_Check(c) ? PyCFunction_GET_SELF(c)
         : Py_IS_TYPE(c, stm_method_wrapper_type) ? ((MethodWrapper *)c)->self : NULL;
     PyObject *receiver = self != NULL ? self : n > 0 ? args[0] : NULL;
-    if (e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner)))
+    if ((e->owner != NULL && (receiver == NULL || !PyObject_TypeCheck(receiver, e->owner))) || is_of_another_copy(e, c))
         return exclusive_for(tx, "call of", c);
     PyObject *twin;
     if (e == &watched)
