@@ -159,6 +159,14 @@ def with_handlers():
     return seen, other.ParseFile(io.BytesIO(TEXT.encode()))
 
 
+def by_a_builder():
+    """What defusedxml does."""
+    builder, parser = ElementTree.TreeBuilder(), expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = builder.start, builder.end, builder.data
+    parser.Parse(TEXT, True)
+    return shape(builder.close())
+
+
 def by_sax():
     handler = Handler()
     xml.sax.parseString(TEXT.encode(), handler)
@@ -197,7 +205,7 @@ def wrong():
 
 
 @pytest.mark.parametrize(
-    "function", [parsed, parsed_from_files, searched, made, copied, written, events, built, with_target, with_handlers, by_sax,
+    "function", [parsed, parsed_from_files, searched, made, copied, written, events, built, with_target, with_handlers, by_a_builder, by_sax,
                  by_minidom, by_plistlib, wrong],
     ids=lambda function: function.__name__,
 )  # fmt: skip

@@ -233,6 +233,25 @@ def test_what_cannot_be_opened(path, tmp_path):
     assert run(lambda: open(descriptor, "rb").read(3)) == DATA[:3]
 
 
+def test_that_a_file_is_missing_is_found_out_beside_others(path, tmp_path):
+    def open_all():
+        for file in tmp_path / "missing", path / "inside":
+            for mode in "r", "rb":
+                with pytest.raises((FileNotFoundError, NotADirectoryError)):
+                    open(file, mode)
+        return core.is_exclusive()
+
+    run(open_all)
+    assert not run(open_all)
+
+    def write_what_is_missing():
+        with pytest.raises(FileNotFoundError):
+            open(tmp_path / "missing" / "inside", "w")
+        return core.is_exclusive()
+
+    assert run(write_what_is_missing)
+
+
 def test_other_ways_to_open(path):
     def read_text():
         with open(path, encoding="latin-1", newline="") as file:

@@ -56,7 +56,7 @@ def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None
 @trusted
 def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener):
     reads = mode in ("r", "rt", "rb") and (buffering, closefd, opener) == (-1, True, None)
-    if not reads or _pending.mine().written or not _is_regular(file):
+    if not reads or _pending.mine().written or isinstance(file, int) or not (_is_regular(file) or _is_missing(file)):
         core.exclusive("opening a file")
         return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     opened = core.fresh(_open(file, mode, -1, encoding, errors, newline))
@@ -69,9 +69,21 @@ def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener)
 @trusted
 def _is_regular(file):
     try:
-        return not isinstance(file, int) and stat.S_ISREG(_stat(file).st_mode)
+        return stat.S_ISREG(_stat(file).st_mode)
     except (OSError, ValueError):
-        return False  # the original complains
+        return False
+
+
+@trusted
+def _is_missing(file):
+    """Will the original complain that there is no such file?  Those who make one run alone."""
+    try:
+        _stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 @trusted

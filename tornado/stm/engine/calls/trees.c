@@ -346,6 +346,8 @@ iterate_texts(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject 
 
 /* ---- Parsers and builders -------------------------------------------------------------------- */
 
+static PyTypeObject *builder_type;
+
 /* A Python function, which has barriers of its own. */
 static bool
 is_in_python(PyObject *handler)
@@ -376,8 +378,6 @@ calls_python(Tx *tx, PyObject *target)
     }
     return r;
 }
-
-static PyTypeObject *builder_type;
 
 /* XMLParser(target=None, encoding=None) */
 static PyObject *
@@ -469,12 +469,20 @@ make_expat(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kw
 
 static setattrofunc set_attribute_of_parser;    /* the interpreter's */
 
+/* Of a builder that this transaction has made: which nobody else can use. */
+static bool
+is_method_of_own_builder(Tx *tx, PyObject *handler)
+{
+    PyObject *self = PyCFunction_Check(handler) ? PyCFunction_GET_SELF(handler) : NULL;
+    return self != NULL && Py_IS_TYPE(self, builder_type) && is_fresh(tx, self);
+}
+
 /* What it is to call when it parses. */
 static int
 set_handler(PyObject *parser, PyObject *name, PyObject *value)
 {
     Tx *tx = stm_open;
-    if (tx != NULL && value != NULL && PyCallable_Check(value) && !is_in_python(value)
+    if (tx != NULL && value != NULL && PyCallable_Check(value) && !is_in_python(value) && !is_method_of_own_builder(tx, value)
         && exclusive_for(tx, "parsing with a handler that is not in Python,", value) < 0)
         return -1;
     return set_attribute_of_parser(parser, name, value);
