@@ -45,7 +45,7 @@ from tornado.stm import activation, core, transaction
 needs_engine()
 
 from tornado.stm.c_functions import twins
-from tornado.stm.input_output import sockets
+from tornado.stm.input_output import files, sockets
 
 activation.activate()
 
@@ -804,6 +804,13 @@ BY_HAND = {
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
     **dict.fromkeys([_abc._abc_init, _io.TextIOWrapper], "tests/effects/test_trees.py"),
+    **dict.fromkeys([*files._CHANGES, *files._LOOKS, os.open, os.close, os.read, os.write, os.fsync, os.ftruncate, os.lseek,
+                     _io.BufferedReader, _io.BufferedWriter.close, _io.TextIOWrapper.close,
+                     *(getattr(_io.BufferedReader, name) for name in ("readline", "read1", "peek")),
+                     *(getattr(_io.FileIO, name) for name in ("read", "readall", "write", "seek", "tell", "truncate", "close")),
+                     *(getattr(_io.BufferedRandom, name) for name in (
+                         "read", "readline", "read1", "peek", "write", "seek", "tell", "flush", "truncate", "close"))],
+                    "tests/io/test_files.py"),
     **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
     warnings.warn: "tests/effects/test_warned.py",
 }

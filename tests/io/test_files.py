@@ -1,19 +1,28 @@
-"""Files that transactions read: an aborted attempt leaves neither another position nor an open file."""
+"""Files: an aborted attempt leaves neither another position nor an open file, and who looks at any gives way to who changes them."""
 
 import csv
+import functools
 import glob
+import gzip
 import io
 import json
 import os
 import pathlib
+import shutil
+import tempfile
+import zipfile
 
 import pytest
 
+from beside import beside_others, is_irrevocable, runs_alone, runs_beside_others
 from interpreters import needs_engine
+from meeting import APART, CONFLICT, Meeting
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
 needs_engine()
+
+from tornado.stm.input_output import files
 
 activation.activate()
 
@@ -249,7 +258,7 @@ def test_that_a_file_is_missing_is_found_out_beside_others(path, tmp_path):
             open(tmp_path / "missing" / "inside", "w")
         return core.is_exclusive()
 
-    assert run(write_what_is_missing)
+    assert not run(write_what_is_missing)
 
 
 def test_other_ways_to_open(path):
@@ -423,3 +432,276 @@ def test_what_the_program_puts_in_the_place_of_stat_is_not_asked(tmp_path, monke
         patch.setattr(os, "fstat", None)
         text = run(read)
     assert text == b"text"
+
+
+# ---- Files that are made, written to, renamed and removed --------------------------------------------------------------------
+
+
+def in_a_folder(function):
+    """Calls it with a new folder of its own."""
+
+    @functools.wraps(function)
+    def call():
+        with tempfile.TemporaryDirectory() as folder:
+            return function(pathlib.Path(folder))
+
+    return call
+
+
+@in_a_folder
+def text_files(folder):
+    with open(folder / "a", "w", encoding="utf-8") as file:
+        file.write("abc\n")
+        print("é", file=file)
+        file.flush()
+        size = os.path.getsize(file.name)
+    with open(folder / "a", "a", encoding="utf-8") as file:
+        file.writelines(["d\n", "e\n"])
+    with pytest.raises(FileExistsError):
+        open(folder / "a", "x")
+    with pytest.raises(ValueError, match="closed"):
+        file.write("f")
+    with pytest.raises(TypeError):
+        open(folder / "b", "x").write(b"")
+    return size, (folder / "a").read_text("utf-8"), os.path.exists(folder / "b"), list(open(folder / "a", "rb"))
+
+
+@in_a_folder
+def binary_files(folder):
+    with open(folder / "a", "wb") as file:
+        file.write(b"abc" * 10_000)
+        file.write(memoryview(b"def"))
+    with open(folder / "a", "r+b") as file:
+        file.seek(2)
+        file.write(b"X")
+        file.seek(0)
+        start, place = file.read(4), file.tell()
+        file.truncate(5)
+    with open(folder / "c", "wb", 0) as file:
+        file.write(b"abc")
+        file.seek(1)
+        file.write(memoryview(b"X"))
+    with open(folder / "c", "a", 1) as file:
+        file.write("line\n")
+    with open(folder / "c", "rb", buffering=0) as file:
+        start += file.read(2) + file.readall()
+    with open(folder / "b", "w+", encoding="utf-8") as file:
+        file.write("abc")
+        file.seek(0)
+        again = file.read()
+    with open(folder / "a", "rb") as file:
+        return start, place, again, file.readline(), file.peek(), file.seek(0), file.read1(2), file.tell()
+
+
+@in_a_folder
+def replaced(folder):
+    with open(folder / "new", "w") as file:
+        json.dump({"a": [1, 2]}, file)
+    os.replace(folder / "new", folder / "data.json")
+    return sorted(os.listdir(folder)), json.load(open(folder / "data.json"))
+
+
+@in_a_folder
+def tables_and_archives(folder):
+    with open(folder / "t.csv", "w", newline="") as file:
+        csv.writer(file).writerows([[1, 2], ["a", "b"]])
+    with gzip.open(folder / "t.gz", "wb") as file:
+        file.write(b"abc" * 100)
+    with zipfile.ZipFile(folder / "t.zip", "w") as file:
+        file.writestr("a", "b" * 100)
+        file.write(folder / "t.csv", "t.csv")
+    return list(csv.reader(open(folder / "t.csv"))), zipfile.ZipFile(folder / "t.zip").read("t.csv")
+
+
+@in_a_folder
+def folders(folder):
+    os.makedirs(folder / "p" / "q")
+    os.makedirs(folder / "p" / "q", exist_ok=True)
+    (folder / "p" / "q" / "f").write_text("text")
+    shutil.move(folder / "p" / "q" / "f", folder / "p" / "g")
+    shutil.copy(folder / "p" / "g", folder / "p" / "h")
+    shutil.copytree(folder / "p", folder / "r")
+    (folder / "r" / "touched").touch()
+    os.rmdir(folder / "p" / "q")
+    shutil.rmtree(folder / "p")
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")), (folder / "r" / "h").read_bytes()
+
+
+@in_a_folder
+def temporary_files(folder):
+    number, path = tempfile.mkstemp(dir=folder)
+    with os.fdopen(number, "w") as file:
+        file.write("text")
+    with tempfile.NamedTemporaryFile("w", dir=folder) as file:
+        file.write("more")
+        file.flush()
+        more = open(file.name).read()
+    with tempfile.TemporaryFile() as file:
+        file.write(b"most")
+        file.seek(0)
+        most = file.read()
+    return open(path).read(), more, most, len(os.listdir(folder))
+
+
+@in_a_folder
+def numbers(folder):
+    number = os.open(folder / "a", os.O_RDWR | os.O_CREAT)
+    os.write(number, b"abc")
+    os.write(number, bytearray(b"def"))
+    os.lseek(number, 1, os.SEEK_SET)
+    found = os.read(number, 3)
+    os.ftruncate(number, 4)
+    os.fsync(number)
+    os.close(number)
+    return found, (folder / "a").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "function", [text_files, binary_files, replaced, tables_and_archives, folders, temporary_files, numbers],
+    ids=lambda function: function.__name__,
+)  # fmt: skip
+def test_files_are_changed_beside_others(function):
+    assert runs_beside_others(function) == function()
+
+
+def test_who_changes_files_is_irrevocable(tmp_path):
+    def change():
+        before = is_irrevocable()
+        (tmp_path / "new").write_text("text")
+        return before, is_irrevocable()
+
+    def read():
+        os.path.exists(tmp_path), os.listdir(tmp_path), open(tmp_path / "new").read()
+        return is_irrevocable()
+
+    assert runs_beside_others(change) == (False, True)
+    assert runs_beside_others(read) is False
+
+
+#: each is given a folder with the files a and b, a link to a, and the folder d
+LOOKS = {
+    os.access: lambda folder: os.access(folder / "a", os.R_OK),
+    os.getxattr: lambda folder: pytest.raises(OSError, os.getxattr, folder / "a", "user.none") and None,
+    os.listdir: lambda folder: os.listdir(folder),
+    os.listxattr: lambda folder: os.listxattr(folder / "a"),
+    os.lstat: lambda folder: os.lstat(folder / "a"),
+    os.pathconf: lambda folder: os.pathconf(folder, "PC_NAME_MAX"),
+    os.readlink: lambda folder: os.readlink(folder / "link"),
+    os.scandir: lambda folder: [entry.name for entry in os.scandir(folder)],
+    os.stat: lambda folder: os.stat(folder / "a"),
+    os.statvfs: lambda folder: os.statvfs(folder),
+    open: lambda folder: open(folder / "a").close(),
+}
+CHANGES = {
+    os.chmod: lambda folder: os.chmod(folder / "a", 0o600),
+    os.chown: lambda folder: os.chown(folder / "a", -1, -1),
+    os.copy_file_range: lambda folder: copy_range(folder / "a", folder / "c"),
+    os.lchown: lambda folder: os.lchown(folder / "a", -1, -1),
+    os.link: lambda folder: os.link(folder / "a", folder / "c"),
+    os.mkdir: lambda folder: os.mkdir(folder / "c"),
+    os.mkfifo: lambda folder: os.mkfifo(folder / "c"),
+    os.mknod: lambda folder: os.mknod(folder / "c"),
+    os.open: lambda folder: os.close(os.open(folder / "a", os.O_RDONLY)),
+    os.remove: lambda folder: os.remove(folder / "a"),
+    os.removexattr: lambda folder: pytest.raises(OSError, os.removexattr, folder / "a", "user.none") and None,
+    os.rename: lambda folder: os.rename(folder / "a", folder / "c"),
+    os.replace: lambda folder: os.replace(folder / "a", folder / "b"),
+    os.rmdir: lambda folder: os.rmdir(folder / "d"),
+    os.setxattr: lambda folder: pytest.raises(OSError, os.setxattr, folder / "missing", "user.none", b"") and None,
+    os.symlink: lambda folder: os.symlink(folder / "a", folder / "c"),
+    os.truncate: lambda folder: os.truncate(folder / "a", 1),
+    os.unlink: lambda folder: os.unlink(folder / "a"),
+    os.utime: lambda folder: os.utime(folder / "a", (1, 2)),
+    open: lambda folder: open(folder / "a", "a").close(),
+}
+
+
+def copy_range(here, there):
+    with open(here, "rb") as source, open(there, "wb") as target:
+        os.copy_file_range(source.fileno(), target.fileno(), 2)
+
+
+@pytest.fixture
+def make_folder(tmp_path):
+    made = []
+
+    def make():
+        folder = tmp_path / str(len(made))
+        made.append(folder)
+        (folder / "d").mkdir(parents=True)
+        for name in "a", "b":
+            (folder / name).write_text("text")
+        (folder / "link").symlink_to("a")
+        os.fspath(folder)  # it remembers what that is
+        return folder
+
+    return make
+
+
+def test_each_function_is_in_the_tables():
+    assert set(files._LOOKS) < set(LOOKS) and set(files._CHANGES) < set(CHANGES)
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=[function.__name__ for function in LOOKS])
+def test_who_looks_at_files_gives_way_to_who_changes_them(look, make_folder):
+    change = CHANGES[os.mkdir]
+    for _ in range(2):
+        run(lambda: look(make_folder()))
+    run(lambda: change(make_folder()))
+    one, other = make_folder(), make_folder()
+    # All files are one object.
+    assert Meeting(lambda: (), lambda: look(one), lambda: change(one)).run() == CONFLICT
+    assert Meeting(lambda: (), lambda: look(one.parent / other.name), lambda: change(make_folder())).run() == CONFLICT
+    assert Meeting(lambda: (), lambda: look(other), lambda: look(other)).run() == APART
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=[function.__name__ for function in CHANGES])
+def test_each_change_is_made_beside_others_but_those_who_look(change, make_folder):
+    run(lambda: change(make_folder()))
+    folders = [make_folder() for _ in range(2)]
+    assert beside_others(lambda: change(folders.pop()))[0]
+    folder = make_folder()
+    assert Meeting(lambda: (), lambda: os.path.exists(folder / "a"), lambda: change(folder)).run() == CONFLICT
+
+
+def test_who_has_written_what_waits_for_the_commit_changes_files_alone(path, tmp_path):
+    """So what is written comes in the order of the program."""
+    with open(tmp_path / "log", "a") as log:
+
+        def after_a_line():
+            log.write("line\n")
+            os.rename(path, tmp_path / "renamed")
+
+        def between():
+            with open(tmp_path / "new", "w") as file:
+                file.write("text")
+                log.write("line\n")
+
+        def before_a_line():
+            with open(tmp_path / "new", "w") as file:
+                file.write("text")
+            log.write("line\n")
+            log.flush()
+
+        assert beside_others(before_a_line)[0]
+        assert not beside_others(after_a_line)[0]
+        assert not beside_others(between)[0]
+    assert (tmp_path / "log").read_text() == 3 * "line\n" and (tmp_path / "new").read_text() == "text"
+
+
+def test_others_descriptors_and_files_are_used_alone(path):
+    def opened():
+        return os.open(path, os.O_RDWR)
+
+    for use in os.close, lambda number: os.write(number, b"a"), lambda number: os.read(number, 1), lambda number: os.fdopen(number).close():
+        made = [opened(), opened()]
+        assert runs_alone(lambda use=use, made=made: use(made.pop()))
+    file = open(path, "r+b")
+    assert runs_alone(lambda: file.read(1))
+    assert runs_alone(lambda: file.raw.tell())
+    assert runs_alone(lambda: io.BufferedReader(file.raw).detach())
+    numbers = []
+    run(lambda: numbers.append(opened()))
+    assert runs_alone(lambda: os.read(numbers[0], 1))
+    os.close(numbers[0])
+    file.close()

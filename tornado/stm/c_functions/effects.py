@@ -176,6 +176,7 @@ TYPES = """
     time.struct_time TUPLE
     os.stat_result TUPLE
     os.DirEntry OPAQUE
+    zlib._ZlibDecompressor OPAQUE
     contextvars.ContextVar INERT
     contextvars.Token INERT
     contextvars.Context CONTEXT
@@ -804,6 +805,8 @@ CALLS = """
     zlib.decompress READS
     zlib.compressobj CREATES
     zlib.decompressobj CREATES
+    zlib._ZlibDecompressor CREATES
+    zlib._ZlibDecompressor.decompress USES
     _hashlib.openssl_md5 CREATES
     _hashlib.openssl_sha1 CREATES
     _hashlib.openssl_sha224 CREATES
@@ -856,7 +859,6 @@ CALLS = """
     os.cpu_count PURE
     os.strerror PURE
     os.DirEntry.* OPAQUE
-    posix.access PURE    # files are changed exclusively, or at the commit; what is written to them: see input_output/files.py
     posix.getcwd PURE    # changed exclusively, as all that processes have
     posix.getcwdb PURE
     posix.getegid PURE
@@ -871,12 +873,9 @@ CALLS = """
     posix.getuid PURE
     posix.get_terminal_size PURE
     posix.isatty PURE
-    posix.listdir PURE
-    posix.readlink PURE
     posix.sched_getaffinity PURE
     posix.sysconf PURE
     posix.confstr PURE
-    posix.pathconf PURE
     posix.uname PURE
     posix.times PURE
     posix.waitstatus_to_exitcode PURE
@@ -955,14 +954,21 @@ CALLS = """
     _io.TextIOWrapper.read OPAQUE
     _io.TextIOWrapper.readline OPAQUE
     _io.TextIOWrapper.seek OPAQUE
-    _io.TextIOWrapper.close OPAQUE
     _io.TextIOWrapper.detach OPAQUE
     _io.TextIOWrapper.readable PURE
     _io.TextIOWrapper.writable PURE
     _io.TextIOWrapper.seekable PURE
     _io.TextIOWrapper.isatty PURE    # closed exclusively
     _io.TextIOWrapper.fileno PURE
+    _io.BufferedReader.readable PURE
+    _io.BufferedReader.writable PURE
+    _io.BufferedReader.seekable PURE
+    _io.BufferedWriter.writable PURE
+    _io.BufferedWriter.seekable PURE
+    _io.BufferedRandom.seekable PURE
     _io.BufferedWriter.fileno PURE
+    _io.BufferedReader.fileno PURE
+    _io.BufferedRandom.fileno PURE
 """
 
 #: methods of types that have no public name

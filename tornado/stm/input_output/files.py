@@ -1,8 +1,15 @@
-"""Files that transactions read.
+"""Files and directories in transactions.
+
+All of them are one object to the engine, which whoever looks at one shares, and whoever changes one owns, to the end of its transaction.
+So nobody sees what a transaction has changed that comes later in the order of commits.
 
 To open a regular file for reading changes nothing that anybody sees, and what an attempt has opened is closed when it aborts.
 While the file belongs to its transaction only, it is used as it is; later ones own it, if it is one of bytes, and put its position
-back if they abort.  Closing it waits for the commit then.  Everything else about files is exclusive.
+back if they abort.  Closing it waits for the commit then.
+
+Who makes, renames or removes something, or opens a file to write to it, is irrevocable, and others go on.  What it writes to that file
+is written at once; what later transactions write waits for their commits (`output`), in order with all else that they write.  So who
+has written something that waits is exclusive when it changes something at once, as for everything else about files.
 """
 
 import _io
@@ -10,6 +17,7 @@ import builtins
 import operator
 import os
 import stat
+import types
 
 from .. import core
 from ..core import trusted
@@ -19,13 +27,45 @@ _stat, _fstat = os.stat, os.fstat  # the program may put others in their place, 
 _read, _seek, _tell, _close = (getattr(_io.BufferedReader, name) for name in ("read", "seek", "tell", "close"))
 
 
+class _FileSystem:
+    """All files and directories of this machine."""
+
+
+_files = _FileSystem()
+
+
+@trusted
+def look():
+    """Something is about to be looked at, which others may not change from now on."""
+    core.share(_files)
+
+
+@trusted
+def change(what):
+    """Something is about to be changed, at once."""
+    if core.is_exclusive():
+        return
+    if _pending.mine().written:
+        core.exclusive(f"{what}, after something that is written at the commit")
+        return
+    core.own(_files)
+    core.irrevocable(what)
+
+
 class _Pending:
-    """What a thread's transaction has put off: has it written to a file, and which does it close?"""
+    """What a thread's transaction has put off, and has opened.
+
+    Attributes:
+        written: has it written to a file?
+        closing: the files that it closes.
+        numbers: of the files that it has opened by `os.open`, and not closed.
+    """
 
     @trusted
     def __init__(self):
         self.written = False
         self.closing = []
+        self.numbers = set()
 
 
 _pending = core.PerThread(_Pending)
@@ -35,6 +75,7 @@ _pending = core.PerThread(_Pending)
 def _settled():
     _pending.mine().written = False
     _pending.mine().closing.clear()
+    _pending.mine().numbers.clear()
 
 
 @trusted
@@ -50,20 +91,70 @@ def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None
     """Twin of ``open``."""
     if not isinstance(file, int):
         file = os.fspath(file)
+    if opener is not None and not isinstance(file, int) and mode in _FLAGS:
+        _may_open(file, mode)
+        number = opener(file, _FLAGS[mode] | os.O_CLOEXEC)
+        opener = trusted(lambda file, flags: number)
     return _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+
+#: what a file is opened for → how
+_FLAGS = {
+    f"{how}{more}": flags
+    for letter, flags_for, flags_for_both in (
+        ("r", os.O_RDONLY, os.O_RDWR), ("w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_RDWR | os.O_CREAT | os.O_TRUNC),
+        ("a", os.O_WRONLY | os.O_CREAT | os.O_APPEND, os.O_RDWR | os.O_CREAT | os.O_APPEND),
+        ("x", os.O_WRONLY | os.O_CREAT | os.O_EXCL, os.O_RDWR | os.O_CREAT | os.O_EXCL),
+    )
+    for how, flags, moreover in ((letter, flags_for, ("", "b", "t")), (f"{letter}+", flags_for_both, ("", "b", "t")),
+                                 (f"{letter}b", flags_for_both, ("+",)), (f"{letter}t", flags_for_both, ("+",)))
+    for more in moreover
+}  # fmt: skip
+_READING = {"r", "rt", "rb"}
+
+
+@trusted
+def _may_open(file, mode):
+    """Where it only reads, others may not change it from now on; else the transaction becomes irrevocable, or exclusive."""
+    if mode in _READING and not _pending.mine().written:
+        look()
+        if _is_regular(file) or _is_missing(file):
+            return
+        core.exclusive("opening what is no regular file")
+    change("opening a file")
 
 
 @trusted
 def _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener):
-    reads = mode in ("r", "rt", "rb") and (buffering, closefd, opener) == (-1, True, None)
-    if not reads or _pending.mine().written or isinstance(file, int) or not (_is_regular(file) or _is_missing(file)):
+    if mode not in _FLAGS or closefd is not True or (isinstance(file, int) and file not in _pending.mine().numbers):
         core.exclusive("opening a file")
         return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    opened = core.fresh(_open(file, mode, -1, encoding, errors, newline))
-    core.on_abort(type(opened).close, opened)
-    if mode != "rb":
-        core.fresh(opened.buffer)
+    _may_open(file, mode)
+    opened = core.fresh(_open(file, mode, buffering, encoding, errors, newline, True, opener))
+    if isinstance(file, int):
+        _pending.mine().numbers.discard(file)
+    if mode in _READING:
+        core.on_abort(type(opened).close, opened)
+    buffered = core.fresh(opened.buffer) if type(opened) is _io.TextIOWrapper else opened
+    if type(buffered) is not _io.FileIO:
+        core.fresh(buffered.raw)
     return opened
+
+
+_WRITTEN = _io.BufferedWriter, _io.BufferedRandom
+
+
+@trusted
+def is_written_at_once(file):
+    """Has this transaction opened the file to write to it?"""
+    if not core.is_fresh(file):
+        return False
+    buffered = file.buffer if type(file) is _io.TextIOWrapper else file
+    if type(buffered) not in _WRITTEN or type(buffered.raw) is not _io.FileIO or not core.is_fresh(buffered):
+        return False
+    if _pending.mine().written:
+        core.exclusive("writing to a file, after something that is written at the commit")
+    return True
 
 
 @trusted
@@ -76,7 +167,7 @@ def _is_regular(file):
 
 @trusted
 def _is_missing(file):
-    """Will the original complain that there is no such file?  Those who make one run alone."""
+    """Will the original complain that there is no such file?"""
     try:
         _stat(file)
     except (FileNotFoundError, NotADirectoryError):
@@ -91,6 +182,7 @@ def _keep_position(file):
     """Before it moves: it is our own, or can be put back; else the transaction becomes exclusive."""
     if core.is_exclusive() or core.is_fresh(file):
         return
+    look()
     core.own(file)
     if type(file) is not _io.BufferedReader or any(each is file for each in _pending.mine().closing):
         core.exclusive("reading from a file")
@@ -145,16 +237,158 @@ def leave(file, /, *exception):
     file.close()
 
 
-def _after_writing(look):
+@trusted
+def buffered_reader(*args, **named):
+    """Twin of ``BufferedReader``: around a stream in Python, as ``gzip`` has it, it is the transaction's own."""
+    raw = args[0] if args else named.get("raw")
+    if not isinstance(getattr(type(raw), "readinto", None), types.FunctionType):
+        core.exclusive("a buffer around what others may use")
+    return core.fresh(_buffered_reader(*args, **named))
+
+
+_buffered_reader = _io.BufferedReader
+
+
+def _of_own_file(method):
+    """The twin of a method of files that are read and written."""
+
+    @trusted
+    def use(file, *args):
+        if not is_written_at_once(file):
+            core.exclusive("use of a file that is read and written")
+        core.open_all(args)
+        return method(file, *args)
+
+    return use
+
+
+def _of_own_raw_file(method):
+    """The twin of a method of files without a buffer."""
+
+    @trusted
+    def use(file, *args):
+        if not core.is_fresh(file):
+            core.exclusive("use of a file without a buffer")
+        elif not file.closed and file.writable() and _pending.mine().written:
+            core.exclusive("writing to a file, after something that is written at the commit")
+        core.open_all(args)
+        return method(file, *args)
+
+    return use
+
+
+def _moving(method):
+    """The twin of a method that reads."""
+
+    @trusted
+    def read_on(file, *args):
+        _keep_position(file)
+        return method(file, *args)
+
+    return read_on
+
+
+@trusted
+def open_number(path, flags, mode=0o777, *, dir_fd=None):
+    """Twin of ``os.open``: the number is this transaction's own, until it ends."""
+    change("opening a file")
+    number = _open_number(path, flags, mode, dir_fd=dir_fd)
+    if not core.is_exclusive():
+        if not _pending.mine().numbers:
+            core.defer(_settled)
+        _pending.mine().numbers.add(number)
+    return number
+
+
+@trusted
+def close_number(fd):
+    """Twin of ``os.close``."""
+    if fd not in _pending.mine().numbers:
+        core.exclusive("closing a descriptor")
+    _pending.mine().numbers.discard(fd)
+    _close_number(fd)
+
+
+def _of_own_number(function):
+    """The twin of a function of descriptors."""
+
+    @trusted
+    def use(fd, *args):
+        core.open_all(args)
+        if fd not in _pending.mine().numbers:
+            core.exclusive("use of a descriptor")
+        elif _pending.mine().written:
+            core.exclusive("use of a file, after something that is written at the commit")
+        return function(fd, *args)
+
+    return use
+
+
+_open_number, _close_number = os.open, os.close
+
+
+@trusted
+def written_close(file, /):
+    """Twin of ``close`` of what is written to."""
+    if not (core.is_fresh(file) and (file.closed or type(file) is not _io.BufferedWriter or is_written_at_once(file))):
+        core.exclusive("closing a file")
+    return _written_close(file)
+
+
+@trusted
+def text_close(file, /):
+    """Twin of ``TextIOWrapper.close``."""
+    if not core.is_fresh(file):
+        core.exclusive("closing a file")
+    elif not file.closed:
+        is_written_at_once(file)
+    return _text_close(file)
+
+
+_written_close, _text_close = _io.BufferedWriter.close, _io.TextIOWrapper.close
+
+
+def _looking(function):
+    """The twin of a function that tells what is where."""
+
+    @trusted
+    def look_at(*args, **kwds):
+        look()
+        return function(*args, **kwds)
+
+    return look_at
+
+
+def _after_writing(function):
     """The twin of a function that tells the size of a file and when it was changed."""
 
     @trusted
     def look_at(*args, **kwds):
         if _pending.mine().written:
             core.exclusive("a look at files, one of which has just been written to")
-        return look(*args, **kwds)
+        look()
+        return function(*args, **kwds)
 
     return look_at
+
+
+def _changing(function):
+    """The twin of a function that makes, renames or removes something."""
+
+    @trusted
+    def make_change(*args, **kwds):
+        change("a change of files or directories")
+        return function(*args, **kwds)
+
+    return make_change
+
+
+#: They talk to the system of files alone, by the names that they are given.
+_CHANGES = (
+    os.mkdir, os.rmdir, os.remove, os.unlink, os.rename, os.replace, os.link, os.symlink, os.chmod, os.chown, os.lchown, os.utime,
+    os.truncate, os.mkfifo, os.mknod, os.setxattr, os.removexattr, os.copy_file_range,
+)  # fmt: skip
+_LOOKS = os.access, os.listdir, os.readlink, os.pathconf, os.statvfs, os.getxattr, os.listxattr
 
 
 def scandir(path=None):
@@ -188,6 +422,7 @@ class scandir_iterator:
 
 @trusted
 def _look_through(path):
+    look()
     with _scandir(path) as entries:
         return [core.fresh(entry) for entry in entries]
 
@@ -234,7 +469,9 @@ def raw_readall(self):
 TWINS = {
     _io._RawIOBase.read: raw_read,
     _io._RawIOBase.readall: raw_readall,
-    **{look: _after_writing(look) for look in (os.stat, os.lstat, os.fstat)},
+    **{function: _after_writing(function) for function in (os.stat, os.lstat, os.fstat)},
+    **{function: _looking(function) for function in _LOOKS},
+    **{function: _changing(function) for function in _CHANGES},
     _scandir: scandir,
     os.DirEntry.stat: entry_stat,
     _open: open_,
@@ -242,5 +479,18 @@ TWINS = {
     _seek: seek,
     _tell: tell,
     _close: close,
+    _buffered_reader: buffered_reader,
+    _written_close: written_close,
+    **{method: _moving(method) for method in (
+        getattr(_io.BufferedReader, name) for name in ("readline", "read1", "peek"))},
+    **{method: _of_own_file(method) for method in (
+        getattr(_io.BufferedRandom, name) for name in (
+            "read", "readline", "read1", "peek", "write", "seek", "tell", "flush", "truncate", "close"))},
+    **{method: _of_own_raw_file(method) for method in (
+        getattr(_io.FileIO, name) for name in ("read", "readall", "write", "seek", "tell", "truncate", "close"))},
+    **{function: _of_own_number(function) for function in (os.read, os.write, os.fsync, os.ftruncate, os.lseek)},
+    _open_number: open_number,
+    _close_number: close_number,
+    _text_close: text_close,
     _io._IOBase.__exit__: leave,
 }

@@ -62,6 +62,8 @@ def _writes_at_once(file):
     It does so alone, for a stream's state cannot be put back, unless it was made in this transaction around an object with
     a `write` in Python, which has barriers (what ``gzip`` does).
     """
+    if files.is_written_at_once(file):
+        return True
     if type(file) is _io.TextIOWrapper and core.is_fresh(file):
         return True  # opened by this transaction, to be read, and the original complains; or around bytes of its own
     if _is_outside(file):
