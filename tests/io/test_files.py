@@ -9,8 +9,10 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import zipfile
+import zoneinfo
 
 import pytest
 
@@ -221,6 +223,31 @@ def test_lines_are_taken_alone_from_a_text_file_of_before(text, take):
     with open(text, encoding="utf-8") as file:
         alone = run(lambda: (take(file), core.is_exclusive()))[1]
         assert alone
+
+
+def test_a_file_that_c_code_opens_and_closes_is_left_closed(tmp_path, monkeypatch):
+    """ZoneInfo has Python code read a file in between."""
+    (tmp_path / "Zone").write_bytes(b"TZif2" + bytes(15) + 2 * (bytes(8) + b"\0\0\0\1\0\0\0\4") + bytes(6) + b"UTC\0" + b"\nUTC0\n")
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", trusted(lambda report: unraisable.append(report.exc_value)))
+    before = zoneinfo.TZPATH
+    zoneinfo.reset_tzpath([tmp_path])
+    zones = []
+
+    def make():
+        try:
+            zones.append(zoneinfo.ZoneInfo("Zone"))
+        except ValueError:
+            zones.append(None)
+
+    try:
+        make()
+        zones.clear()
+        zoneinfo.ZoneInfo.clear_cache()
+        check(make, make, alone=True)
+    finally:
+        zoneinfo.reset_tzpath(before)
+    assert len(zones) == 1 and not unraisable
 
 
 @pytest.mark.parametrize("kind", [str, os.fsencode, pathlib.Path])

@@ -194,7 +194,13 @@ def _keep_position(file):
     if not regular:
         core.exclusive("reading from a file")
         return
-    core.on_abort(_seek, file, _tell(file))
+    core.on_abort(_put_back, file, _tell(file))
+
+
+@trusted
+def _put_back(file, place):
+    if not file.closed:  # by C code, that has opened it as well (ZoneInfo)
+        _seek(file, place)
 
 
 @trusted
