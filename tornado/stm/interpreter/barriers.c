@@ -671,11 +671,25 @@ stm_match_keys(PyObject *subject, PyObject *keys)
 
 /* ---- Intrinsic functions ----------------------------------------------------------------------------------------- */
 
+/* A class that is generic by such a parameter: the interpreter calls Python code of `typing` and is not prepared that this raises an
+ * exception.  Who runs alone is not rolled back. */
+static int
+before_generic(Tx *tx, PyObject *parameters)
+{
+    for (Py_ssize_t i = 0; PyTuple_Check(parameters) && i < PyTuple_GET_SIZE(parameters); i++) {
+        if (strcmp(Py_TYPE(PyTuple_GET_ITEM(parameters, i))->tp_name, "typing.TypeVarTuple") == 0)
+            return exclusive_for(tx, "a class with a TypeVarTuple", NULL);
+    }
+    return check_doomed(tx);
+}
+
 int
 stm_intrinsic_1(PyObject *operand, int function)
 {
     BARRIER_OF(tx);
     switch (function) {
+    case INTRINSIC_SUBSCRIPT_GENERIC:
+        return before_generic(tx, operand);
     case INTRINSIC_UNARY_POSITIVE:
         return open_whole_read(tx, operand);
     case INTRINSIC_IMPORT_STAR:

@@ -399,7 +399,8 @@ STM_EXTENDS_LEFT(PyObject *display, PyObject *items)
 TEST bool
 STM_INTRINSIC_LEFT(int function)
 {
-    return (function == INTRINSIC_UNARY_POSITIVE || function == INTRINSIC_IMPORT_STAR || function == INTRINSIC_PRINT)
+    return (function == INTRINSIC_UNARY_POSITIVE || function == INTRINSIC_IMPORT_STAR || function == INTRINSIC_PRINT
+            || function == INTRINSIC_SUBSCRIPT_GENERIC)
         && STM_ACTS();
 }
 

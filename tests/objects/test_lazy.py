@@ -1,0 +1,131 @@
+"""What C code keeps of what Python code has evaluated: annotations, type aliases, bounds and defaults of type variables."""
+
+import inspect
+import types
+import typing
+
+import pytest
+
+from interpreters import needs_engine
+from tornado.stm import activation, core
+
+needs_engine()
+activation.activate()
+
+from beside import beside_others, runs_beside_others
+from rolled_back import rolled_back, run
+
+pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+
+
+def in_class():
+    class Annotated:
+        x: typing.Final["int"]
+
+    return Annotated, lambda made: made.__annotations__["x"]
+
+
+def in_class_by_name():
+    return in_class()[0], lambda made: getattr(made, "__annotations__")["x"]  # noqa: B009
+
+
+def in_class_by_hints():
+    return in_class()[0], lambda made: typing.get_type_hints(made)["x"]
+
+
+def in_function():
+    def annotated(x: typing.Final["int"]): ...
+
+    return annotated, lambda made: made.__annotations__["x"]
+
+
+def in_function_by_signature():
+    return in_function()[0], lambda made: inspect.signature(made).parameters["x"].annotation
+
+
+def in_module():
+    module = types.ModuleType("annotated")
+    exec('import typing\nx: typing.Final["int"] = 1', vars(module))
+    return module, lambda made: made.__annotations__["x"]
+
+
+def in_alias():
+    type Alias = typing.Final["int"]
+    return Alias, lambda made: made.__value__
+
+
+def in_bound():
+    def generic[T: typing.Final["int"]](): ...
+
+    return generic.__type_params__[0], lambda made: made.__bound__
+
+
+def in_constraints():
+    def generic[T: (typing.Final["int"], str)](): ...
+
+    return generic.__type_params__[0], lambda made: made.__constraints__[0]
+
+
+def in_default():
+    def generic[T = typing.Final["int"]](): ...
+
+    return generic.__type_params__[0], lambda made: made.__default__
+
+
+def in_default_of_tuple():
+    def generic[*Ts = typing.Final["int"]](): ...
+
+    return generic.__type_params__[0], lambda made: made.__default__
+
+
+def in_default_of_spec():
+    def generic[**P = typing.Final["int"]](): ...
+
+    return generic.__type_params__[0], lambda made: made.__default__
+
+
+@pytest.mark.parametrize("make", [
+    in_class, in_class_by_name, in_class_by_hints, in_function, in_function_by_signature, in_module, in_alias, in_bound, in_constraints,
+    in_default, in_default_of_tuple, in_default_of_spec,
+], ids=lambda make: make.__name__)  # fmt: skip
+def test_what_is_evaluated_first_is_evaluated_alone(make):
+    """What an attempt has evaluated would be kept in pieces: its objects are taken back with it."""
+
+    def forget():
+        for cleanup in typing._cleanups:
+            cleanup()
+
+    made, look = make()
+    forget()
+    rolled_back(lambda: look(made))
+    found = look(made)
+    assert found.__origin__ is typing.Final and repr(found).startswith("typing.Final[")
+    assert runs_beside_others(look, made) == found
+    made, look = make()
+    assert not beside_others(look, made)[0] and beside_others(look, made)[0]
+
+
+def test_an_own_class_is_looked_at_beside_others():
+    def make():
+        class Own:
+            x: int
+
+        return Own.__annotations__
+
+    assert runs_beside_others(make) == {"x": int}
+
+
+def test_a_class_with_a_tuple_of_type_variables_is_made_whatever_is_injected():
+    """The interpreter crashes where what it calls for that raises an exception."""
+
+    def make():
+        class Generic[*Ts]: ...
+
+        return Generic[int, str].__args__
+
+    for seed in range(60):
+        core.inject_aborts(0.1, seed)
+        try:
+            assert run(make) == (int, str)
+        finally:
+            core.inject_aborts(0, 0)

@@ -1,0 +1,138 @@
+/* What is evaluated when somebody asks for it first (PEP 649, 695, 696), by Python code, and kept by C code: annotations of classes, functions and
+ * modules, values of type aliases, bounds, constraints and defaults of type variables.
+ *
+ * What an attempt has evaluated must not be kept when it is rolled back: it consists of objects that are taken back as well.  So who is
+ * the first to ask does so alone, unless the class is its own.
+ *
+ * C code asks as well, so it is the attributes' getters that take care.
+ */
+#include "lazy.h"
+
+#include "../calls/calls.h"
+#include "access.h"
+
+#include "internal/pycore_function.h"
+#include "internal/pycore_moduleobject.h"
+
+/* The interpreter's own, which it does not show. */
+typedef struct { PyObject_HEAD PyObject *name, *bound, *evaluate_bound, *constraints, *evaluate_constraints, *default_, *evaluate_default; } Variable;
+typedef struct { PyObject_HEAD PyObject *name, *default_, *evaluate_default; } VariableTuple;
+typedef struct { PyObject_HEAD PyObject *name, *bound, *default_, *evaluate_default; } ParamSpec;
+typedef struct { PyObject_HEAD PyObject *name, *parameters, *evaluate, *value; } Alias;
+
+/* Nobody else may be asking, or see what comes of it. */
+static int
+ask_first(PyObject *obj)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL || is_fresh(tx, obj))
+        return 0;
+    return exclusive_for(tx, "the first evaluation of what is annotated, of", obj);
+}
+
+static bool
+dict_has(PyObject *dict, const char *name)
+{
+    PyObject *found = NULL;
+    bool there = dict != NULL && PyDict_GetItemStringRef(dict, name, &found) > 0;
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return there;
+}
+
+static bool
+class_is_annotated(PyObject *cls)
+{
+    PyTypeObject *type = (PyTypeObject *)cls;
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return true;        /* it complains */
+    PyObject *dict = PyType_GetDict(type);
+    bool there = dict_has(dict, "__annotations_cache__") || dict_has(dict, "__annotations__");
+    Py_XDECREF(dict);
+    return there;
+}
+
+static bool
+function_is_annotated(PyObject *function)
+{
+    PyFunctionObject *f = (PyFunctionObject *)function;
+    return f->func_annotations != NULL || f->func_annotate == NULL || !PyCallable_Check(f->func_annotate);
+}
+
+static bool
+module_is_annotated(PyObject *module)
+{
+    PyObject *dict = ((PyModuleObject *)module)->md_dict;
+    return dict_has(dict, "__annotations__") || !dict_has(dict, "__annotate__");
+}
+
+#define HAS(type, field, evaluator) (((type *)obj)->field != NULL || ((type *)obj)->evaluator == NULL)
+
+/* name, the type, its attribute, and: has it been evaluated, or is there nothing to be? */
+#define EACH_LAZY(X) \
+    X(class_annotations, &PyType_Type, "__annotations__", class_is_annotated(obj)) \
+    X(function_annotations, &PyFunction_Type, "__annotations__", function_is_annotated(obj)) \
+    X(module_annotations, &PyModule_Type, "__annotations__", module_is_annotated(obj)) \
+    X(bound, variable, "__bound__", HAS(Variable, bound, evaluate_bound)) \
+    X(constraints, variable, "__constraints__", HAS(Variable, constraints, evaluate_constraints)) \
+    X(default, variable, "__default__", HAS(Variable, default_, evaluate_default)) \
+    X(default_of_tuple, variable_tuple, "__default__", HAS(VariableTuple, default_, evaluate_default)) \
+    X(default_of_spec, spec, "__default__", HAS(ParamSpec, default_, evaluate_default)) \
+    X(value, alias, "__value__", HAS(Alias, value, evaluate))
+
+#define DEFINE(name, type, attribute, is_there) \
+    static getter original_##name; \
+    static PyObject * \
+    get_##name(PyObject *obj, void *closure) \
+    { \
+        return !(is_there) && ask_first(obj) < 0 ? NULL : original_##name(obj, closure); \
+    }
+EACH_LAZY(DEFINE)
+
+/* ---- Once, when the engine is imported ------------------------------------------------------------ */
+
+static int
+exchange(PyTypeObject *type, const char *attribute, getter ours, getter *original)
+{
+    PyObject *dict = PyType_GetDict(type), *found = NULL;
+    if (PyDict_GetItemStringRef(dict, attribute, &found) > 0 && Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
+        PyGetSetDef *definition = ((PyGetSetDescrObject *)found)->d_getset;
+        if (definition->get != ours) {
+            *original = definition->get;
+            definition->get = ours;
+        }
+    }
+    else if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ImportError, "%s of %s is something else in this Python", attribute, type->tp_name);
+    Py_XDECREF(found);
+    Py_DECREF(dict);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* A type of `_typing`, whose structure begins with so much; borrowed from there. */
+static PyTypeObject *
+type_of_typing(PyObject *module, const char *name, size_t size)
+{
+    PyObject *type = PyObject_GetAttrString(module, name);
+    if (type != NULL && (!PyType_Check(type) || ((PyTypeObject *)type)->tp_basicsize < (Py_ssize_t)size))
+        PyErr_Format(PyExc_ImportError, "%s is something else in this Python", name);
+    Py_XDECREF(type);
+    return PyErr_Occurred() ? NULL : (PyTypeObject *)type;
+}
+
+int
+lazy_init(void)
+{
+    PyObject *typing = PyImport_ImportModule("_typing");
+    if (typing == NULL)
+        return -1;
+    PyTypeObject *variable = type_of_typing(typing, "TypeVar", sizeof(Variable));
+    PyTypeObject *variable_tuple = variable == NULL ? NULL : type_of_typing(typing, "TypeVarTuple", sizeof(VariableTuple));
+    PyTypeObject *spec = variable_tuple == NULL ? NULL : type_of_typing(typing, "ParamSpec", sizeof(ParamSpec));
+    PyTypeObject *alias = spec == NULL ? NULL : type_of_typing(typing, "TypeAliasType", sizeof(Alias));
+    Py_DECREF(typing);
+    if (alias == NULL)
+        return -1;
+#define EXCHANGE(name, type, attribute, is_there) || exchange(type, attribute, get_##name, &original_##name) < 0
+    return false EACH_LAZY(EXCHANGE) ? -1 : 0;
+}
