@@ -1139,3 +1139,63 @@ def test_an_attribute_whose_name_has_been_put_together_is_put_back():
 
     run(attempt, "".join(["def", "ault"]))
     assert vars(thing) == {"default": "before"}
+
+
+def test_the_namespace_of_a_class_is_copied():
+    def change(names):
+        names["a"] = 1
+
+    assert meet(lambda: ({"a": 0},), lambda names: type("Made", (), names), change) == CONFLICT
+    assert meet(lambda: ({"a": 0},), lambda names: type("Made", (), names).a, lambda names: names["a"]) == APART
+
+
+@pytest.mark.parametrize("get", [
+    lambda slotted: Slotted.a.__get__(slotted), lambda slotted: next(map(Slotted.a.__get__, [slotted])),
+    lambda slotted: functools.partial(Slotted.a.__get__, slotted)(), lambda slotted: type(Slotted.a).__get__(Slotted.a, slotted, Slotted),
+    lambda slotted: Thing.__dict__["__dict__"].__get__(Thing(a=slotted))["a"].a,
+])  # fmt: skip
+def test_a_slot_is_read_by_its_descriptor(get):
+    def change(slotted):
+        slotted.a = 1
+
+    assert meet(lambda: (Slotted(),), get, change) == CONFLICT
+    assert meet(lambda: (Slotted(),), get, get) == APART
+
+
+def test_defaults_of_keywords_are_changed_alone():
+    """Calls read them without asking."""
+
+    def function(*, key=0):
+        return key
+
+    def get_and_change():
+        function.__kwdefaults__["key"] += 1
+
+    given = {"key": 5}
+
+    def give():
+        other.__kwdefaults__ = given
+
+    def change_given():
+        given["key"] += 1
+
+    def other(*, key=0):
+        return key
+
+    give()
+    for change in get_and_change, change_given:
+        run(change)
+        assert run(lambda change=change: (change(), core.is_exclusive()))[1]
+    assert (function(), other()) == (2, 7)
+    assert run(lambda: (function.__kwdefaults__["key"], core.is_exclusive())) == (2, False)
+
+
+def test_names_that_cannot_be_written():
+    name = "nonencodable\udbff"
+
+    def set_global():
+        globals()[name] = 1
+        return io.BytesIO().getvalue()
+
+    assert run(set_global) == b""
+    assert globals().pop(name) == 1

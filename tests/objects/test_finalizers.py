@@ -243,6 +243,79 @@ def test_what_another_thread_drops_does_not_end_in_an_attempt_of_its_maker(kind,
     assert (seen, ended) == ([0], [kind])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_dies_with_the_rest_of_an_attempt_ends_though_that_is_rolled_back(kind):
+    """It was there before, and another thread drops it when the rollback has put it back."""
+    ended, box, attempts = [], {}, []
+    run(lambda: box.update(kept=KINDS[kind](lambda: ended.append(kind))))
+
+    @trusted
+    def drop():
+        box.clear()
+
+    def attempt():
+        if begins(attempts):
+            trusted(lambda: core.on_abort(drop))()
+            box["kept"] = None
+            abort(attempts)
+
+    run(attempt)
+    core.settle()
+    assert (attempts, ended) == (["attempt"] * 2, [kind])
+
+
+@pytest.mark.parametrize("make", [
+    lambda thing, ended: weakref.ref(thing, ended.append), lambda thing, ended: weakref.ref(thing, lambda reference: ended.append(1)),
+    lambda thing, ended: weakref.finalize(thing, ended.append, 1), lambda thing, ended: weakref.WeakKeyDictionary({thing: 1}),
+])  # fmt: skip
+def test_callbacks_of_weak_references_come_though_an_attempt_is_rolled_back(make):
+    ended, box, attempts = [], {"kept": Holder()}, []
+    references = [make(box["kept"], ended)]
+
+    @trusted
+    def drop():
+        box.clear()
+
+    def attempt():
+        if begins(attempts):
+            trusted(lambda: core.on_abort(drop))()
+            box["kept"] = None
+            abort(attempts)
+
+    run(attempt)
+    core.settle()
+    assert attempts == ["attempt"] * 2
+    assert len(ended) == 1 or (isinstance(references[0], weakref.WeakKeyDictionary) and not references[0].data)
+
+
+def test_an_entry_whose_object_lives_is_not_taken_for_dead():
+    """The callback of an older object under the same key asks again."""
+    kept, dead = Holder(), Holder()
+    entries = {"live": weakref.ref(kept), "dead": weakref.ref(dead)}
+    del dead
+
+    def forget():
+        for key in "live", "dead":
+            weakref._remove_dead_weakref(entries, key)
+
+    run(forget)
+    assert list(entries) == ["live"]
+    values = weakref.WeakValueDictionary()
+
+    def exchange(key):
+        values[key] = held[key] = Holder()
+        assert values[key] is held[key]
+
+    held = {}
+    threads = [threading.Thread(target=lambda: [run(exchange, n % 3) for n in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    core.settle()
+    assert dict(values) == held and len(held) == 3
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("refer", [weakref.ref, weakref.proxy])
 def test_c_functions_that_are_called_back_neither_see_nor_change_what_an_attempt_uses(refer, alone):

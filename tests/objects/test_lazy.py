@@ -49,39 +49,35 @@ def in_module():
     return module, lambda made: made.__annotations__["x"]
 
 
+def defined(source):
+    """What it calls `made`; older interpreters, for which this file has to be correct, do not know the syntax."""
+    names = {"typing": typing}
+    exec(source, names)
+    return names["made"]
+
+
 def in_alias():
-    type Alias = typing.Final["int"]
-    return Alias, lambda made: made.__value__
+    return defined('type made = typing.Final["int"]'), lambda made: made.__value__
 
 
 def in_bound():
-    def generic[T: typing.Final["int"]](): ...
-
-    return generic.__type_params__[0], lambda made: made.__bound__
+    return defined('def f[T: typing.Final["int"]](): ...\nmade, = f.__type_params__'), lambda made: made.__bound__
 
 
 def in_constraints():
-    def generic[T: (typing.Final["int"], str)](): ...
-
-    return generic.__type_params__[0], lambda made: made.__constraints__[0]
+    return defined('def f[T: (typing.Final["int"], str)](): ...\nmade, = f.__type_params__'), lambda made: made.__constraints__[0]
 
 
 def in_default():
-    def generic[T = typing.Final["int"]](): ...
-
-    return generic.__type_params__[0], lambda made: made.__default__
+    return defined('def f[T = typing.Final["int"]](): ...\nmade, = f.__type_params__'), lambda made: made.__default__
 
 
 def in_default_of_tuple():
-    def generic[*Ts = typing.Final["int"]](): ...
-
-    return generic.__type_params__[0], lambda made: made.__default__
+    return defined('def f[*Ts = typing.Final["int"]](): ...\nmade, = f.__type_params__'), lambda made: made.__default__
 
 
 def in_default_of_spec():
-    def generic[**P = typing.Final["int"]](): ...
-
-    return generic.__type_params__[0], lambda made: made.__default__
+    return defined('def f[**P = typing.Final["int"]](): ...\nmade, = f.__type_params__'), lambda made: made.__default__
 
 
 @pytest.mark.parametrize("make", [
@@ -118,10 +114,7 @@ def test_an_own_class_is_looked_at_beside_others():
 def test_a_class_with_a_tuple_of_type_variables_is_made_whatever_is_injected():
     """The interpreter crashes where what it calls for that raises an exception."""
 
-    def make():
-        class Generic[*Ts]: ...
-
-        return Generic[int, str].__args__
+    make = defined("def made():\n    class Generic[*Ts]: ...\n    return Generic[int, str].__args__")
 
     for seed in range(60):
         core.inject_aborts(0.1, seed)

@@ -38,6 +38,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     MUTATES_SECOND   changes the second argument
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
+    BINDS        is the ``__get__`` of a type in C: of a slot, it reads the second argument's attribute
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
@@ -624,7 +625,7 @@ CALLS = """
     builtins.set.__iand__ MUTATES
     builtins.set.__isub__ MUTATES
     builtins.set.__ixor__ MUTATES
-    types.FunctionType.__get__ PURE    # a method; looks at nothing
+    types.FunctionType.__get__ BINDS
 
     weakref.ref CALLED_LATER
     weakref.proxy CALLED_LATER    # whoever uses it is exclusive

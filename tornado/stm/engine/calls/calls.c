@@ -474,6 +474,8 @@ deletes_itself(PyObject *callable, PyObject *receiver, Args a)
         return false;       /* it will complain */
     if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) == receiver)
         return true;        /* dict.pop, dict.__delitem__ */
+    if (strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "delitem") != 0)
+        return false;       /* weakref._remove_dead_weakref looks at what is there */
     PyMappingMethods *mapping = Py_TYPE(receiver)->tp_as_mapping;
     return mapping != NULL && mapping->mp_ass_subscript == PyDict_Type.tp_as_mapping->mp_ass_subscript;
 }
@@ -632,6 +634,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (second == NULL || !PyUnicode_Check(second))
             return 0;
         return open_attr_delete(tx, receiver, second, Py_IS_TYPE(callable, &PyWrapperDescr_Type));
+    case EFFECT_BINDS: {
+        bool reads = Py_IS_TYPE(receiver, &PyMemberDescr_Type) || Py_IS_TYPE(receiver, &PyGetSetDescr_Type);
+        return reads && second != NULL && second != Py_None ? open_attr_read(tx, second, PyDescr_NAME(receiver)) : check_doomed(tx);
+    }
     case EFFECT_GETS_DICT: {
         PyObject *name = a.n == 1 ? PyUnicode_InternFromString("__dict__") : NULL;
         int r = name == NULL ? exclusive_for(tx, "call of", callable) : open_attr_read(tx, receiver, name);

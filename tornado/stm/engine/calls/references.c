@@ -32,8 +32,7 @@ note_made(PyObject *made, PyObject *referent, PyObject *callback)
     Tx *tx = stm_self;
     if (made == NULL || callback == Py_None || tx == NULL || !tx->open)
         return made;
-    note(tx, made, OPENED_BORN, 1);
-    if ((captured(tx, referent) ? note_birth(tx, referent) : note_referent(tx, referent)) < 0)
+    if (note_reference(tx, made) < 0 || (captured(tx, referent) ? note_birth(tx, referent) : note_referent(tx, referent)) < 0)
         Py_CLEAR(made);
     return made;
 }

@@ -152,6 +152,32 @@ note_birth(Tx *tx, PyObject *obj)
 }
 
 int
+note_reference(Tx *tx, PyObject *reference)
+{
+    if (births_of(tx)->references == NULL && (births_of(tx)->references = PySet_New(NULL)) == NULL)
+        return -1;
+    PyObject *id = PyLong_FromVoidPtr(reference);
+    int r = id == NULL ? -1 : PySet_Add(births_of(tx)->references, id);
+    Py_XDECREF(id);
+    return r;
+}
+
+/* Has the present attempt made the weak reference, or the one that has just been rolled back?  (What takes the place of a dead one until
+ * then, this thread has made as well.) */
+static bool
+reference_made_here(Tx *tx, PyObject *reference)
+{
+    if (births_of(tx)->references == NULL)
+        return false;
+    PyObject *exception = PyErr_GetRaisedException();
+    PyObject *id = PyLong_FromVoidPtr(reference);
+    bool made = id != NULL && PySet_Contains(births_of(tx)->references, id) == 1;
+    Py_XDECREF(id);
+    PyErr_SetRaisedException(exception);
+    return made;
+}
+
+int
 note_referent(Tx *tx, PyObject *obj)
 {
     PyObject *ref = PyWeakref_NewRef(obj, NULL);
@@ -284,7 +310,7 @@ teller_put_off(PyObject *obj)
 {
     Tx *tx = stm_self;
     return tx != NULL && !stm_barriers_off
-        && end_put_off(tx, obj, tx->releasing == AFTER_ABORT || (tx->releasing == HOLDING && born_here(tx, obj)));
+        && end_put_off(tx, obj, tx->releasing == HOLDING && born_here(tx, obj));    /* what never was does not tell (born_never_was) */
 }
 
 static void
@@ -352,8 +378,8 @@ callback_put_off(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n
 {
     if (n == 0 || LIKELY(!is_dead_reference(tx, args[n - 1])) || stm_barriers_off)
         return false;
-    /* After an abort, of one that never was: it is stopped at the first barrier. */
-    bool own = tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN);
+    /* After an abort, of one that never was: it is stopped at the first barrier.  But others die there as well. */
+    bool own = reference_made_here(tx, args[n - 1]);
     bool called_back = is_called_back(callable, args[n - 1]);
     if (is_right_place(tx, own, PyThreadState_Get()->current_frame)
         || (!called_back && tx->live && become_inevitable(tx, GRADE_EXCLUSIVE) == 0) || put_off_call(tx, callable, args, n) < 0)
@@ -402,7 +428,7 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
         || !is_called_back(func, args[n - 1]))
         return 0;
     note_callback(func);
-    if (is_right_place(tx, tx->releasing == AFTER_ABORT || opened(tx, args[n - 1], OPENED_BORN), caller)
+    if (is_right_place(tx, reference_made_here(tx, args[n - 1]), caller)
         || put_off_call(tx, func, args, n) < 0)
         return 0;
     PyErr_Clear();
@@ -491,4 +517,5 @@ born_forget(Tx *tx)
     born_really(tx);
     Py_CLEAR(births_of(tx)->noted);
     Py_CLEAR(births_of(tx)->referents);
+    Py_CLEAR(births_of(tx)->references);
 }

@@ -12,6 +12,7 @@ typedef struct {
                                        that have exception handlers of their own */
     PyObject *noted;                /* list of weak references to objects with finalizers that it has made */
     PyObject *referents;            /* the same of what weak references with callbacks are to, that may have been there before */
+    PyObject *references;           /* set of the addresses of these references */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
     _PyInterpreterFrame *dying_from;    /* the frame in which those die whose finalizers had been put off */
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
@@ -35,6 +36,7 @@ void born_really(Tx *tx);
 void born_forget(Tx *tx);
 int note_birth(Tx *tx, PyObject *obj);
 int note_referent(Tx *tx, PyObject *obj);   /* this attempt has made a weak reference with a callback to it */
+int note_reference(Tx *tx, PyObject *reference);    /* it is that */
 bool is_made_anew(Tx *tx, PyObject *self);
 int finalizer_called(Tx *tx, PyObject *obj, _PyInterpreterFrame *caller);
 bool frame_never_was(_PyInterpreterFrame *f);

@@ -133,6 +133,9 @@ new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
     if (tx == NULL || !tx->open || bases == NULL || !PyTuple_Check(bases))
         return make_watched_class(metatype, args, kwds);
     bool own = true;
+    PyObject *namespace = PyTuple_GET_ITEM(args, 2);
+    if (PyDict_Check(namespace) && open_whole_read(tx, namespace) < 0)      /* it is copied */
+        return NULL;
     if (PyTuple_GET_SIZE(bases) == 0 && open_base(tx, &PyBaseObject_Type) < 0)
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {

@@ -4,20 +4,70 @@
  * The dict is made when the first attribute is: so each attribute is locked by the object and
  * its name, and, once there is a dict, as a key of that.  Who finds no dict has read that there
  * is none.
+ *
+ * Calls read `__kwdefaults__` without asking.  Who gets hold of that dict, or has given it, can change it in place: from then on it is
+ * changed exclusively only, as the globals of a module are.
  */
 #include "function.h"
 
 #include "access.h"
 #include "instance.h"
 #include "known.h"
+#include "namespaces.h"
 
-static PyObject *dict_name;
+static PyObject *dict_name, *no_names;
+static getter get_defaults;     /* the interpreter's */
+static setter set_defaults;
+
+static int
+keep_unchanged(PyObject *dict)
+{
+    Tx *tx = stm_open;
+    if (!PyDict_CheckExact(dict) || is_module_dict(dict))
+        return 0;
+    if (tx != NULL && open_as_globals(tx, dict) < 0)
+        return -1;
+    return register_module_globals(dict, no_names);
+}
+
+static PyObject *
+get_defaults_to_keep(PyObject *function, void *closure)
+{
+    PyObject *defaults = get_defaults(function, closure);
+    if (defaults != NULL && keep_unchanged(defaults) < 0)
+        Py_CLEAR(defaults);
+    return defaults;
+}
+
+/* In a transaction: exclusively. */
+static int
+set_defaults_to_keep(PyObject *function, PyObject *value, void *closure)
+{
+    return value != NULL && keep_unchanged(value) < 0 ? -1 : set_defaults(function, value, closure);
+}
 
 int
 functions_init(void)
 {
     dict_name = PyUnicode_InternFromString("__dict__");
-    return dict_name == NULL ? -1 : 0;
+    no_names = PyFrozenSet_New(NULL);
+    PyObject *dict = PyType_GetDict(&PyFunction_Type);
+    PyObject *found = dict != NULL ? PyDict_GetItemString(dict, "__kwdefaults__") : NULL;
+    Py_XDECREF(dict);
+    if (dict_name == NULL || no_names == NULL)
+        return -1;
+    if (found == NULL || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
+        PyErr_SetString(PyExc_ImportError, "__kwdefaults__ of functions is something else in this Python");
+        return -1;
+    }
+    PyGetSetDef *definition = ((PyGetSetDescrObject *)found)->d_getset;
+    if (definition->get != get_defaults_to_keep) {
+        get_defaults = definition->get;
+        set_defaults = definition->set;
+        definition->get = get_defaults_to_keep;
+        definition->set = set_defaults_to_keep;
+    }
+    return 0;
 }
 
 PyObject *

@@ -124,8 +124,12 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
                  ((PyMethodDescrObject *)obj)->d_method->ml_name);
     else if (PyType_Check(obj))
         snprintf(text, sizeof text, "%s %s", what, ((PyTypeObject *)obj)->tp_name);
-    else if (PyUnicode_CheckExact(obj))     /* a name */
-        snprintf(text, sizeof text, "%s %s", what, PyUnicode_AsUTF8(obj));
+    else if (PyUnicode_CheckExact(obj)) {   /* a name */
+        const char *name = PyUnicode_AsUTF8(obj);
+        if (name == NULL)
+            PyErr_Clear();
+        snprintf(text, sizeof text, "%s %s", what, name != NULL ? name : "what has no name in UTF-8");
+    }
     else {
         PyObject *name = name_of_called(obj);
         const char *called = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
