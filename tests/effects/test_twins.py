@@ -458,6 +458,9 @@ CALLS = {
                             needed=1),
     BaseException.add_note: Call(
         st.sampled_from([("exception", None), ("noted", ("list", ())), ("noted", 5)]), st.one_of(TEXTS, VALUES)),
+    BaseException.__setstate__: Call(
+        st.sampled_from([("exception", None), ("noted", ("list", ())), ("noted", 5)]),
+        st.one_of(st.none(), st.just(5), st.sampled_from([{"a": 1, "__notes__": ["x"]}, {"args": (1, 2)}, {"args": 5}, {5: 6}, {}]))),
     twins._enter_decimal_context: Call(st.just(("context", None)), result=repr),
     pickle.dumps: Call(DATA, st.sampled_from([0, 1, 4, 5, -1, 9, None, "a"]), needed=1, protocol=st.sampled_from([2, 99]),
                        fix_imports=VALUES),

@@ -454,6 +454,23 @@ def test_rows_that_are_written_go_with_their_attempt(make):
     assert rest(writer, file) == "before,1\r\n" + 3 * "after,2.5\r\n"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="there are no templates in this Python")
+def test_templates():
+    value = [1]
+    template = eval('t"a{value!r:>5}b{value}"', {"value": value})
+
+    def parts(template):
+        return [part if isinstance(part, str) else (part.value, part.expression, part.conversion, part.format_spec) for part in template]
+
+    expected = ["a", (value, "value", "r", ">5"), "b", (value, "value", None, "")]
+    assert check(parts, template, rest=parts) == expected
+    iterator = iter(template)
+    next(iterator)
+    assert check(list, iterator, rest=lambda iterator: next(iterator).expression) == "value"
+    assert check(lambda: None, rest=lambda: (parts(template + template), (template + template).strings)) == (
+        [*expected, *expected], ("a", "b", "a", "b", ""))
+
+
 def test_how_many_lines_a_reader_has_read():
     reader = csv.reader(iter(["a,b", '"c', 'd"', "e"]))
     next(reader)

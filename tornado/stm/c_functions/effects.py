@@ -176,6 +176,7 @@ TYPES = """
     struct.Struct INERT
     time.struct_time TUPLE
     os.stat_result TUPLE
+    os.terminal_size TUPLE
     os.DirEntry OPAQUE
     zlib._ZlibDecompressor OPAQUE
     contextvars.ContextVar INERT
@@ -873,6 +874,7 @@ CALLS = """
     posix.getsid PURE
     posix.getuid PURE
     posix.get_terminal_size PURE
+    os.terminal_size PURE
     posix.isatty PURE
     posix.sched_getaffinity PURE
     posix.sysconf PURE
@@ -992,6 +994,11 @@ INSTANCES = """
     operator.methodcaller CALLS_METHOD
     weakref.ref REFERS
 """
+
+if sys.version_info >= (3, 14):
+    _template = eval('t"{1}"')  # older interpreters do not know the syntax
+    HIDDEN_TYPES += [(_template, "RECORD"), (_template.interpolations[0], "RECORD"), (iter(_template), "ITERATOR")]
+    HIDDEN_CALLS += [(type(_template), "PURE"), (type(_template.interpolations[0]), "PURE")]
 
 #: types whose methods all use the C state of their receiver
 STATEFUL_TYPES = """

@@ -449,6 +449,15 @@ def _lock_twins(lock_type):
     }
 
 
+def set_state(exception, state, /):
+    """Twin of ``BaseException.__setstate__``, by which exceptions are copied."""
+    if state is not None:
+        if not isinstance(state, dict):
+            raise TypeError("state is not a dictionary")
+        for name, value in state.items():
+            setattr(exception, name, value)
+
+
 # ---- Abstract classes ---------------------------------------------------------------------------------------------------
 
 _HEAP_TYPE = 1 << 9  #: in `type.__flags__`: it may be a class of the program's
@@ -553,6 +562,7 @@ TWINS = {
     _abc_init: abc_init,
     _locale.setlocale: setlocale,
     BaseException.add_note: add_note,
+    BaseException.__setstate__: set_state,
     _enter_decimal_context: enter_decimal_context,
     pickle.dumps: dumps,
     pickle.loads: loads,
