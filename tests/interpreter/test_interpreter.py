@@ -205,3 +205,22 @@ def test_where_another_module_evaluates_frames_transactions_run_alone(tmp_path):
     done = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "True True True False\n"), done.stderr
     assert done.stderr == "tornado.stm: another module evaluates Python's frames (PEP 523): transactions run one at a time\n"
+
+
+@parallel_only
+def test_another_interpreter_is_made_in_a_transaction():
+    """It has locks of its own there, whose methods are the same C code; and no transactions."""
+    program = """
+from concurrent import interpreters
+from tornado.stm import activation, core
+activation.activate()
+def make():
+    other = interpreters.create()
+    other.exec("import json; print(json.dumps([1]))")
+    other.close()
+    return 2
+print(core.Transaction(make, ()).run())
+"""
+    pytest.importorskip("concurrent.interpreters")
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.stderr) == ("[1]\n2\n", "")

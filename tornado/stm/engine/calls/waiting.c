@@ -254,7 +254,8 @@ typedef enum { ENDED, GOES_ON, LENT } Begun;
 static bool
 runs_alone(Tx *tx)
 {
-    return UNLIKELY(tx != NULL && tx->live && tx->grade == GRADE_EXCLUSIVE);
+    /* In another interpreter that it has made, whose locks are the same C code, there are no transactions. */
+    return UNLIKELY(tx != NULL && tx->live && tx->grade == GRADE_EXCLUSIVE) && tx->tstate == PyThreadState_GetUnchecked();
 }
 
 /* Has the turn been lent?  Not where Python code audits the interpreter. */
