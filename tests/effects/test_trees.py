@@ -261,6 +261,8 @@ CHANGES = {
     "insert": (lambda tree: tree[2].insert(0, ElementTree.Element("new")), CHILDREN),
     "SubElement": (lambda tree: ElementTree.SubElement(tree[2], "new"), CHILDREN),
     "extend": (lambda tree: tree[2].extend([ElementTree.Element("new")]), CHILDREN),
+    "deletion": (lambda tree: tree[2].__delitem__(0), CHILDREN),
+    "slice": (lambda tree: exec("tree[2][0:0] = [new]", {"tree": tree, "new": ElementTree.Element("new")}), CHILDREN),
     "slices": (lambda tree: tree[2].__setitem__(slice(0, 0), [ElementTree.Element("new")]), CHILDREN),
 }
 
@@ -292,6 +294,40 @@ def test_two_elements_of_a_tree_are_changed_and_read_apart():
         one[1].text = "new"
 
     assert meet(two_trees, lambda one, other: one[2].find("price").text, change) == APART
+
+
+class Named(ElementTree.Element):
+    """A class derived from it: with an attribute of its own, and one in the place of the original."""
+
+    tail = None
+
+    @property
+    def name(self):
+        return self.get("name")
+
+    @name.setter
+    def name(self, value):
+        self.set("name", value)
+
+
+@pytest.mark.parametrize("attribute", ["name", "text", "tail", "other"])
+def test_elements_of_a_derived_class(attribute):
+    def make():
+        element = Named("a", name="b")
+        setattr(element, attribute, "old")
+        return (element,)
+
+    def read(element):
+        return getattr(element, attribute)
+
+    def change(element):
+        setattr(element, attribute, "new")
+
+    assert meet(make, read, change) == CONFLICT
+    assert meet(make, read, read) == APART
+    (element,) = make()
+    rolled_back(change, element)
+    assert read(element) == "old"
 
 
 def test_an_attempt_that_is_rolled_back_leaves_anothers_tree_as_it_was():
@@ -355,6 +391,7 @@ def test_a_builder_is_given_a_dict_that_others_have():
 def test_a_parser_of_before_is_used_alone():
     for make, use in (
         (ElementTree.XMLParser, lambda parser: parser.feed("<a>")), (ElementTree.TreeBuilder, lambda builder: builder.start("a", {})),
+        (ElementTree.TreeBuilder, lambda builder: ElementTree.XMLParser(target=builder)),
         (expat.ParserCreate, lambda parser: parser.Parse("<a>")), (expat.ParserCreate, lambda parser: setattr(parser, "buffer_text", True)),
     ):  # fmt: skip
         made = [make(), make()]

@@ -259,11 +259,11 @@ def _of_own_file(method):
     """The twin of a method of files that are read and written."""
 
     @trusted
-    def use(file, *args):
+    def use(file, *args, **named):
         if not is_written_at_once(file):
             core.exclusive("use of a file that is read and written")
-        core.open_all(args)
-        return method(file, *args)
+        core.open_all((args, named))
+        return method(file, *args, **named)
 
     return use
 
@@ -272,13 +272,13 @@ def _of_own_raw_file(method):
     """The twin of a method of files without a buffer."""
 
     @trusted
-    def use(file, *args):
+    def use(file, *args, **named):
         if not core.is_fresh(file):
             core.exclusive("use of a file without a buffer")
         elif not file.closed and file.writable() and _pending.mine().written:
             core.exclusive("writing to a file, after something that is written at the commit")
-        core.open_all(args)
-        return method(file, *args)
+        core.open_all((args, named))
+        return method(file, *args, **named)
 
     return use
 
@@ -287,9 +287,9 @@ def _moving(method):
     """The twin of a method that reads."""
 
     @trusted
-    def read_on(file, *args):
+    def read_on(file, *args, **named):
         _keep_position(file)
-        return method(file, *args)
+        return method(file, *args, **named)
 
     return read_on
 
@@ -319,13 +319,13 @@ def _of_own_number(function):
     """The twin of a function of descriptors."""
 
     @trusted
-    def use(fd, *args):
-        core.open_all(args)
+    def use(fd, *args, **named):
+        core.open_all((args, named))
         if fd not in _pending.mine().numbers:
             core.exclusive("use of a descriptor")
         elif _pending.mine().written:
             core.exclusive("use of a file, after something that is written at the commit")
-        return function(fd, *args)
+        return function(fd, *args, **named)
 
     return use
 

@@ -386,7 +386,10 @@ make_parser(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *k
     Tx *tx = stm_self;
     Py_ssize_t all = n + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
     for (Py_ssize_t i = 0; tx != NULL && tx->open && i < all; i++) {
-        if (!Py_IS_TYPE(args[i], builder_type) && !is_constant(args[i]) && calls_python(tx, args[i]) < 0)
+        int r = is_constant(args[i]) ? 0
+            : !Py_IS_TYPE(args[i], builder_type) ? calls_python(tx, args[i])
+            : is_fresh(tx, args[i]) ? 0 : exclusive_for(tx, "use of", args[i]);
+        if (r < 0)
             return NULL;
     }
     PyObject *made = call_original(original, args, n, kwnames);

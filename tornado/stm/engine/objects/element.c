@@ -207,16 +207,32 @@ open_children(Tx *tx, PyObject *element, bool texts)
     return 0;
 }
 
+/* Is that one of the attributes in C, and does the object's class, if it is a derived one, leave it to them? */
+static bool
+is_part(PyObject *element, PyObject *name)
+{
+    if (!PyUnicode_Equal(name, text_name) && !PyUnicode_Equal(name, tag_name) && !PyUnicode_Equal(name, tail_name)
+        && !PyUnicode_Equal(name, attrib_name))
+        return false;
+    if (Py_IS_TYPE(element, element_type))
+        return true;
+    PyObject *here = _PyType_LookupRef(Py_TYPE(element), name), *there = _PyType_LookupRef(element_type, name);
+    bool same = here == there;
+    Py_XDECREF(here);
+    Py_XDECREF(there);
+    return same;
+}
+
 /* 1: another name. */
 static int
 read_attr(Tx *tx, PyObject *element, PyObject *name)
 {
+    if (!is_part(element, name))
+        return 1;
     if (PyUnicode_Equal(name, text_name) || PyUnicode_Equal(name, tail_name))
         return open_element_texts(tx, element);
     if (PyUnicode_Equal(name, tag_name))
         return read_element(tx, element);
-    if (!PyUnicode_Equal(name, attrib_name))
-        return 1;
     if (read_element(tx, element) < 0)
         return -1;
     bool there = rest_of(element) != NULL && rest_of(element)->attributes != NULL;
@@ -226,9 +242,7 @@ read_attr(Tx *tx, PyObject *element, PyObject *name)
 static int
 change_attr(Tx *tx, PyObject *element, PyObject *name, bool Py_UNUSED(del), bool Py_UNUSED(raw))
 {
-    bool is_part = PyUnicode_Equal(name, text_name) || PyUnicode_Equal(name, tag_name) || PyUnicode_Equal(name, tail_name)
-        || PyUnicode_Equal(name, attrib_name);
-    return is_part ? write_element(tx, element) : 1;
+    return is_part(element, name) ? write_element(tx, element) : 1;
 }
 
 static int
