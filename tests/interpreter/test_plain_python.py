@@ -2003,7 +2003,6 @@ ALONE = {
     "iterator_iter_unpack": "made outside: it holds a buffer that cannot be given back twice",
     "numbers_of_a_class": "classes are read without asking, so changed exclusively",
     "redirection": "contextlib.redirect_stdout assigns to an attribute of a module",
-    "streams_made_here": "a text stream into memory can be read before the commit",
     "weak_references": "a weakref.proxy hands everything on in C",
 }
 

@@ -45,7 +45,6 @@ FEATURES = {}
 ALONE = {
     "instance_dict_replaced": "attributes that others have open would be those of another dict",
     "cell_contents": "what is there is looked into by C code that has not opened the cell",
-    "template_strings": "the attributes of a template are not declared",
     "exception_groups": "the effect of split is not declared",
     "async_generators": "the awaitable of anext with a default is not declared",
     "type_with_three_arguments": "classes are changed exclusively",

@@ -1,6 +1,7 @@
 """What C code keeps of what Python code has evaluated: annotations, type aliases, bounds and defaults of type variables."""
 
 import inspect
+import operator
 import types
 import typing
 
@@ -13,6 +14,7 @@ needs_engine()
 activation.activate()
 
 from beside import beside_others, runs_beside_others
+from meeting import APART, CONFLICT, meet
 from rolled_back import rolled_back, run
 
 pytestmark = pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
@@ -98,7 +100,24 @@ def test_what_is_evaluated_first_is_evaluated_alone(make):
     assert found.__origin__ is typing.Final and repr(found).startswith("typing.Final[")
     assert runs_beside_others(look, made) == found
     made, look = make()
-    assert not beside_others(look, made)[0] and beside_others(look, made)[0]
+    assert beside_others(look, made)[0] == make.__name__.startswith("in_function") and beside_others(look, made)[0]
+
+
+def test_annotations_of_a_function_are_evaluated_by_one_at_a_time():
+    def make():
+        return (in_function()[0],)
+
+    def look(function):
+        return function.__annotations__
+
+    def look_by_c_code(function):
+        return operator.attrgetter("__annotations__")(function)
+
+    for here in look, look_by_c_code:
+        assert meet(make, here, look) == CONFLICT
+    (function,) = make()
+    look(function)
+    assert meet(lambda: (function,), look, look_by_c_code) == APART
 
 
 def test_an_own_class_is_looked_at_beside_others():

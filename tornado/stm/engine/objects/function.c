@@ -86,6 +86,14 @@ attribute_cell(PyObject *obj, PyObject *name)
     return cell_of(obj, key_bits(PyObject_Hash(name)) ^ FUNCTION_BITS);
 }
 
+int
+lock_function_attribute(Tx *tx, PyObject *function, PyObject *name, bool write)
+{
+    bool first;
+    Cell c = attribute_cell(function, name);
+    return write ? lock_exclusive(tx, c, &first) : lock_shared(tx, c);
+}
+
 /* Make the dict, if there is none. */
 static int
 open_dict(Tx *tx, PyObject *obj, PyObject **dict)

@@ -6,6 +6,9 @@
 
 int functions_init(void);
 
+/* For who is about to read or write an attribute of that name. */
+int lock_function_attribute(Tx *tx, PyObject *function, PyObject *name, bool write);
+
 /* A function in C that all threads use, for long: its references are not counted, for which they would wait for each other. */
 PyObject *shared_function(PyMethodDef *def, PyObject *self);
 

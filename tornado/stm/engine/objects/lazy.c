@@ -2,7 +2,7 @@
  * modules, values of type aliases, bounds, constraints and defaults of type variables.
  *
  * What an attempt has evaluated must not be kept when it is rolled back: it consists of objects that are taken back as well.  So who is
- * the first to ask does so alone, unless the class is its own.
+ * the first to ask does so alone, unless the class is its own.  A function's annotations are locked, and forgotten again.
  *
  * C code asks as well, so it is the attributes' getters that take care.
  */
@@ -10,6 +10,7 @@
 
 #include "../calls/calls.h"
 #include "access.h"
+#include "function.h"
 
 #include "internal/pycore_function.h"
 #include "internal/pycore_moduleobject.h"
@@ -52,11 +53,44 @@ class_is_annotated(PyObject *cls)
     return there;
 }
 
+static int
+forget_annotations(Tx *tx, Undo *u)
+{
+    PyFunctionObject *f = (PyFunctionObject *)u->obj;
+    PyObject *annotations = f->func_annotations;
+    f->func_annotations = NULL;
+    displace(tx, annotations);
+    return 0;
+}
+
+static const UndoKind undo_annotations = {.what = "the annotations", .undo = forget_annotations};
+
+/* Beside others, each of which will see them evaluated or not. */
 static bool
 function_is_annotated(PyObject *function)
 {
     PyFunctionObject *f = (PyFunctionObject *)function;
     return f->func_annotations != NULL || f->func_annotate == NULL || !PyCallable_Check(f->func_annotate);
+}
+
+static int
+open_annotations(PyObject *function)
+{
+    static PyObject *name;
+    Tx *tx = stm_open;
+    if (tx == NULL)
+        return 0;
+    if (name == NULL && (name = PyUnicode_InternFromString("__annotations__")) == NULL)
+        return -1;
+    if (lock_function_attribute(tx, function, name, false) < 0)
+        return -1;
+    if (function_is_annotated(function))
+        return 0;
+    if (lock_function_attribute(tx, function, name, true) < 0)
+        return -1;
+    if (tx->grade == GRADE_EXCLUSIVE || function_is_annotated(function))
+        return 0;
+    return undo_push(tx, &undo_annotations, function, NULL, NULL) == NULL ? -1 : 0;
 }
 
 static bool
@@ -71,7 +105,7 @@ module_is_annotated(PyObject *module)
 /* name, the type, its attribute, and: has it been evaluated, or is there nothing to be? */
 #define EACH_LAZY(X) \
     X(class_annotations, &PyType_Type, "__annotations__", class_is_annotated(obj)) \
-    X(function_annotations, &PyFunction_Type, "__annotations__", function_is_annotated(obj)) \
+    X(function_annotations, &PyFunction_Type, "__annotations__", true) \
     X(module_annotations, &PyModule_Type, "__annotations__", module_is_annotated(obj)) \
     X(bound, variable, "__bound__", HAS(Variable, bound, evaluate_bound)) \
     X(constraints, variable, "__constraints__", HAS(Variable, constraints, evaluate_constraints)) \
@@ -88,6 +122,12 @@ module_is_annotated(PyObject *module)
         return !(is_there) && ask_first(obj) < 0 ? NULL : original_##name(obj, closure); \
     }
 EACH_LAZY(DEFINE)
+
+static PyObject *
+get_locked_annotations(PyObject *function, void *closure)
+{
+    return open_annotations(function) < 0 ? NULL : get_function_annotations(function, closure);
+}
 
 /* ---- Once, when the engine is imported ------------------------------------------------------------ */
 
@@ -134,5 +174,8 @@ lazy_init(void)
     if (alias == NULL)
         return -1;
 #define EXCHANGE(name, type, attribute, is_there) || exchange(type, attribute, get_##name, &original_##name) < 0
-    return false EACH_LAZY(EXCHANGE) ? -1 : 0;
+    if (false EACH_LAZY(EXCHANGE))
+        return -1;
+    getter ours;
+    return exchange(&PyFunction_Type, "__annotations__", get_locked_annotations, &ours);
 }
