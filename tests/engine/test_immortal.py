@@ -1,4 +1,4 @@
-"""Once a program is set up, its small immutable values are immortal: all that nobody can tell, and no more."""
+"""Once a program is set up, its small immutable values are immortal, and what is in C: all that nobody can tell, and no more."""
 
 import json
 import subprocess
@@ -61,6 +61,23 @@ gc.collect()
 assert products[3].kinds == ("product 10", int, Product.__init__, (12.5,)) and products[3].named == "10"
 """
     ) == [[False], [True], [False]]
+
+
+def test_methods_and_attributes_in_c_are_immortal_too():
+    """Who looks for one by its name counts a reference: two threads that do would wait for each other."""
+    assert run(
+        """
+import datetime, re
+found = [vars(datetime.date)["year"], vars(re.Pattern)["match"], vars(re.Pattern)["flags"], vars(int)["__add__"]]
+
+async def main():
+    print(json.dumps([is_immortal(each) for each in found]))
+    await go_on(300)
+    print(json.dumps([is_immortal(each) for each in found]))
+
+tornado.stm.run(main(), threads=2)
+"""
+    ) == [[False] * 4, [True] * 4]
 
 
 def test_on_one_thread_nothing_is_shared():

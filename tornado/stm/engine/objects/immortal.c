@@ -9,6 +9,9 @@
  * Immutable ones only, of exactly the types below: there is no weak reference to them, no finalizer, and nothing else by which a program
  * could tell, but for sys.getrefcount().  C code that changes one in place asks first whether it has the only reference.
  *
+ * Methods and attributes in C, too, of types that do not change: the interpreter leaves references on its stack uncounted, but not the one
+ * by which it has found an attribute in a class.
+ *
  * At that moment no thread is amid a change of a count: the world is stopped, as for a collection of garbage.
  */
 #include "immortal.h"
@@ -64,11 +67,24 @@ take_items(PyObject *tuple, int depth)
     return true;
 }
 
+/* A method or attribute in C, of a type that does not change: who looks for it by its name counts a reference. */
+static bool
+is_descriptor(PyObject *o)
+{
+    PyTypeObject *type = Py_TYPE(o);
+    return (type == &PyGetSetDescr_Type || type == &PyMethodDescr_Type || type == &PyMemberDescr_Type || type == &PyWrapperDescr_Type)
+        && PyType_HasFeature(PyDescr_TYPE(o), Py_TPFLAGS_IMMUTABLETYPE);
+}
+
 /* Is it one to which nobody counts references, now at the latest? */
 static bool
 take_value(PyObject *o, int depth)
 {
-    if (_Py_IsImmortal(o) || _PyObject_HasDeferredRefcount(o))
+    if (_Py_IsImmortal(o))
+        return true;
+    if (is_descriptor(o))
+        return take(o, 0, 0);
+    if (_PyObject_HasDeferredRefcount(o))
         return true;
     if (PyUnicode_CheckExact(o))
         return take(o, PyUnicode_GET_LENGTH(o), PyUnicode_KIND(o));
