@@ -243,11 +243,8 @@ def test_what_another_thread_drops_does_not_end_in_an_attempt_of_its_maker(kind,
     assert (seen, ended) == ([0], [kind])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_dies_with_the_rest_of_an_attempt_ends_though_that_is_rolled_back(kind):
-    """It was there before, and another thread drops it when the rollback has put it back."""
-    ended, box, attempts = [], {}, []
-    run(lambda: box.update(kept=KINDS[kind](lambda: ended.append(kind))))
+def hold_last_and_roll_back(box, attempts):
+    """An attempt replaces what the box has kept, and another thread drops that when the rollback has put it back."""
 
     @trusted
     def drop():
@@ -261,6 +258,15 @@ def test_what_dies_with_the_rest_of_an_attempt_ends_though_that_is_rolled_back(k
 
     run(attempt)
     core.settle()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_dies_with_the_rest_of_an_attempt_ends_though_that_is_rolled_back(kind):
+    """It was there before."""
+    ended, box, attempts = [], {}, []
+    run(lambda: box.update(kept=KINDS[kind](lambda: ended.append(kind))))
+
+    hold_last_and_roll_back(box, attempts)
     assert (attempts, ended) == (["attempt"] * 2, [kind])
 
 
@@ -272,18 +278,7 @@ def test_callbacks_of_weak_references_come_though_an_attempt_is_rolled_back(make
     ended, box, attempts = [], {"kept": Holder()}, []
     references = [make(box["kept"], ended)]
 
-    @trusted
-    def drop():
-        box.clear()
-
-    def attempt():
-        if begins(attempts):
-            trusted(lambda: core.on_abort(drop))()
-            box["kept"] = None
-            abort(attempts)
-
-    run(attempt)
-    core.settle()
+    hold_last_and_roll_back(box, attempts)
     assert attempts == ["attempt"] * 2
     assert len(ended) == 1 or (isinstance(references[0], weakref.WeakKeyDictionary) and not references[0].data)
 

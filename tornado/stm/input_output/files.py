@@ -118,7 +118,7 @@ def _may_open(file, mode):
     """Where it only reads, others may not change it from now on; else the transaction becomes irrevocable, or exclusive."""
     if mode in _READING and not _pending.mine().written:
         look()
-        if _is_regular(file) or _is_missing(file):
+        if _is_regular_or_missing(file):
             return
         core.exclusive("opening what is no regular file")
     change("opening a file")
@@ -158,23 +158,14 @@ def is_written_at_once(file):
 
 
 @trusted
-def _is_regular(file):
+def _is_regular_or_missing(file):
+    """If it is missing, the original complains."""
     try:
         return stat.S_ISREG(_stat(file).st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-@trusted
-def _is_missing(file):
-    """Will the original complain that there is no such file?"""
-    try:
-        _stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):
-        pass
-    return False
+        return False
 
 
 @trusted

@@ -16,12 +16,6 @@
 #include "calls.h"
 #include "twins.h"
 
-static PyObject *
-call_original(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
-{
-    return PyObject_Vectorcall(original, args, n, kwnames);
-}
-
 /* This thread's transaction, where a method of an element has been called that has to be opened; else NULL. */
 static Tx *
 tx_for(PyObject *const *args, Py_ssize_t n)
@@ -50,7 +44,7 @@ read_attributes(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObjec
     Tx *tx = tx_for(args, n);
     if (tx != NULL && (open_rest(tx, args, 1, n, kwnames) < 0 || (tx->open && open_element_attributes(tx, args[0], false) < 0)))
         return NULL;
-    return call_original(original, args, n, kwnames);
+    return PyObject_Vectorcall(original, args, n, kwnames);
 }
 
 static PyObject *
@@ -59,7 +53,7 @@ set_attribute(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject 
     Tx *tx = tx_for(args, n);
     if (tx != NULL && (open_rest(tx, args, 1, n < 2 ? n : 2, NULL) < 0 || (tx->open && open_element_attributes(tx, args[0], true) < 0)))
         return NULL;
-    return call_original(original, args, n, kwnames);
+    return PyObject_Vectorcall(original, args, n, kwnames);
 }
 
 /* append, insert, remove, clear, extend */
@@ -73,7 +67,7 @@ change_children(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObjec
     }
     if (tx != NULL && tx->open && open_whole_write(tx, args[0]) < 0)
         return NULL;
-    return call_original(original, args, n, kwnames);
+    return PyObject_Vectorcall(original, args, n, kwnames);
 }
 
 /* find, findall, findtext: where the path is more than a tag, code in Python goes on. */
@@ -83,7 +77,7 @@ find_below(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kw
     Tx *tx = tx_for(args, n);
     if (tx != NULL && (open_rest(tx, args, 1, n < 2 ? n : 2, NULL) < 0 || (tx->open && open_children(tx, args[0], texts) < 0)))
         return NULL;
-    return call_original(original, args, n, kwnames);
+    return PyObject_Vectorcall(original, args, n, kwnames);
 }
 
 static PyObject *
@@ -100,10 +94,10 @@ find_text(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwn
 
 /* What has just been made, unless the call failed. */
 static PyObject *
-own_element(PyObject *made)
+own(PyObject *made)
 {
     Tx *tx = stm_self;
-    if (made != NULL && tx != NULL && tx->open && is_element(made) && make_fresh(tx, made) < 0)
+    if (made != NULL && tx != NULL && tx->open && make_fresh(tx, made) < 0)
         Py_CLEAR(made);
     return made;
 }
@@ -111,7 +105,7 @@ own_element(PyObject *made)
 static PyObject *
 copy_element(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    return own_element(read_attributes(original, args, n, kwnames));
+    return own(read_attributes(original, args, n, kwnames));
 }
 
 static PyObject *
@@ -119,14 +113,14 @@ copy_tree(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwn
 {
     Tx *tx = tx_for(args, n);
     if (tx == NULL)
-        return call_original(original, args, n, kwnames);
+        return PyObject_Vectorcall(original, args, n, kwnames);
     for (Py_ssize_t i = 1; tx->open && i < n; i++) {
         if (open_whole_write(tx, args[i]) < 0)
             return NULL;
     }
     if (tx->open && open_deep_read(tx, args[0]) < 0)
         return NULL;
-    PyObject *made = call_original(original, args, n, kwnames);
+    PyObject *made = PyObject_Vectorcall(original, args, n, kwnames);
     bool notes = n == 2 && PyDict_CheckExact(args[1]) && captured(tx, args[1]);
     if (made != NULL && tx->open && make_tree_fresh(tx, made, notes ? args[1] : NULL, NULL) < 0)
         Py_CLEAR(made);
@@ -140,7 +134,7 @@ make_element(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *
     Tx *tx = stm_self;
     if (tx != NULL && tx->open && open_rest(tx, args, 0, n, kwnames) < 0)
         return NULL;
-    return own_element(call_original(original, args, n, kwnames));
+    return own(PyObject_Vectorcall(original, args, n, kwnames));
 }
 
 static PyObject *
@@ -149,7 +143,7 @@ make_subelement(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObjec
     Tx *tx = tx_for(args, n);
     if (tx != NULL && (open_rest(tx, args, 1, n, kwnames) < 0 || (tx->open && open_whole_write(tx, args[0]) < 0)))
         return NULL;
-    return own_element(call_original(original, args, n, kwnames));
+    return own(PyObject_Vectorcall(original, args, n, kwnames));
 }
 
 /* ---- All that is below --------------------------------------------------------------------- */
@@ -331,7 +325,7 @@ iterate(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnam
     Tx *tx = tx_for(args, n);
     Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     if (tx == NULL || n + named > 2 || (named == 1 && !PyUnicode_EqualToUTF8(PyTuple_GET_ITEM(kwnames, 0), "tag")))
-        return call_original(original, args, n, kwnames);
+        return PyObject_Vectorcall(original, args, n, kwnames);
     return walk(tx, args[0], n + named == 2 ? args[1] : Py_None, false);
 }
 
@@ -340,7 +334,7 @@ iterate_texts(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject 
 {
     Tx *tx = tx_for(args, n);
     if (tx == NULL || n > 1 || kwnames != NULL)
-        return call_original(original, args, n, kwnames);
+        return PyObject_Vectorcall(original, args, n, kwnames);
     return walk(tx, args[0], Py_None, true);
 }
 
@@ -392,10 +386,7 @@ make_parser(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *k
         if (r < 0)
             return NULL;
     }
-    PyObject *made = call_original(original, args, n, kwnames);
-    if (made != NULL && tx != NULL && tx->open && make_fresh(tx, made) < 0)
-        Py_CLEAR(made);
-    return made;
+    return own(PyObject_Vectorcall(original, args, n, kwnames));
 }
 
 /* TreeBuilder(element_factory=None, comment_factory=None, ...): with functions of the program's for that, what it builds may be
@@ -409,10 +400,7 @@ make_builder(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *
         if (!is_constant(args[i]) && exclusive_for(tx, "a builder of trees with", args[i]) < 0)
             return NULL;
     }
-    PyObject *made = call_original(original, args, n, kwnames);
-    if (made != NULL && tx != NULL && tx->open && make_fresh(tx, made) < 0)
-        Py_CLEAR(made);
-    return made;
+    return own(PyObject_Vectorcall(original, args, n, kwnames));
 }
 
 /* Methods of parsers and builders: 0 where the original may be called. */
@@ -430,7 +418,7 @@ open_own(PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 static PyObject *
 parse(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    return open_own(args, n, kwnames) < 0 ? NULL : call_original(original, args, n, kwnames);
+    return open_own(args, n, kwnames) < 0 ? NULL : PyObject_Vectorcall(original, args, n, kwnames);
 }
 
 /* An element that a builder has made (start), or that is complete. */
@@ -462,10 +450,7 @@ make_expat(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kw
         if (!is_constant(args[i]) && open_whole_write(tx, args[i]) < 0)
             return NULL;
     }
-    PyObject *made = call_original(original, args, n, kwnames);
-    if (made != NULL && tx != NULL && tx->open && make_fresh(tx, made) < 0)
-        Py_CLEAR(made);
-    return made;
+    return own(PyObject_Vectorcall(original, args, n, kwnames));
 }
 
 /* ---- Handlers of expat's ---------------------------------------------------------------------- */

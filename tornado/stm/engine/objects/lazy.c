@@ -105,7 +105,6 @@ module_is_annotated(PyObject *module)
 /* name, the type, its attribute, and: has it been evaluated, or is there nothing to be? */
 #define EACH_LAZY(X) \
     X(class_annotations, &PyType_Type, "__annotations__", class_is_annotated(obj)) \
-    X(function_annotations, &PyFunction_Type, "__annotations__", true) \
     X(module_annotations, &PyModule_Type, "__annotations__", module_is_annotated(obj)) \
     X(bound, variable, "__bound__", HAS(Variable, bound, evaluate_bound)) \
     X(constraints, variable, "__constraints__", HAS(Variable, constraints, evaluate_constraints)) \
@@ -123,10 +122,12 @@ module_is_annotated(PyObject *module)
     }
 EACH_LAZY(DEFINE)
 
+static getter original_annotations;     /* of functions */
+
 static PyObject *
-get_locked_annotations(PyObject *function, void *closure)
+get_annotations(PyObject *function, void *closure)
 {
-    return open_annotations(function) < 0 ? NULL : get_function_annotations(function, closure);
+    return open_annotations(function) < 0 ? NULL : original_annotations(function, closure);
 }
 
 /* ---- Once, when the engine is imported ------------------------------------------------------------ */
@@ -174,8 +175,5 @@ lazy_init(void)
     if (alias == NULL)
         return -1;
 #define EXCHANGE(name, type, attribute, is_there) || exchange(type, attribute, get_##name, &original_##name) < 0
-    if (false EACH_LAZY(EXCHANGE))
-        return -1;
-    getter ours;
-    return exchange(&PyFunction_Type, "__annotations__", get_locked_annotations, &ours);
+    return exchange(&PyFunction_Type, "__annotations__", get_annotations, &original_annotations) < 0 EACH_LAZY(EXCHANGE) ? -1 : 0;
 }
