@@ -5,6 +5,8 @@ import asyncio
 import bdb
 import collections
 import contextvars
+import ctypes
+import errno
 import sqlite3
 import subprocess
 import sys
@@ -347,6 +349,23 @@ def test_another_thread_is_told_of_itself():
 
     ident, native = tornado.stm.run(main(), threads=2)
     assert ident != threading.get_ident() and native != threading.get_native_id()
+
+
+# ---- ctypes ------------------------------------------------------------------------------------------------------------
+
+def test_what_ctypes_calls_is_on_the_loops_thread(aborts):
+    library = ctypes.CDLL(None, use_errno=True)
+    assert on_two_threads(lambda i: library.gettid()) == [threading.get_native_id()] * 2
+
+
+def test_what_ctypes_has_called_leaves_its_errno(aborts):
+    library = ctypes.CDLL(None, use_errno=True)
+
+    def fail(i):
+        ctypes.set_errno(0)
+        return library.close(-1), ctypes.get_errno()
+
+    assert on_two_threads(fail) == [(-1, errno.EBADF)] * 2
 
 
 # ---- greenlet ----------------------------------------------------------------------------------------------------------

@@ -214,6 +214,43 @@ def elsewhere(function):
     assert over.acquire(timeout=TIMEOUT)
 
 
+@trusted
+def this_thread():
+    return _thread.get_ident()
+
+
+def test_what_another_thread_drops_ends_while_its_maker_sleeps():
+    kept, references, made_elsewhere, alive = {}, [], [], []
+    queue = transaction.TransactionQueue()
+
+    def compute():
+        return sum(k % 7 for k in range(20000))
+
+    def make(i):
+        compute()
+        holder = Holder()
+        kept[i] = holder, this_thread()
+        references.append(weakref.ref(holder))
+        if len(kept) == 60:
+            queue.add(drop)
+
+    def drop():     # the other thread has found nothing to do
+        compute()
+        made_elsewhere.append(sum(thread != this_thread() for _, thread in kept.values()))
+        kept.clear()
+        queue.add(look)
+
+    def look():
+        compute()
+        alive.append(sum(reference() is not None for reference in references))
+
+    for i in range(60):
+        queue.add(make, i)
+    queue.run()
+    assert made_elsewhere[0] > 0
+    assert alive == [0]
+
+
 #: A class that gets its finalizer late is found when a transaction makes an instance of it.
 @pytest.mark.parametrize(("kind", "outside"), [(kind, outside) for kind in KINDS for outside in (False, True) if (kind, outside) != ("late", True)])
 def test_what_another_thread_drops_does_not_end_in_an_attempt_of_its_maker(kind, outside):

@@ -1017,6 +1017,10 @@ STATEFUL_TYPES = """
 #: that is taken for granted (anchor.c)
 TIED_MODULES = {"_sqlite3", "sqlite3", "_tkinter", "tkinter", "_curses", "curses", "_curses_panel"}
 
+#: what is tied of modules that are not: functions of other projects' libraries, of whose C code nothing is known, and what
+#: such a function has left for ``ctypes.get_errno``
+TIED_NAMES = {"_ctypes": {"CFuncPtr", "get_errno", "set_errno"}}
+
 
 def _lookup(name):
     """The object of a dotted name, or None where this Python does not have it."""
@@ -1118,7 +1122,7 @@ def register_one(declaration, objects):
     top = name.partition(".")[0]
     if top and top not in _untied:  # the engine keeps each set that it was ever given
         _untied.add(top)
-        _engine.set_untied(frozenset(_untied))
+        _engine.set_untied(frozenset(_untied), TIED_NAMES)
 
 
 #: of the modules with these names at the top the C code works on any thread
@@ -1190,7 +1194,7 @@ def register(twins, with_barriers, instance_twins):
     for name, effect in _entries(INSTANCES):
         _engine.register_instances(_lookup(name), _engine.EFFECTS[effect])
     _engine.register_instances(type(functools.cmp_to_key(len)), _engine.EFFECTS["PURE"])
-    _engine.set_untied(frozenset(_untied))
+    _engine.set_untied(frozenset(_untied), TIED_NAMES)
     for leaf in LEAVES:
         _engine.register_leaf(leaf)
     gc.callbacks.append(_engine.tell_collection)

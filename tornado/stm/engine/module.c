@@ -1024,7 +1024,8 @@ static PyMethodDef methods[] = {
     {"thread_ident", thread_ident, METH_NOARGS, DOC("the identifier of this thread, or of that whose transaction it has at the moment")},
     {"set_anchor", anchor_set, METH_VARARGS,
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
-    {"set_untied", anchor_set_untied, METH_O, DOC("set_untied(names): C code of these top-level modules runs on any thread")},
+    {"set_untied", anchor_set_untied, METH_VARARGS,
+     DOC("set_untied(modules, tied): C code of these top-level modules runs on any thread, but for what `tied` names, module -> names")},
     {"tie", anchor_tie, METH_VARARGS,
      DOC("tie(type, next_twin=None): its instances are used on the loop's thread, also where that is no call; but iterated over, "
          "while others run beside, by next_twin(instance)")},

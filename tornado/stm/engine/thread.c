@@ -12,6 +12,7 @@
 #include "core/transaction.h"
 #include "dispatch/dispatcher.h"
 #include "dispatch/task.h"
+#include "objects/absent.h"
 #include "objects/access.h"
 #include "objects/context.h"
 #include "objects/garbage.h"
@@ -243,6 +244,8 @@ const Upcalls stm_engine_upcalls = {
     .finalizes = let_die,
     .is_late = is_late,
     .retries = retries,
+    .sleeps = absent_begin,
+    .wakes = absent_end,
     .is_in_the_way = is_in_the_way,
     .waits = mutexes_give_way,
     .is_asked = anchor_asked,

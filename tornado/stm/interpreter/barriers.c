@@ -100,12 +100,13 @@ stm_key_left(Tx *tx, PyObject *container, PyObject *key)
 }
 
 /* A container that only this stack knows, such as C code has just returned: as good as made in
- * this transaction, since an older one that is on a stack is known to an undo entry, too. Only
+ * this transaction, since an older one that is on a stack is known to an undo entry, too, or has a
+ * bias, and is on the stack uncounted (borrowed.c).  Only
  * for operands: what lies in a container may have one reference, and be known to others. */
 static bool
 known_here_only(Tx *tx, PyObject *o)
 {
-    if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o))
+    if (!is_builtin_container(o) || !_PyObject_IsUniquelyReferenced(o) || is_bias_known(o))
         return false;
     note_captured(tx, o);
     return true;

@@ -9,7 +9,7 @@ sqlite3 connections, cursors                the thread that made them   used on 
 SQLAlchemy's asyncio engines                the stack of the thread     irrevocable, on the loop's thread (fibers.py, fiber.c)
 other greenlets                             the stack of the thread     runs alone, on the loop's thread (anchor.c)
 tkinter, curses, blobs of sqlite3           the thread that made them   the same
-C code of other projects (curl, Qt, ...)    nobody knows                the same
+C code of other projects (curl, Qt, ...)    nobody knows                the same, also by ``ctypes``
 ``threading.local``                         a key of the thread         all threads of a loop have one (local.c)
 ``threading.get_ident``, ``get_native_id``  the thread                  those of the loop's thread, in transactions
 ``time.thread_time``                        the CPU time of the thread  that of all the loop's threads, in transactions

@@ -5,8 +5,8 @@
  * of tkinter; for connections of sqlite3 see connection.c), and of C code that the engine does not know
  * nobody can tell.  So such calls are made on the anchor, whichever thread the transaction is on:
  *
- *      what       calls of C code from outside the standard library, or from the modules of it that
- *                 effects.py says are tied, where the table of effects knows nothing about
+ *      what       calls of C code from outside the standard library (those by ctypes, too), or from the
+ *                 modules of it that effects.py says are tied, where the table of effects knows nothing about
  *                 them; calls with an object of such a type among the arguments; and
  *                 what uses a few types without a call (items, attributes, length).
  *      when       the transaction is exclusive by then.  So there is one such call at a time, and the
@@ -31,6 +31,7 @@
 #include "../core/park.h"
 #include "../core/transaction.h"
 #include "../core/queue.h"
+#include "../objects/absent.h"
 #include "../objects/class.h"
 #include "../objects/known.h"
 #include "../thread.h"
@@ -60,6 +61,7 @@ static AnchorCall *call_made;
 static _Atomic unsigned long asked_anchor;
 static _Atomic int attending;       /* the anchor looks out for calls: it need not be woken */
 static PyObject *_Atomic untied;    /* set of the top-level names of modules whose C code runs anywhere */
+static PyObject *tied_names;        /* but what this dict of sets names: module -> names of types and functions */
 
 bool
 anchor_asked(void)
@@ -95,7 +97,7 @@ exchange_states(PyThreadState *here, PyThreadState *there)
 }
 
 static void
-answer(AnchorCall *call)
+make_anchor_call(AnchorCall *call)
 {
     PyThreadState *here = PyThreadState_Get();
     _PyErr_StackItem *handled = here->exc_info;
@@ -112,8 +114,6 @@ answer(AnchorCall *call)
     here->exc_info = handled;
     tx->tstate = call->asker;
     stm_self = own;
-    atomic_store(&thread_of(tx)->anchor.answered, 1);
-    syscall(SYS_futex, &thread_of(tx)->anchor.answered, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 /* Between two attempts: make the calls that this thread is asked for. */
@@ -122,15 +122,18 @@ anchor_serve(void)
 {
     while (anchor_asked()) {
         AnchorCall *call = call_made;
+        _Atomic uint32_t *answered = &thread_of(call->tx)->anchor.answered;
         atomic_store(&asked_anchor, 0);
-        answer(call);
-        PyThreadState *ts = PyEval_SaveThread();
+        make_anchor_call(call);
+        PyThreadState *ts = absent_begin(true);     /* before who has asked goes on: it may let go of what this thread has made for it */
+        atomic_store(answered, 1);
+        syscall(SYS_futex, answered, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
         atomic_store(&attending, 1);
         for (int i = 0; i < LOOK_OUT && !anchor_asked(); i++)
             __builtin_ia32_pause();
         atomic_store(&attending, 0);
         atomic_thread_fence(memory_order_seq_cst);
-        PyEval_RestoreThread(ts);
+        absent_end(ts);
     }
 }
 
@@ -163,13 +166,13 @@ do_on_anchor(Tx *tx, Work work, void *arg)
     while (atomic_load(&thread_of(tx)->anchor.answered) == 0) {
         if (!atomic_load(&attending))
             wake_anchor(tx);
-        PyThreadState *ts = PyEval_SaveThread();
+        PyThreadState *ts = absent_begin(false);
         for (int i = 0; i < LOOK_OUT && atomic_load(&thread_of(tx)->anchor.answered) == 0; i++)
             __builtin_ia32_pause();
         struct timespec nap = {0, ANSWER_NS};
         if (atomic_load(&thread_of(tx)->anchor.answered) == 0)
             syscall(SYS_futex, &thread_of(tx)->anchor.answered, FUTEX_WAIT_PRIVATE, 0, &nap, NULL, 0);
-        PyEval_RestoreThread(ts);
+        absent_end(ts);
     }
     stm_self = tx;
     if (call.exception != NULL)
@@ -196,18 +199,24 @@ call_on_anchor(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject
     return away ? do_on_anchor(tx, make_call, &c) : make_call(&c);
 }
 
-/* Is the C code of that module tied to the thread, as far as anybody knows? */
+/* Is the C code of that function or type of that module tied to the thread, as far as anybody knows? */
 static bool
-is_tied_module(PyObject *name)
+is_tied_name(PyObject *module, const char *name)
 {
-    if (untied == NULL || name == NULL || !PyUnicode_Check(name))
+    if (untied == NULL || module == NULL || !PyUnicode_Check(module))
         return false;
-    Py_ssize_t dot = PyUnicode_FindChar(name, '.', 0, PyUnicode_GET_LENGTH(name), 1);
-    PyObject *top = dot < 0 ? Py_NewRef(name) : PyUnicode_Substring(name, 0, dot);
-    int known = top == NULL ? 1 : PySet_Contains(untied, top);
+    Py_ssize_t dot = PyUnicode_FindChar(module, '.', 0, PyUnicode_GET_LENGTH(module), 1);
+    PyObject *top = dot < 0 ? Py_NewRef(module) : PyUnicode_Substring(module, 0, dot);
+    bool tied = top != NULL && PySet_Contains(untied, top) == 0;
     Py_XDECREF(top);
+    PyObject *names = tied ? NULL : PyDict_GetItemWithError(tied_names, module);
+    if (names != NULL) {
+        PyObject *text = PyUnicode_FromString(name);
+        tied = text != NULL && PySet_Contains(names, text) == 1;
+        Py_XDECREF(text);
+    }
     PyErr_Clear();
-    return known == 0;
+    return tied;
 }
 
 static bool
@@ -219,10 +228,11 @@ is_tied_type(PyTypeObject *type)
     type = c_base(type);
     if (type->tp_flags & _Py_TPFLAGS_STATIC_BUILTIN)
         return false;
-    PyObject *name = PyObject_GetAttr((PyObject *)type, module_name);
+    PyObject *module = PyObject_GetAttr((PyObject *)type, module_name);
     PyErr_Clear();
-    bool tied = is_tied_module(name);
-    Py_XDECREF(name);
+    const char *dot = strrchr(type->tp_name, '.');
+    bool tied = is_tied_name(module, dot == NULL ? type->tp_name : dot + 1);
+    Py_XDECREF(module);
     return tied;
 }
 
@@ -234,7 +244,7 @@ is_tied(Tx *tx, PyObject *o)
         PyObject *self = PyCFunction_GET_SELF(o), *module = ((PyCFunctionObject *)o)->m_module;
         if (self != NULL && !PyModule_Check(self))
             return PyType_Check(self) ? is_tied_type((PyTypeObject *)self) : is_tied_type(Py_TYPE(self));
-        return is_tied_module(module);
+        return is_tied_name(module, ((PyCFunctionObject *)o)->m_ml->ml_name);
     }
     if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type || type == &PyWrapperDescr_Type)
         return is_tied_type(PyDescr_TYPE(o));
@@ -486,15 +496,16 @@ anchor_tie(PyObject *Py_UNUSED(self), PyObject *args)
 
 /* ---- Which thread it is ------------------------------------------------------------------------------ */
 
-/* set_untied(names): C code of those top-level modules runs on any thread. */
+/* set_untied(modules, tied): C code of those top-level modules runs on any thread, but for what `tied` has sets of names of.
+ * That is the same each time. */
 PyObject *
-anchor_set_untied(PyObject *self, PyObject *names)
+anchor_set_untied(PyObject *self, PyObject *args)
 {
     (void)self;
-    if (!PyAnySet_Check(names)) {
-        PyErr_SetString(PyExc_TypeError, "the names of modules must be a set");
+    PyObject *names, *tied;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyFrozenSet_Type, &names, &PyDict_Type, &tied))
         return NULL;
-    }
+    Py_XSETREF(tied_names, Py_NewRef(tied));
     atomic_store(&untied, Py_NewRef(names));    /* the old one stays: another thread may be looking at it */
     Py_RETURN_NONE;
 }

@@ -34,7 +34,7 @@ bool belongs_on_anchor(Tx *tx, PyObject *callable, bool known, PyObject *const *
 bool belong_on_anchor(Tx *tx, _PyStackRef const *args, int n);
 PyObject *call_on_anchor(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *anchor_tie(PyObject *self, PyObject *args);
-PyObject *anchor_set_untied(PyObject *self, PyObject *names);
+PyObject *anchor_set_untied(PyObject *self, PyObject *args);
 PyObject *anchor_set(PyObject *self, PyObject *args);
 
 #endif

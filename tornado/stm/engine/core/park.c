@@ -70,7 +70,7 @@ void
 nap(Tx *tx, uint32_t reason, long ns, Condition holds, void *arg, uint64_t since)
 {
     bool in_the_way = stm_upcalls->is_in_the_way(tx);
-    PyThreadState *ts = PyEval_SaveThread();
+    PyThreadState *ts = stm_upcalls->sleeps(false);
     atomic_store(&tx->parked_for, reason);
     atomic_store(&tx->parked, 1);
     atomic_fetch_add(&sleepers, 1);
@@ -81,7 +81,7 @@ nap(Tx *tx, uint32_t reason, long ns, Condition holds, void *arg, uint64_t since
     }
     atomic_fetch_sub(&sleepers, 1);
     atomic_store(&tx->parked, 0);
-    PyEval_RestoreThread(ts);
+    stm_upcalls->wakes(ts);
     if (in_the_way)
         stm_upcalls->waits(tx, since);
 }

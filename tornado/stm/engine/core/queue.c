@@ -203,9 +203,9 @@ sleep_since(Queue *q, uint32_t seen, uint64_t cycles)
     if (cycles != 0 && (long)(cycles / CYCLES_PER_NS) < LOOK_NS)
         nap.tv_nsec = (long)(cycles / CYCLES_PER_NS);
     if (!stm_upcalls->is_asked()) {
-        PyThreadState *ts = PyEval_SaveThread();
+        PyThreadState *ts = stm_upcalls->sleeps(true);
         syscall(SYS_futex, &q->signal, FUTEX_WAIT_PRIVATE, seen, main || cycles != 0 ? &nap : NULL, NULL, 0);
-        PyEval_RestoreThread(ts);
+        stm_upcalls->wakes(ts);
     }
     if (serve() < 0)
         PyErr_FormatUnraisable("Exception ignored in a request to the main thread");

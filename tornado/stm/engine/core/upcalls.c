@@ -28,6 +28,8 @@ call(Tx *Py_UNUSED(tx), Transaction *t)
     return PyObject_Vectorcall(t->function, t->args, (Py_SIZE(t) - n_named) | PY_VECTORCALL_ARGUMENTS_OFFSET, t->kwnames);
 }
 
+static PyThreadState *sleeps(bool Py_UNUSED(between)) { return PyEval_SaveThread(); }
+
 const Upcalls stm_no_upcalls = {
     .thread_size = sizeof(Tx),
     .is_ready = is_ready,
@@ -51,6 +53,8 @@ const Upcalls stm_no_upcalls = {
     .finalizes = nothing,
     .is_late = never,
     .retries = nothing,
+    .sleeps = sleeps,
+    .wakes = PyEval_RestoreThread,
     .is_in_the_way = never,
     .waits = waits,
     .is_asked = nobody_asks,

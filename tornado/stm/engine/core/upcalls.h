@@ -34,6 +34,8 @@ typedef struct {
     bool (*is_late)(Tx *tx);                        /* between transactions: is there something to finalize? */
     void (*retries)(Tx *tx);                        /* rolled back, and holds nothing: before the next attempt */
 
+    PyThreadState *(*sleeps)(bool between);         /* PyEval_SaveThread() of who may sleep long, between two attempts or in one */
+    void (*wakes)(PyThreadState *ts);               /* PyEval_RestoreThread(); preserves errno */
     bool (*is_in_the_way)(Tx *tx);                  /* may others than transactions wait for this one? */
     void (*waits)(Tx *tx, uint64_t since);          /* such a one waits, since then (ns) */
     bool (*is_asked)(void);                         /* is this thread asked to make a call? */

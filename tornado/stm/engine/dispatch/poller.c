@@ -1,6 +1,7 @@
 /* The descriptors of a loop: epoll(7). */
 #include "poller.h"
 
+#include "../objects/absent.h"
 #include "../sockets/room.h"
 #include "dispatcher.h"
 
@@ -631,9 +632,9 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_
     if (ms == 0)
         n = epoll_wait(on, events, EVENTS_AT_ONCE, 0);
     else {
-        Py_BEGIN_ALLOW_THREADS
+        PyThreadState *ts = absent_begin(true);
         n = open != NULL ? epoll_pwait(on, events, EVENTS_AT_ONCE, ms, open) : epoll_wait(on, events, EVENTS_AT_ONCE, ms);
-        Py_END_ALLOW_THREADS
+        absent_end(ts);
     }
     error = errno;
     dispatcher_lock(d);
