@@ -1584,6 +1584,20 @@ def list_append(h, n):
 
 
 @op
+def list_gone_over_and_appended_to(h, n):
+    for _ in h.list:
+        pass
+    h.list.append(n)
+    return len(h.list)
+
+
+@op
+def list_looked_up_and_changed(h, n):
+    h.list[n or 1] = h.list[0] + n
+    return h.list[n or 1]
+
+
+@op
 def list_pop(h):
     if len(h.list) > 1:
         return h.list.pop()
@@ -1779,6 +1793,14 @@ def user_list(h, n):
 @op
 def dict_get(h, n):
     return h.dict.get(n), h.dict.get(str(n), "none"), n in h.dict, "a" not in h.dict
+
+
+@op
+def dict_gone_over_and_changed(h, n):
+    for _ in h.dict:
+        pass
+    h.dict[n] = n
+    return list(h.dict)
 
 
 @op
@@ -2063,6 +2085,14 @@ def mapping_proxy_assigned(h, n):
 
 
 # ---- Sets -----------------------------------------------------------------------------------------------------------------------------
+
+
+@op
+def set_gone_over_and_added_to(h, n):
+    for _ in h.set:
+        pass
+    h.set.add(n)
+    return len(h.set)
 
 
 @op

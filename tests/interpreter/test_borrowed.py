@@ -22,6 +22,7 @@ import pytest
 import tornado.stm
 from interpreters import needs_engine
 from meeting import TIMEOUT, run
+from rolled_back import abort, begins
 from tornado.stm import activation, core
 from tornado.stm.core import trusted
 
@@ -244,6 +245,73 @@ def test_it_lives_on_when_the_transaction_has_become_exclusive(function, kind):
     assert case.alive
     assert case.not_counted or function in (as_default, as_closure, as_global)
     assert not case.is_alive()
+
+
+# ---- What a transaction changes that it has borrowed --------------------------------------------------------------------
+
+class Values:
+    """Nothing else refers to them."""
+
+    def __init__(self):
+        self.list, self.dict, self.set = [1, 2, 3], {1: 1, 2: 2}, {1, 2, 3}
+
+    def copies(self):
+        return list(self.list), dict(self.dict), set(self.set)
+
+
+def go_over_list(values):
+    for _ in values.list:
+        pass
+    values.list.append(4)
+
+
+def go_over_dict(values):
+    for _ in values.dict:
+        pass
+    values.dict[3] = 3
+
+
+def go_over_set(values):
+    for _ in values.set:
+        pass
+    values.set.add(4)
+
+
+def look_up_in_list(values):
+    values.list[0] = values.list[1] + 1
+
+
+def look_up_in_dict(values):
+    values.dict[1] = values.dict[2] + 1
+
+
+def variable_of_list(values):
+    found = values.list
+    for _ in found:
+        pass
+    found.append(4)
+
+
+@borrows
+@pytest.mark.parametrize(
+    "change", [go_over_list, go_over_dict, go_over_set, look_up_in_list, look_up_in_dict, variable_of_list], ids=name_of)
+def test_what_is_changed_afterwards_is_put_back(change):
+    def attempt(values, attempts):
+        first = begins(attempts)
+        change(values)
+        if first:
+            abort(attempts)
+
+    for _ in range(60):     # until its instructions are specialised: only such borrow
+        values = Values()
+        expected = Values()
+        change(expected)
+        for part in values, values.list, values.dict, values.set:
+            assert core.bias(part)
+        core.forget_bystanders()
+        core.inject_aborts(1e-9, 0)     # so that each barrier is called
+        core.Transaction(attempt, (values, [])).run()     # on the thread that has made them
+        assert values.copies() == expected.copies()
 
 
 # ---- What is kept beyond the transaction --------------------------------------------------------------------------------

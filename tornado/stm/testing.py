@@ -111,7 +111,7 @@ def run_concurrently(
     """Run each call as a transaction, on several threads at the same time.
 
     Args:
-        make_heap: makes the object that the calls share; called once, outside of any transaction.
+        make_heap: makes the object that the calls share; called once, outside of any transaction, on one of the threads.
         calls: tuples ``(function, *args)``, for ``function(heap, *args)``.
         threads: how many threads the calls are dealt out to.
         seed: of the injected aborts and delays, of how calls are dealt out, and of which objects the engine takes for
@@ -133,19 +133,32 @@ def run_concurrently(
     """
     activation.activate()
     calls = list(calls)
-    run = Run(make_heap(), len(calls))
+    run = Run(None, len(calls))
     choice = random.Random(seed)
-    _bias_some(run.heap, choice)
-    transactions = [core.Transaction(function, (run.heap, *args)) for function, *args in calls]
+    transactions: list[Any] = []
     hands: list[list[int]] = [[] for _ in range(threads)]
     for number in range(len(calls)):
         choice.choice(hands).append(number)
     exclusive = [choice.random() < alone for _ in calls]
     collects = [choice.random() < garbage for _ in calls]
     start = threading.Barrier(threads)
+    failures: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            run.heap = make_heap()
+            _bias_some(run.heap, choice)
+            transactions.extend(core.Transaction(function, (run.heap, *args)) for function, *args in calls)
+        except BaseException as e:
+            failures.append(e)
 
     def play(hand: list[int]) -> None:
+        # By a thread that plays: the engine may take what a thread has made for known to nobody else.
+        if hand is hands[0]:
+            make()
         start.wait()
+        if failures:
+            return
         stood_by = core.step_in()
         try:
             for number in hand:
@@ -173,6 +186,8 @@ def run_concurrently(
         finally:
             core.inject_aborts(0, 0)
             core.inject_delays(0, 0)
+        if failures:
+            raise failures[0]
         broken = list(_broken)
     run.strays = core.stats()["strays"] - strays
     late = [number for number, transaction in enumerate(transactions) if not transaction.done]
