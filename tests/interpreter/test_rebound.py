@@ -9,7 +9,7 @@ import types
 import pytest
 
 from interpreters import needs_engine
-from tornado.stm import core
+from tornado.stm import activation, core
 
 needs_engine()
 
@@ -83,3 +83,16 @@ def test_whatever_holds_the_function():
     exec(SOURCE, namespace)
     rebound.see_globals(namespace)
     assert sorted(core._engine.rebound_globals(namespace)) == list("abcdefghi")
+
+
+def test_whatever_a_class_says_of_its_module():
+    class Silent(type):
+        @property
+        def __module__(cls):
+            raise AttributeError("__module__")
+
+    namespace = {"__name__": __name__, "silent": Silent("silent", (), {}), "core": core}
+    assert list(rebound._codes_of_module(namespace)) == []
+    activation.activate()
+    with pytest.raises(NameError):
+        core.Transaction(eval, ("nothing", namespace)).run()

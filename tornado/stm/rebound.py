@@ -40,6 +40,9 @@ _PLAIN = {
 }  # fmt: skip
 
 
+_attributes_of_class = type.__dict__["__dict__"].__get__
+
+
 def _codes_of_module(namespace):
     seen = set()
     todo = list(namespace.copy().values())
@@ -58,8 +61,9 @@ def _codes_of_module(namespace):
             if value.__closure__:
                 todo.extend(cell.cell_contents for cell in value.__closure__ if _is_filled(cell))
         elif issubclass(kind, type):
-            if value.__module__ == name:
-                todo.extend(vars(value).copy().values())
+            attributes = _attributes_of_class(value)  # and not what its metaclass says: types in C may have no __module__ at all
+            if attributes.get("__module__") == name:
+                todo.extend(attributes.copy().values())
         elif issubclass(kind, (staticmethod, classmethod)):
             todo.append(value.__func__)
         elif issubclass(kind, property):
