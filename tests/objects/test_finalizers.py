@@ -463,6 +463,34 @@ def test_program_hook_hears_of_exceptions_only(monkeypatch):
     assert heard == [LookupError] * len(KINDS)
 
 
+def test_a_hook_of_the_program_hears_nothing_of_aborts(monkeypatch, capfd):
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: heard.append(unraisable.exc_type))
+
+    class Dying:
+        def __init__(self, numbers):
+            self.numbers = numbers
+
+        def __del__(self):
+            self.numbers.append(1)
+
+    def attempt():
+        numbers = [1, 2, 3]
+        for _ in range(10):
+            Dying(numbers)
+            numbers.append(len(numbers))
+
+    try:
+        for seed in range(60):
+            core.inject_aborts(0.02, seed)
+            queue = transaction.TransactionQueue()
+            queue.add(attempt)
+            queue.run()
+    finally:
+        core.inject_aborts(0, 0)
+    assert (heard, capfd.readouterr().err) == ([], "")
+
+
 def test_locks_of_the_program():
     lock, holder, log = threading.Lock(), Holder(), []
 

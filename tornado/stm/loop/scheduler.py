@@ -15,6 +15,7 @@ from asyncio import base_events
 from .. import core
 from ..core import trusted
 from ..input_output import sockets
+from ..patches import finalizers
 from ..patches.threads import CpuTime, Worker
 from . import signals
 from .graceful import PATIENCE, STEP, is_listening
@@ -124,6 +125,7 @@ class Scheduler:
         dispatcher.begin(self.threads, not plain_time, loop._clock_resolution)
         helpers = [Worker(self._helper, f"tornado-stm-{i}") for i in range(1, self.threads)]
         core.begin_collecting()
+        finalizers.keep_hook_quiet()
         try:
             for helper in helpers:
                 helper.start()

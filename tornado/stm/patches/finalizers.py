@@ -4,6 +4,7 @@ And a finalizer that has nothing to do as a rule.
 """
 
 import gzip  # noqa: F401, what it has is changed
+import sys
 
 from .. import core
 from ..core import trusted
@@ -45,4 +46,12 @@ def quiet_hook(previous):
         if unraisable.exc_type is not abort:
             previous(unraisable)
 
+    hook.is_quiet = True
     return hook
+
+
+@trusted
+def keep_hook_quiet():
+    """The same of one that the program has set since, as error trackers and test runners do: transactions are about to run."""
+    if core.PARALLEL and not hasattr(sys.unraisablehook, "is_quiet"):
+        sys.unraisablehook = quiet_hook(sys.unraisablehook)

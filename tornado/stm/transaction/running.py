@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 
 from .. import activation, core
 from ..core import TransactionError, trusted
+from ..patches import finalizers
 from .interrupts import guarded_signals
 
 if core.PARALLEL:
@@ -117,6 +118,7 @@ class TransactionQueue(core.Queue):
         limit = getsegmentlimit()
         with guarded_signals() as waiting:
             core.begin_collecting()
+            finalizers.keep_hook_quiet()
             try:
                 failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
             finally:
