@@ -1105,3 +1105,23 @@ def test_heaps_of_plain_keys_are_ordered_as_by_heapq(keys, greatest_first):
 
     activation.activate()
     assert core.Transaction(sort, ()).run() == sort()
+
+
+def test_a_method_that_is_known_and_then_bound():
+    found = []
+
+    def attempt():
+        numbers = [3, 1, 2]
+        for _ in range(40):  # until its calls are known
+            numbers.sort()
+        bound = numbers.sort
+        numbers.reverse()
+        bound()
+        found.append(numbers)
+
+    core.inject_aborts(1e-9, 0)  # so that none is sequential
+    try:
+        core.Transaction(attempt, ()).run()
+    finally:
+        core.inject_aborts(0, 0)
+    assert found == [[1, 2, 3]]

@@ -151,7 +151,7 @@ ends(Tx *tx)
 static void
 drops(Tx *tx)
 {
-    Py_CLEAR(thread_of(tx)->fresh);
+    fresh_clear(&thread_of(tx)->fresh);
     if (UNLIKELY(thread_of(tx)->mutexes.n > 0))
         mutexes_forget(tx);
 }
@@ -162,7 +162,7 @@ void
 forget_past(Tx *tx)
 {
     undo_forget(tx, 0);
-    Py_CLEAR(thread_of(tx)->fresh);
+    fresh_clear(&thread_of(tx)->fresh);
 }
 
 static void
@@ -201,7 +201,8 @@ abandon(Tx *tx)
     t->mutexes = (Mutexes){0};
     t->chain = (CallbackChain){0};
     t->connection_inside = t->in_fiber = false;
-    t->anchor.wake = t->context = t->reason = t->fresh = NULL;
+    t->anchor.wake = t->context = t->reason = NULL;
+    t->fresh = (FreshTable){0};
     t->was_alone = (WasAlone){0};
 }
 

@@ -23,6 +23,7 @@ static inline Thread *thread_of(Tx *tx) { return (Thread *)tx; }
 #include "../interpreter/locations.h"
 #include "../interpreter/names.h"
 #include "objects/born.h"
+#include "objects/fresh.h"
 #include "objects/mutex.h"
 #include "objects/opened.h"
 #include "objects/order.h"
@@ -45,7 +46,7 @@ struct Thread {
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */
     PyObject *reason;               /* why it was about to be exclusive last (reasons.c), or NULL */
     WasAlone was_alone;
-    PyObject *fresh;                /* set of the ids of objects that the attempt has made, with them, or NULL (calls.c) */
+    FreshTable fresh;
 };
 
 extern const Upcalls stm_engine_upcalls;    /* what all that does for the core (thread.c) */

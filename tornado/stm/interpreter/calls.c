@@ -172,7 +172,7 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         break;
     case EFFECT_NONE:
         known.needs = CALL_OF_TWIN;
-        known.twin = PyModule_Check(receiver) ? plain_twin(callable) : NULL;
+        known.twin = PyModule_Check(receiver) || !function ? plain_twin(callable, receiver) : NULL;
         if (known.twin == NULL)
             return;
         break;
@@ -222,14 +222,20 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
     return true;
 }
 
+/* Not of a method that is bound already: its twin would have to be. */
 static PyObject *
-known_twin(Tx *tx, PyObject *callable)
+known_twin(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
 {
-    if (!PyCFunction_CheckExact(callable))
+    bool function = PyCFunction_CheckExact(callable);
+    if (!function && !Py_IS_TYPE(callable, &PyMethodDescr_Type))
         return NULL;
-    const void *method = ((PyCFunctionObject *)callable)->m_ml;
+    const void *method = function ? (const void *)((PyCFunctionObject *)callable)->m_ml : ((PyMethodDescrObject *)callable)->d_method;
     KnownCall *known = known_call_at(tx, method);
-    return known->method == method && known->needs == CALL_OF_TWIN ? known->twin : NULL;
+    if (known->method != method || known->needs != CALL_OF_TWIN)
+        return NULL;
+    PyObject *receiver = receiver_of(callable, self_or_null);
+    bool right = receiver != NULL && Py_TYPE(receiver) == known->receiver && (!function || PyModule_Check(receiver));
+    return right ? known->twin : NULL;
 }
 
 int
@@ -238,7 +244,7 @@ stm_before_call(_PyStackRef *site, int n)
     BARRIER_OF(tx);
     PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
     thread_of(tx)->loop.constructing = NULL;
-    PyObject *twin = tx->open ? known_twin(tx, callable) : NULL;
+    PyObject *twin = tx->open ? known_twin(tx, callable, site[1]) : NULL;
     if (twin != NULL) {
         replace_operand(&site[0], twin);
         return check_doomed(tx);

@@ -118,36 +118,15 @@ is_of_another_copy(const EffectEntry *e, PyObject *callable)
 }
 
 PyObject *
-plain_twin(PyObject *callable)
+plain_twin(PyObject *callable, PyObject *receiver)
 {
     const EffectEntry *e = lookup(key_of(callable));
-    bool plain = e->effect == EFFECT_TWIN && e->owner == NULL && PyCFunction_CheckExact(e->twin) && !is_of_another_copy(e, callable);
+    bool plain = e->effect == EFFECT_TWIN && (e->owner == NULL || Py_IS_TYPE(receiver, e->owner)) && PyCFunction_CheckExact(e->twin)
+        && !is_of_another_copy(e, callable);
     return plain ? e->twin : NULL;
 }
 
 /* ---- Objects created in this transaction ------------------------------------------ */
-
-bool
-is_fresh(Tx *tx, PyObject *obj)
-{
-    if (thread_of(tx)->fresh == NULL)
-        return false;
-    PyObject *id = PyLong_FromVoidPtr(obj);
-    bool yes = id != NULL && PyDict_Contains(thread_of(tx)->fresh, id) == 1;
-    Py_XDECREF(id);
-    return yes;
-}
-
-int
-make_fresh(Tx *tx, PyObject *obj)
-{
-    if (thread_of(tx)->fresh == NULL && (thread_of(tx)->fresh = PyDict_New()) == NULL)
-        return -1;
-    PyObject *id = PyLong_FromVoidPtr(obj);
-    int r = id == NULL ? -1 : PyDict_SetItem(thread_of(tx)->fresh, id, obj);
-    Py_XDECREF(id);
-    return r;
-}
 
 /* Stands in for a constructor of C objects whose state cannot be restored: what
  * it makes belongs to this transaction and needs no undo. */
@@ -1092,7 +1071,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         e = entry_when_alone(tx, c, args, n, kwvalues, nkw);
         /* The call of a C function (gc.collect, a weak reference) could tell that
          * something lives which nobody but the undo log refers to, or the table of what it has made. */
-        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh != NULL))
+        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh.n > 0))
             forget_past(tx);
     }
     if (thread_of(tx)->loop.deleted != NULL) {

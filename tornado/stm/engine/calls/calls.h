@@ -27,7 +27,7 @@ int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t
 bool needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n);
 extern _Atomic unsigned stm_effects_registered;     /* so many effects have been registered */
 /* What is always called in the place of this function of a module, with its arguments; or NULL. */
-PyObject *plain_twin(PyObject *callable);
+PyObject *plain_twin(PyObject *callable, PyObject *receiver);
 int plain_effect(PyObject *callable, PyObject *receiver);
 bool uses_state(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
@@ -36,7 +36,5 @@ bool reads_constant(PyObject *type, PyObject *arg);
 int effect_of_instances(PyTypeObject *type);
 int call_with_own(Tx *tx, PyObject *f);
 int effect_as_callback(Tx *tx, PyObject *f);
-bool is_fresh(Tx *tx, PyObject *obj);
-int make_fresh(Tx *tx, PyObject *obj);
 
 #endif

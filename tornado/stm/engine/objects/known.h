@@ -167,6 +167,19 @@ snapshot_taken(Tx *tx, PyObject *obj)
     return opened(tx, obj, OPENED_SNAPSHOT);
 }
 
+/* Is it one of those C objects that this attempt has made (fresh.h)? */
+static inline bool
+is_fresh(Tx *tx, PyObject *obj)
+{
+    return fresh_has(&thread_of(tx)->fresh, obj);
+}
+
+static inline int
+make_fresh(Tx *tx, PyObject *obj)
+{
+    return fresh_add(&thread_of(tx)->fresh, obj);
+}
+
 /* ---- Values ------------------------------------------------------------------------------- */
 
 static inline bool

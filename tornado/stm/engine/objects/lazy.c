@@ -10,6 +10,7 @@
 
 #include "../calls/calls.h"
 #include "access.h"
+#include "known.h"
 #include "function.h"
 
 #include "internal/pycore_function.h"
