@@ -12,6 +12,13 @@
 
 #define MAX_STACK_ARGS 64
 
+/* Does nothing else come to lie there, which would be taken for that name?  (What is interned is immortal on such interpreters.) */
+static bool
+is_lasting_name(PyObject *name)
+{
+    return PyUnicode_CheckExact(name) && PyUnicode_CHECK_INTERNED(name) && _Py_IsImmortal(name);
+}
+
 /* Calls of C code that are frequent and simple, without keywords. 1: this is not one. */
 static int
 before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
@@ -51,8 +58,10 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         return check_doomed(tx);
     }
     if (receiver == NULL) {
-        bool of_attribute = effect == EFFECT_GETS_ATTR && n > 1 && PyUnicode_Check(PyStackRef_AsPyObjectBorrow(args[1]));
-        return of_attribute ? open_attr_read(tx, PyStackRef_AsPyObjectBorrow(args[0]), PyStackRef_AsPyObjectBorrow(args[1])) : 1;
+        if (effect != EFFECT_GETS_ATTR || n < 2)
+            return 1;
+        PyObject *obj = PyStackRef_AsPyObjectBorrow(args[0]), *name = PyStackRef_AsPyObjectBorrow(args[1]);
+        return is_lasting_name(name) ? stm_read_attr(obj, name) : PyUnicode_Check(name) ? open_attr_read(tx, obj, name) : 1;
     }
     PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
     switch (effect) {
@@ -170,6 +179,11 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         if (!is_settled_receiver(tx, receiver))
             return;
         break;
+    case EFFECT_GETS_ATTR:
+        known.needs = CALL_OF_ATTRIBUTE;
+        if (!PyModule_Check(receiver))
+            return;
+        break;
     case EFFECT_NONE:
         known.needs = CALL_OF_TWIN;
         known.twin = PyModule_Check(receiver) || !function ? plain_twin(callable, receiver) : NULL;
@@ -208,6 +222,10 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
         return captured(tx, receiver);
     if (known->needs == CALL_OF_KEYS)
         return is_open(tx, receiver);
+    if (known->needs == CALL_OF_ATTRIBUTE) {
+        PyObject *name = n < 2 ? NULL : PyStackRef_AsPyObjectBorrow(site[3]);
+        return name != NULL && is_lasting_name(name) && !stm_attr_left(tx, PyStackRef_AsPyObjectBorrow(site[2]), name, OF_READ_ATTR);
+    }
     if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
         : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
         return false;

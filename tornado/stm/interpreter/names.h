@@ -27,6 +27,7 @@ typedef struct {
         CALL_OF_CONSTANTS,      /* constants as arguments */
         CALL_OF_OPEN,           /* a receiver and arguments that are constants or open for reading */
         CALL_INTO_CAPTURED,     /* a receiver made in this transaction, and such arguments */
+        CALL_OF_ATTRIBUTE,      /* the attribute of its first argument that the second names, for ever, to be open */
         CALL_OF_OWNED,          /* a receiver whose C state is this transaction's, and constants as arguments */
         CALL_OF_TWIN,           /* nothing does: `twin` is to be called in its place */
     } needs;

@@ -26,7 +26,7 @@ int before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t
 /* In an exclusive transaction: is it known that a call with these arguments needs nothing? before_call() finds that out. */
 bool needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, int n);
 extern _Atomic unsigned stm_effects_registered;     /* so many effects have been registered */
-/* What is always called in the place of this function of a module, with its arguments; or NULL. */
+/* What is always called in the place of this function of a module, or of this method of such a receiver, with its arguments; or NULL. */
 PyObject *plain_twin(PyObject *callable, PyObject *receiver);
 int plain_effect(PyObject *callable, PyObject *receiver);
 bool uses_state(PyObject *callable, PyObject *receiver);
