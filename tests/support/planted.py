@@ -49,9 +49,6 @@ BUGS = {
     "readers without a lock not waited for": [
         ("engine/core/bias.c", "        return bias_await_readers(tx, obj);\n", "        return 0;\n"),
     ],
-    "what is borrowed taken for known to nobody else": [
-        ("interpreter/barriers.c", "!_PyObject_IsUniquelyReferenced(o) || is_bias_known(o))", "!_PyObject_IsUniquelyReferenced(o))"),
-    ],
     "an iterator not restored": [
         ("engine/objects/structure.c", "    structure_swap(u->obj, u->mem);\n", ""),
     ],
