@@ -12,7 +12,7 @@
 
 #define MAX_STACK_ARGS 64
 
-/* Does nothing else come to lie there, which would be taken for that name?  (What is interned is immortal on such interpreters.) */
+/* Can a name be noted by its address?  No other string comes to lie there, and no other one has that text. */
 static bool
 is_lasting_name(PyObject *name)
 {
@@ -136,10 +136,9 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
 {
     bool function = PyCFunction_CheckExact(callable);
     PyObject *receiver = receiver_of(callable, self_or_null);
-    if (receiver == NULL || PyType_Check(receiver) || function != PyStackRef_IsNull(self_or_null)
-        || (!function && !Py_IS_TYPE(callable, &PyMethodDescr_Type)))
+    const void *method = method_of(callable);
+    if (method == NULL || receiver == NULL || PyType_Check(receiver) || function != PyStackRef_IsNull(self_or_null))
         return;
-    const void *method = function ? (const void *)((PyCFunctionObject *)callable)->m_ml : ((PyMethodDescrObject *)callable)->d_method;
     KnownCall known = {method, Py_TYPE(receiver), CALL_PURE};
     bool uses_struct = uses_state(callable, receiver) && kind_of(tx, receiver) == &struct_kind;
     switch (uses_struct ? EFFECT_USES : plain_effect(callable, receiver)) {
@@ -244,16 +243,14 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
 static PyObject *
 known_twin(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
 {
-    bool function = PyCFunction_CheckExact(callable);
-    if (!function && !Py_IS_TYPE(callable, &PyMethodDescr_Type))
-        return NULL;
-    const void *method = function ? (const void *)((PyCFunctionObject *)callable)->m_ml : ((PyMethodDescrObject *)callable)->d_method;
+    const void *method = method_of(callable);
     KnownCall *known = known_call_at(tx, method);
-    if (known->method != method || known->needs != CALL_OF_TWIN)
+    if (method == NULL || known->method != method || known->needs != CALL_OF_TWIN)
         return NULL;
     PyObject *receiver = receiver_of(callable, self_or_null);
-    bool right = receiver != NULL && Py_TYPE(receiver) == known->receiver && (!function || PyModule_Check(receiver));
-    return right ? known->twin : NULL;
+    if (receiver == NULL || Py_TYPE(receiver) != known->receiver || (PyCFunction_CheckExact(callable) && !PyModule_Check(receiver)))
+        return NULL;
+    return known->twin;
 }
 
 int

@@ -448,6 +448,14 @@ known_alone(Tx *tx, const void *method)
     return LIKELY(loop->plain_counts && plain_is(*plain_place(loop, method), method)) && method != NULL;
 }
 
+/* What a C function or method is known by (KnownCall); NULL: something else. */
+TEST const void *
+method_of(PyObject *callable)
+{
+    return Py_IS_TYPE(callable, &PyMethodDescr_Type) ? (const void *)((PyMethodDescrObject *)callable)->d_method
+        : Py_IS_TYPE(callable, &PyCFunction_Type) ? (const void *)((PyCFunctionObject *)callable)->m_ml : NULL;
+}
+
 TEST bool
 STM_CALL_LEFT(_PyStackRef *site, int n)
 {
@@ -455,8 +463,7 @@ STM_CALL_LEFT(_PyStackRef *site, int n)
     Tx *tx = stm_self;
     if (tx == NULL || !tx->live || Py_IS_TYPE(callable, &PyFunction_Type))
         return false;
-    const void *method = Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method
-        : Py_IS_TYPE(callable, &PyCFunction_Type) ? ((PyCFunctionObject *)callable)->m_ml : NULL;
+    const void *method = method_of(callable);
     if (!STM_ACTS())        /* twins stand in in exclusive transactions, too */
         return !known_alone(tx, method) && !needs_nothing_alone(tx, callable, &site[1], n + 1);
     KnownCall *known = known_call_at(tx, method);
