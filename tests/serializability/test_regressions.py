@@ -169,6 +169,32 @@ def test_the_dict_of_a_shared_instance_is_not_taken_for_a_dict_that_died():
         assert thing.a == 1
 
 
+class WithSlot(Plain):
+    __slots__ = ("slot",)
+
+
+@pytest.mark.parametrize("cls", [Plain, WithSlot])
+def test_a_new_object_is_as_ever_through_its_dict(cls):
+    """Also where its attributes get so many that they leave the object, and where the dict outlives it."""
+
+    def step():
+        new = cls()
+        names = new.__dict__
+        names["first"] = 1
+        new.second = 2
+        for number in range(60):
+            names[f"a{number}"] = number
+            names[f"a{number}"] += new.second
+        del names["a7"], new.a8
+        names.update(third=3)
+        same = new.__dict__ is names and new.third == 3 and "a7" not in vars(new)
+        new.__dict__ = {"other": names.pop("first")}
+        return same, new.other, new.__dict__, list(names.items())
+
+    assert aborted_once(step)
+    assert core.Transaction(step, ()).run() == step()
+
+
 @pytest.mark.parametrize("first, second", [(-1, -2), ((-1, 0), (-2, 0)), (-1.0, -2)])
 def test_keys_with_one_hash_are_both_undone(first, second):
     assert hash(first) == hash(second)

@@ -223,7 +223,10 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
         return is_open(tx, receiver);
     if (known->needs == CALL_OF_ATTRIBUTE) {
         PyObject *name = n < 2 ? NULL : PyStackRef_AsPyObjectBorrow(site[3]);
-        return name != NULL && is_lasting_name(name) && !stm_attr_left(tx, PyStackRef_AsPyObjectBorrow(site[2]), name, OF_READ_ATTR);
+        if (name == NULL || !is_lasting_name(name))
+            return false;
+        PyObject *obj = PyStackRef_AsPyObjectBorrow(site[2]);
+        return attr_read_by_bias(tx, obj, name) || !stm_attr_left(tx, obj, name, OF_READ_ATTR);
     }
     if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
         : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
@@ -237,6 +240,21 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
             return false;
     }
     return true;
+}
+
+/* list(items), and others that make a container of what they go over: their twin, where that is open. */
+static PyObject *
+twin_of_container(Tx *tx, PyObject *type, _PyStackRef *site, int n)
+{
+    if (n != 1 || !PyStackRef_IsNull(site[1]) || !is_open(tx, PyStackRef_AsPyObjectBorrow(site[2])))
+        return NULL;
+    KnownCall *known = known_call_at(tx, type);
+    if (known->method == type)
+        return known->twin;
+    PyObject *twin = container_twin(type);
+    if (twin != NULL)
+        *known = (KnownCall){type, NULL, CALL_OF_TWIN, twin};
+    return twin;
 }
 
 /* Not of a method that is bound already: its twin would have to be. */
@@ -259,7 +277,7 @@ stm_before_call(_PyStackRef *site, int n)
     BARRIER_OF(tx);
     PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
     thread_of(tx)->loop.constructing = NULL;
-    PyObject *twin = tx->open ? known_twin(tx, callable, site[1]) : NULL;
+    PyObject *twin = !tx->open ? NULL : PyType_Check(callable) ? twin_of_container(tx, callable, site, n) : known_twin(tx, callable, site[1]);
     if (twin != NULL) {
         replace_operand(&site[0], twin);
         return check_doomed(tx);

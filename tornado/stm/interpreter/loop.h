@@ -370,16 +370,6 @@ STM_WRITTEN_CELL_LEFT(PyObject *cell)
     return tx != NULL && !(LIKELY(opened(tx, cell, OPENED_WRITE)) && STM_QUIET(tx));
 }
 
-/* A generator or coroutine of this attempt, which handles no exceptions. */
-TEST bool
-is_captured_generator(Tx *tx, PyObject *o)
-{
-    if (!Py_IS_TYPE(o, &PyGen_Type) && !Py_IS_TYPE(o, &PyCoro_Type))
-        return false;
-    PyObject *birth = ((PyGenObject *)o)->gi_iframe.f_locals;
-    return birth != NULL && birth == thread_of(tx)->births.shared[0];
-}
-
 TEST bool
 STM_ITERABLE_LEFT(PyObject *o)
 {

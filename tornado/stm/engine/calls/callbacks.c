@@ -71,10 +71,10 @@ typedef struct {
 } Guarded;
 
 static PyObject *
-open_for_use(PyObject *result, int use)
+open_variable_for_use(PyObject *result, int use)
 {
     Tx *tx = stm_self;
-    if (result == NULL || is_constant(result) || tx == NULL || !tx->open)
+    if (tx == NULL || !tx->open)
         return result;
     int r = use == USE_TRUTH ? open_whole_read(tx, result)
         : use == USE_ITEMS ? open_iter(tx, result)
@@ -84,13 +84,19 @@ open_for_use(PyObject *result, int use)
     return result;
 }
 
+static inline PyObject *
+open_for_use(PyObject *result, int use)
+{
+    return result == NULL || LIKELY(is_constant(result)) ? result : open_variable_for_use(result, use);
+}
+
 static PyObject *
 guarded_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Guarded *o = (Guarded *)self;
     Py_ssize_t n = PyVectorcall_NARGS(nargsf);
     Tx *tx = stm_self;
-    if (tx != NULL && kwnames == NULL && callback_put_off(tx, self, args, n))
+    if (tx != NULL && kwnames == NULL && n > 0 && may_be_reference(args[n - 1]) && callback_put_off(tx, self, args, n))
         Py_RETURN_NONE;
     if (LIKELY(PyFunction_Check(o->inner) && tx != NULL && tx->live && !stm_barriers_off))
         return open_for_use(call_python(tx, (PyFunctionObject *)o->inner, args, n, kwnames), o->use);
@@ -99,12 +105,18 @@ guarded_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObjec
     return open_for_use(stm_call(o->inner, args, n, kwnames), o->use);
 }
 
+static bool
+is_open_iterator(Tx *tx, PyObject *it)
+{
+    return is_captured_generator(tx, it) || opened(tx, it, OPENED_READ);
+}
+
 static PyObject *
 guarded_next(PyObject *self)
 {
     Guarded *o = (Guarded *)self;
     Tx *tx = stm_self;
-    if (tx != NULL && tx->open && (opened(tx, o->inner, OPENED_READ) ? check_doomed(tx) : open_iter(tx, o->inner)) < 0)
+    if (tx != NULL && tx->open && (is_open_iterator(tx, o->inner) ? check_doomed(tx) : open_iter(tx, o->inner)) < 0)
         return NULL;
     iternextfunc next = Py_TYPE(o->inner)->tp_iternext;
     if (next == NULL)
@@ -433,13 +445,13 @@ twin_for(PyObject *original, PyObject *twin, PyObject *self, Py_ssize_t n, bool 
     return result;
 }
 
-/* object.__new__: nobody else knows yet what it makes. */
+/* object.__new__, or a class that has neither that nor __init__ in Python: nobody else knows yet what it makes. */
 static PyObject *
 call_new(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     PyObject *made = PyObject_Vectorcall(callable, args, (size_t)n, kwnames);
     Tx *tx = live_tx();
-    if (made != NULL && tx != NULL && (PyObject *)Py_TYPE(made) == args[0]) {
+    if (made != NULL && tx != NULL && (PyObject *)Py_TYPE(made) == (PyType_Check(callable) ? callable : args[0])) {
         PyUnstable_Type_AssignVersionTag(Py_TYPE(made));    /* what is noted of the object counts while that stays */
         note_captured(tx, made);
     }

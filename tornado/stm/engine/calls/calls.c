@@ -126,6 +126,13 @@ plain_twin(PyObject *callable, PyObject *receiver)
     return plain ? e->twin : NULL;
 }
 
+PyObject *
+container_twin(PyObject *type)
+{
+    const EffectEntry *e = lookup(type);
+    return e->effect == EFFECT_ITERATES && e->twin != NULL && PyCFunction_CheckExact(e->twin) ? e->twin : NULL;
+}
+
 /* ---- Objects created in this transaction ------------------------------------------ */
 
 /* Stands in for a constructor of C objects whose state cannot be restored: what
@@ -671,6 +678,14 @@ calls_init(void)
     return init_name == NULL || new_name == NULL || call_name == NULL ? -1 : 0;
 }
 
+/* Does a call of that class do nothing but object.__new__, whose end nobody is told of? */
+static bool
+makes_plain_object(PyTypeObject *type)
+{
+    return type->tp_new == PyBaseObject_Type.tp_new && type->tp_init == PyBaseObject_Type.tp_init && type->tp_finalize == NULL
+        && Py_TYPE(type)->tp_call == PyType_Type.tp_call;
+}
+
 /* Does the __new__ of that class do nothing but make an object? */
 static bool
 only_makes(PyTypeObject *type)
@@ -717,6 +732,10 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             thread_of(tx)->loop.constructing = type;
         }
         return 0;
+    }
+    if (a.n == 0 && a.nkw == 0 && !watch && makes_plain_object(type)) {
+        *entry = &via[VIA_NEW];
+        return check_doomed(tx);
     }
     if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == &dict_kind) {
         Kind kind = kind_of(tx, a.args[0]);

@@ -28,6 +28,8 @@ bool needs_nothing_alone(Tx *tx, PyObject *callable, _PyStackRef const *args, in
 extern _Atomic unsigned stm_effects_registered;     /* so many effects have been registered */
 /* What is always called in the place of this function of a module, or of this method of such a receiver, with its arguments; or NULL. */
 PyObject *plain_twin(PyObject *callable, PyObject *receiver);
+/* The same of a type in C which makes a container or an iterator of one argument, where that is open for iteration. */
+PyObject *container_twin(PyObject *type);
 int plain_effect(PyObject *callable, PyObject *receiver);
 bool uses_state(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;

@@ -14,6 +14,8 @@
 /* ---- For whoever is about to use an object ------------------------------------------------ */
 
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
+/* Is that done without a lock, so that nothing is left to do? */
+bool attr_read_by_bias(Tx *tx, PyObject *obj, PyObject *name);
 
 /* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);

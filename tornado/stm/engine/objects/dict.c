@@ -126,10 +126,12 @@ settle_keys(Tx *tx, PyObject *obj)
 static int
 read_whole(Tx *tx, PyObject *dict)
 {
+    if (captured(tx, dict))
+        return check_doomed(tx);
     const void *base = namespace_of(dict);
     if (base != NULL)
         return open_all_names(tx, dict, base, false);
-    if (captured(tx, dict) || read_by_bias(tx, dict))
+    if (read_by_bias(tx, dict))
         return check_doomed(tx);
     if (lock_shared_container(tx, cell_of(dict, WHOLE)) < 0 || settle_keys(tx, dict) < 0)
         return -1;
@@ -145,10 +147,10 @@ write_whole(Tx *tx, PyObject *dict)
     bool first;
     if (base != NULL && is_module_dict(dict))
         return exclusive_for(tx, "all globals at once through", dict);
-    if (base != NULL)
-        return open_all_names(tx, dict, base, true) < 0 ? -1 : log_contents(tx, dict);
     if (captured(tx, dict))
         return check_doomed(tx);
+    if (base != NULL)
+        return open_all_names(tx, dict, base, true) < 0 ? -1 : log_contents(tx, dict);
     if (lock_exclusive(tx, cell_of(dict, WHOLE), &first) < 0 || settle_keys(tx, dict) < 0 || bias_revoke(tx, dict) < 0)
         return -1;
     if (UNLIKELY(namespace_of(dict) != NULL))
@@ -223,6 +225,11 @@ inserts_missing_keys(PyObject *dict)
 static int
 read_item(Tx *tx, PyObject *dict, PyObject *key)
 {
+    if (is_constant(key) && captured(tx, dict)) {
+        int there = PyDict_Contains(dict, key);
+        if (there != 0)
+            return there < 0 ? -1 : check_doomed(tx);
+    }
     if (open_key_read(tx, dict, key) < 0)
         return -1;
     if (!inserts_missing_keys(dict) || PyObject_Hash(key) == -1) {

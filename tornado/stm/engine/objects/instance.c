@@ -220,16 +220,28 @@ assignment_hook(PyTypeObject *type, const char *method)
 
 /* ---- Reading ---------------------------------------------------------------------------- */
 
-/* Reading obj.__dict__ may make the dict, where a captured one has just died. */
-static void
+/* Is the dict a view of what lies in an instance that this attempt has made?  So it has made that, too: any other one has been given to it. */
+static bool
+views_captured(Tx *tx, PyObject *obj, PyObject *dict)
+{
+    PyDictValues *v = inline_values(obj);
+    return v != NULL && v->valid && ((PyDictObject *)dict)->ma_values == v && captured(tx, obj);
+}
+
+/* Reading obj.__dict__ may make the dict, where a captured one has just died.  Is it captured itself? */
+static bool
 prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
 {
     if (LIKELY(name != stm_dict_name && !PyUnicode_Equal(name, stm_dict_name)))
-        return;
+        return false;
     PyObject *dict = dict_of_instance(obj);
-    if (dict != NULL)
+    bool own = dict != NULL && views_captured(tx, obj, dict);
+    if (own)
+        note_captured(tx, dict);
+    else if (dict != NULL)
         forget_capture(tx, dict);
     Py_XDECREF(dict);
+    return own;
 }
 
 /* For an attribute in C that tells of the object's state. */
@@ -262,6 +274,12 @@ is_value_read(Tx *tx, PyObject *obj, PyObject *name)
         && !PyExceptionInstance_Check(obj);
 }
 
+bool
+attr_read_by_bias(Tx *tx, PyObject *obj, PyObject *name)
+{
+    return has_bias(obj) && is_value_read(tx, obj, name) && read_by_bias(tx, obj);
+}
+
 static int
 open_value_read(Tx *tx, PyObject *obj, PyObject *name)
 {
@@ -287,7 +305,8 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
         if (r <= 0)
             return r;
     }
-    prepare_dict(tx, obj, name);
+    if (prepare_dict(tx, obj, name) && kind == &instance_kind)
+        return check_doomed(tx);
     bool python = is_python_class(Py_TYPE(obj));
     if (!python && kind != &instance_kind && !kind->has_attributes)
         return open_c_attr(tx, obj, name, kind);

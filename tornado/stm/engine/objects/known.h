@@ -180,6 +180,16 @@ make_fresh(Tx *tx, PyObject *obj)
     return fresh_add(&thread_of(tx)->fresh, obj);
 }
 
+/* A generator or coroutine of this attempt, which handles no exceptions: nothing of it is saved before it goes on. */
+static inline bool
+is_captured_generator(Tx *tx, PyObject *o)
+{
+    if (!Py_IS_TYPE(o, &PyGen_Type) && !Py_IS_TYPE(o, &PyCoro_Type))
+        return false;
+    PyObject *birth = ((PyGenObject *)o)->gi_iframe.f_locals;
+    return birth != NULL && birth == thread_of(tx)->births.shared[0];
+}
+
 /* ---- Values ------------------------------------------------------------------------------- */
 
 static inline bool
