@@ -63,7 +63,9 @@ stm_attr_left(Tx *tx, PyObject *o, PyObject *name, unsigned of)
     if (LIKELY(is_noted(e, entry)))
         return false;
     /* What assigning to those two does is not done once for all. */
-    if (!captured(tx, o) || name == stm_dict_name || name == stm_class_name)
+    if (UNLIKELY(name == stm_dict_name))
+        return of != OF_READ_ATTR || !has_captured_dict(tx, o);
+    if (!captured(tx, o) || name == stm_class_name)
         return true;
     *e = entry;
     return false;

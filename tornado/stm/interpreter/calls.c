@@ -5,6 +5,7 @@
  */
 #include "loop.h"
 
+#include "calls/callbacks.h"
 #include "calls/calls.h"
 #include "objects/access.h"
 #include "objects/ndarray.h"
@@ -210,6 +211,22 @@ is_open(Tx *tx, PyObject *o)
         || (is_builtin_container(o) && (captured(tx, o) || opened(tx, o, OPENED_READ) || read_by_bias(tx, o)));
 }
 
+static bool
+is_open_attribute(Tx *tx, PyObject *obj, PyObject *name)
+{
+    return is_lasting_name(name) && (attr_read_by_bias(tx, obj, name) || !stm_attr_left(tx, obj, name, OF_READ_ATTR));
+}
+
+/* operator.attrgetter(name)(object): is that attribute open? */
+static bool
+gets_open_attribute(Tx *tx, PyObject *callable, _PyStackRef *site, int n)
+{
+    if (n != 1 || !PyStackRef_IsNull(site[1]) || effect_of_instances(Py_TYPE(callable)) != EFFECT_GETS_ATTRS)
+        return false;
+    AttrGetter *getter = (AttrGetter *)callable;
+    return getter->n == 1 && is_open_attribute(tx, PyStackRef_AsPyObjectBorrow(site[2]), PyTuple_GET_ITEM(getter->attrs, 0));
+}
+
 /* Is the call, with n arguments, as one of that method has to be in order to need nothing? */
 bool
 stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
@@ -223,10 +240,7 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
         return is_open(tx, receiver);
     if (known->needs == CALL_OF_ATTRIBUTE) {
         PyObject *name = n < 2 ? NULL : PyStackRef_AsPyObjectBorrow(site[3]);
-        if (name == NULL || !is_lasting_name(name))
-            return false;
-        PyObject *obj = PyStackRef_AsPyObjectBorrow(site[2]);
-        return attr_read_by_bias(tx, obj, name) || !stm_attr_left(tx, obj, name, OF_READ_ATTR);
+        return name != NULL && is_open_attribute(tx, PyStackRef_AsPyObjectBorrow(site[2]), name);
     }
     if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
         : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
@@ -284,7 +298,7 @@ stm_before_call(_PyStackRef *site, int n)
     }
     if (stands_in(callable))
         return 0;       /* for something that may be half done: no abort now */
-    if (PyFunction_Check(callable))
+    if (PyFunction_Check(callable) || (tx->open && gets_open_attribute(tx, callable, site, n)))
         return check_doomed(tx);
     if (tx->open)
         know_call(tx, callable, site[1]);

@@ -16,6 +16,8 @@
 int open_attr_read(Tx *tx, PyObject *obj, PyObject *name);
 /* Is that done without a lock, so that nothing is left to do? */
 bool attr_read_by_bias(Tx *tx, PyObject *obj, PyObject *name);
+/* Has this transaction made the instance, and read its __dict__? */
+bool has_captured_dict(Tx *tx, PyObject *obj);
 
 /* `raw`: by object.__setattr__, past a __setattr__ of the class. */
 int open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw);

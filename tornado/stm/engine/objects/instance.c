@@ -228,6 +228,13 @@ views_captured(Tx *tx, PyObject *obj, PyObject *dict)
     return v != NULL && v->valid && ((PyDictObject *)dict)->ma_values == v && captured(tx, obj);
 }
 
+bool
+has_captured_dict(Tx *tx, PyObject *obj)
+{
+    PyObject *dict = inline_values(obj) != NULL ? (PyObject *)_PyObject_GetManagedDict(obj) : NULL;
+    return dict != NULL && captured(tx, dict) && views_captured(tx, obj, dict) && kind_of(tx, obj) == &instance_kind;
+}
+
 /* Reading obj.__dict__ may make the dict, where a captured one has just died.  Is it captured itself? */
 static bool
 prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
