@@ -3,7 +3,7 @@
 python -m stm_bench.app_server APP [--threads N] [--given TEXT] --port PORT --stats FILE
 
 APP is a module of stm_bench.apps, which is given the text.  On tornado.stm with so many threads, or on upstream's loop.  SIGTERM ends it; it then
-writes what the engine has counted.
+writes what the engine has counted, since SIGUSR1 if that has come.
 """
 
 import argparse
@@ -19,8 +19,18 @@ async def until_terminated(serving):
     await serving
 
 
+def since(before, now):
+    """What has been added to these counts, which may be dicts of counts themselves."""
+    return {
+        name: since(before.get(name, {}), count) if isinstance(count, dict) else count - before.get(name, 0)
+        for name, count in now.items()
+    }
+
+
 def run(serve, stats_file, stats=dict):
-    """Call serve(), which SIGTERM ends; then write what stats() returns to the file."""
+    """Call serve(), which SIGTERM ends; then write to the file what stats() has counted, since SIGUSR1 if that has come."""
+    before = {}
+    signal.signal(signal.SIGUSR1, lambda signum, frame: before.update(stats()))
     try:
         serve()
     except asyncio.CancelledError:
@@ -29,7 +39,7 @@ def run(serve, stats_file, stats=dict):
         if end.code:
             raise
     with open(stats_file, "w") as file:
-        json.dump(stats(), file)
+        json.dump(since(before, stats()), file)
 
 
 def main(arguments=None):

@@ -36,6 +36,7 @@ SCALES = 1.6  # what two threads should answer, to upstream
 OFTEN = 0.5  # times a request: what runs alone so often is told
 REQUEST_SECONDS = 0.01  # CPU time of one request: as docs/benchmarks.rst and the targets have it
 WARM_UP_SIZE, WARM_UP_EACH = 50, 40  # small requests, enough for all code to be specialized
+SETTLING_SECONDS = 1  # of the load, before any is measured: until it is known what takes long, and what is only read
 ANSWER_TIMEOUT = 60  # seconds until a server is taken to hang
 
 
@@ -273,7 +274,8 @@ def take_turn(kind, threads, name, size, options, given, trust):
     with Server(name, command) as server:
         try:
             kind.load(server, WARM_UP_SIZE, options.concurrency, trust).run(each=WARM_UP_EACH)
-            kind.load(server, size, options.concurrency, trust).run(each=1)
+            kind.load(server, size, options.concurrency, trust).run(seconds=SETTLING_SECONDS)
+            server.count_anew()
             rate = kind.load(server, size, options.concurrency, trust).run(seconds=options.time)
         except (aiohttp.ClientError, OSError, TypeError, TimeoutError) as error:
             server.check_alive()
@@ -318,7 +320,7 @@ def table(kinds, threads, runs, size, options):
         rows,
         [
             "upstream: the same application on asyncio's own loop, same interpreter.  aborted: share of all attempts on the most",
-            "threads, the start and the warm-up included.  alone: what ran so in half of the requests or more.",
+            "threads.  alone: what ran so in half of the requests or more.  The start and the warm-up are not in it.",
         ],
         notes,
     )
@@ -335,4 +337,4 @@ def often_alone(run, options):
 def exclusive_reasons(kind, stats):
     """The most frequent ones, as lines."""
     reasons = sorted(stats["exclusive_reasons"].items(), key=lambda item: -item[1])
-    return ["%s: %d x %s" % (kind, count, reason) for reason, count in reasons[:10]]
+    return ["%s: %d x %s" % (kind, count, reason) for reason, count in reasons[:10] if count]

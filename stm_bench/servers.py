@@ -172,6 +172,11 @@ class Server:
         with open("/proc/%d/statm" % self.process.pid) as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def count_anew(self):
+        """What `stop` returns is to be counted from now on (``app_server.run``).  Raises BenchmarkError where the process has ended."""
+        self.check_alive()
+        self.process.send_signal(signal.SIGUSR1)
+
     def stop(self):
         """Ends the server with SIGTERM; returns the statistics that it wrote, a dict.
 

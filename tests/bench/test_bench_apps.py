@@ -12,7 +12,7 @@ from interpreters import ROOT
 
 pytest.importorskip("rich")
 
-from stm_bench import apps_load  # noqa: E402
+from stm_bench import app_server, apps_load  # noqa: E402
 from stm_bench.errors import WrongAnswer  # noqa: E402
 
 
@@ -39,6 +39,13 @@ def test_it_measures(tmp_path):
 def test_every_application_is_measured(kind):
     done = run("--only", kind, "--threads", "1", "--time", "1", "--repeats", "1", "--size", "300")
     assert (done.returncode, apps_load.KINDS[kind].title in done.stdout) == (0, True), done.stderr
+
+
+def test_the_warm_up_is_not_counted():
+    before = {"commits": 5, "exclusive_reasons": {"an import": 2}}
+    now = {"commits": 7, "exclusive_reasons": {"an import": 2, "a look at all tasks": 1}}
+    assert app_server.since(before, now) == {"commits": 2, "exclusive_reasons": {"an import": 0, "a look at all tasks": 1}}
+    assert app_server.since({}, now) == now
 
 
 def test_bad_arguments_are_one_line():
