@@ -173,3 +173,35 @@ print(core.Transaction(globals()[sys.argv[1]], ()).run())
 @pytest.mark.parametrize("how, seen", [("function", "[5]"), ("recorded", "1"), ("redirected", "True")])
 def test_a_warning_that_the_program_sees_is_there_at_once(how, seen):
     assert run(SEEN, how) == (f"({seen}, True)\n", "")
+
+
+LEFT_OPEN = """
+def show(message, *where):
+    shown.append(message.args)
+
+def leaves_open():
+    for _ in range(10):
+        open(__file__, "rb").read()
+
+def leave_open():
+    for _ in range(20):
+        core.Transaction(leaves_open, ()).run()
+
+shown = []
+if sys.argv[2] == "function":
+    warnings.showwarning = show
+__file__ = sys.argv[1]
+warnings.simplefilter("always")
+threads = [threading.Thread(target=leave_open, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(20)
+print(len(shown), [thread.is_alive() for thread in threads])
+"""
+
+
+@pytest.mark.parametrize("how, shown, printed", [("printed", 0, 400), ("function", 400, 0)])
+def test_files_that_are_left_open_on_two_threads_are_warned_of_after_their_transactions(how, shown, printed):
+    out, err = run(LEFT_OPEN, __file__, how)
+    assert out == f"{shown} [False, False]\n" and err.count("ResourceWarning: unclosed file") == printed

@@ -18,7 +18,7 @@ try:
     from . import _engine
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue,
-        ReadyQueue, Site, Transaction, answers_follow, ask_main, atomic_enter, atomic_exit, await_signal, begin_collecting, bias,
+        ReadyQueue, Site, Transaction, after_release, answers_follow, ask_main, atomic_enter, atomic_exit, await_signal, begin_collecting, bias,
         bias_waits, call_soon, change, check_pollable, collect_garbage, collector_disable, collector_enable, collector_is_enabled, current,
         defer, end_chain, end_collecting, exchange_locals, exclusive, exclusive_anew, find_outbox, forget_bystanders, forward_signal, fresh,
         future_add_to_awaited_by, future_discard_from_awaited_by, futures_begin, guarded, handle_event, handles_begin, hide_frames,
@@ -34,7 +34,7 @@ try:
     COMPILED = True
 except ImportError as error:
     from .serial import (
-        MOST_THREADS, Abort, PerThread, Queue, Transaction, ask_main, atomic_enter, atomic_exit, await_signal, begin_collecting, bias,
+        MOST_THREADS, Abort, PerThread, Queue, Transaction, after_release, ask_main, atomic_enter, atomic_exit, await_signal, begin_collecting, bias,
         change, collect_garbage, current, defer, end_collecting, exclusive, exclusive_anew, forward_signal, fresh, guarded,
         in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_hidden, is_only_thread, is_unwinding,
         keeps_others_waiting, log_close, log_losses, log_open, on_abort, open_all, open_items, own, puts_off, receive, record_history,

@@ -265,6 +265,11 @@ def is_unwinding():
     return False
 
 
+def after_release(function, *args):
+    """What a transaction has held dies where nobody refers to it any more."""
+    return False
+
+
 def atomic_enter():
     """Exclude all transactions; False if this thread is in one already."""
     if in_transaction():

@@ -341,6 +341,16 @@ is_unwinding(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+after_release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t n)
+{
+    if (n < 1) {
+        PyErr_SetString(PyExc_TypeError, "after_release() takes a function, and its arguments");
+        return NULL;
+    }
+    return PyBool_FromLong(stm_self != NULL && call_after_release(stm_self, args[0], args + 1, n - 1));
+}
+
+static PyObject *
 current(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -1008,6 +1018,9 @@ static PyMethodDef methods[] = {
     {"quiet_unawaited", quiet_unawaited, METH_O,
      DOC("quiet_unawaited(f): f(coroutine), but for coroutines of an attempt that was rolled back")},
     {"is_unwinding", is_unwinding, METH_NOARGS, DOC("is this thread rolling an attempt back?")},
+    {"after_release", _PyCFunction_CAST(after_release), METH_FASTCALL,
+     DOC("after_release(function, *args): if this thread drops what a transaction has held that is over, call that later and return True;"
+         " what one has held that was rolled back calls nothing")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS,
      DOC("exclusive(why, usual=True): from here on run alone, never abort; are others of its kind expected to?")},

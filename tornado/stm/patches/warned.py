@@ -3,7 +3,8 @@
 C code has the warning shown by a function in Python, and holds the lock of all warnings meanwhile.  Were that function to wait for another
 transaction, which is about to give a warning, both would wait for ever.  So what is to be printed or logged is put off to the commit, and
 what the program sees of a warning by other ways it sees in an attempt that runs alone.  What an attempt has warned of that ends before, Python
-does not take for shown.
+does not take for shown.  A file that was left open is closed, and warned of, where what its transaction has held is dropped: that is shown
+afterwards.
 """
 
 import functools
@@ -18,10 +19,13 @@ _printed = warnings.showwarning, warnings._showwarnmsg_impl
 
 def shown_without_waiting(show):
     """``warnings._showwarnmsg``, which C code calls."""
+    trusted(warnings.WarningMessage.__init__)  # which it calls before
 
     @functools.wraps(show)
     @trusted
     def _showwarnmsg(message):
+        if core.after_release(show, message):
+            return
         if not core.in_transaction() or core.is_exclusive():
             show(message)
             return

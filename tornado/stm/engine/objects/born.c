@@ -437,6 +437,19 @@ callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
 
 /* ---- Putting off ------------------------------------------------------------------------------ */
 
+bool
+call_after_release(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n)
+{
+    return tx->releasing == AFTER_ABORT || (tx->releasing == AFTER_COMMIT && put_off_call(tx, callable, args, n) == 0);
+}
+
+static const char *
+what_is_called(PyObject *call)
+{
+    bool with_reference = PyTuple_GET_SIZE(call) > 1 && is_reference_type(Py_TYPE(PyTuple_GET_ITEM(call, PyTuple_GET_SIZE(call) - 1)));
+    return with_reference ? "Exception ignored while calling weakref callback %R" : "Exception ignored while calling %R";
+}
+
 /* Where finalizers may run: let those objects die that were about to in a wrong place. */
 void
 let_die(Tx *tx)
@@ -450,7 +463,7 @@ let_die(Tx *tx)
             PyObject *r = PyObject_Vectorcall(PyTuple_GET_ITEM(obj, 0), &PyTuple_GET_ITEM(obj, 1),
                                               PyTuple_GET_SIZE(obj) - 1, NULL);
             if (r == NULL)
-                PyErr_FormatUnraisable("Exception ignored while calling weakref callback %R", PyTuple_GET_ITEM(obj, 0));
+                PyErr_FormatUnraisable(what_is_called(obj), PyTuple_GET_ITEM(obj, 0));
             Py_XDECREF(r);
         }
         else if (PyObject_IS_GC(obj)) {

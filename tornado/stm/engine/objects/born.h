@@ -44,6 +44,9 @@ int callback_called(Tx *tx, _PyInterpreterFrame *f, _PyInterpreterFrame *caller)
 void note_callback(PyObject *callable);
 /* C code calls it with these arguments.  Is that a weak reference's callback, which has been put off? */
 bool callback_put_off(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n);
+/* This thread drops what a transaction has held that is over: the call comes after that, or never if that has been rolled back.  False: it does
+ * not, or it cannot be put off. */
+bool call_after_release(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n);
 /* By the finalizer of an object that is about to tell the program of its end.  Has that been put off? */
 bool teller_put_off(PyObject *obj);
 void let_die(Tx *tx);
