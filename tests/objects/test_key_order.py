@@ -87,6 +87,27 @@ def test_who_inserted_sees_the_order_of_commits():
     assert seen == list(table) == ["other", "a"]
 
 
+def test_who_inserted_into_many_dicts_sees_the_order_of_commits():
+    def put_into_all(tables):
+        for table in tables:
+            table["other"] = "other"
+
+    def insert(tables, overtaking):
+        for number, table in enumerate(tables):
+            table[number] = number
+            table["a"] = 1
+        overtaking.happens()
+        seen = [[*table] for table in tables]
+        for table in tables:
+            table["b"] = 2
+        return seen, [[*table] for table in tables]
+
+    tables = [{} for _ in range(3000)]
+    before, behind = run(insert, tables, Overtaking(put_into_all, tables))
+    assert before == [["other", number, "a"] for number in range(3000)]
+    assert behind == [[*table] for table in tables] == [["other", number, "a", "b"] for number in range(3000)]
+
+
 def test_who_inserted_pops_its_own_key():
     def insert(table, overtaking):
         table["a"] = 1

@@ -162,6 +162,7 @@ void
 forget_past(Tx *tx)
 {
     undo_forget(tx, 0);
+    order_forget(&thread_of(tx)->order);
     fresh_clear(&thread_of(tx)->fresh);
 }
 

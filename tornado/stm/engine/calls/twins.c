@@ -484,9 +484,20 @@ all_simple(Tx *tx, PyObject *const *args, Py_ssize_t n, Simple is_simple)
 AGGREGATE(test_items, 0, is_constant, {ITEMS_TESTED})
 AGGREGATE(sum_up, 0, is_constant, {ITEMS_LOOKED_AT, LOOKED_AT}, .keyword = "start")
 AGGREGATE(join, 1, is_constant, {LOOKED_AT, ITEMS_LOOKED_AT})
-AGGREGATE(sort_items, 0, compares_plainly, {ITEMS_LOOKED_AT_UNLESS_KEYED})
+AGGREGATE(sorted_list, 0, compares_plainly, {ITEMS_LOOKED_AT_UNLESS_KEYED})
 AGGREGATE(choose_item, 0, compares_plainly, {LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED, LOOKED_AT_UNLESS_KEYED},
           .one = ITEMS_LOOKED_AT_UNLESS_KEYED)
+
+/* Nobody else knows the list. */
+static PyObject *
+sort_items(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    PyObject *list = sorted_list(original, args, n, kwnames);
+    Tx *tx = live_tx();
+    if (list != NULL && tx != NULL)
+        note_captured(tx, list);
+    return list;
+}
 
 /* ---- Tables as text ----------------------------------------------------------------------------
  * A writer of csv's looks at all fields of a row, in the order in which they are yielded, and calls what it was made with

@@ -117,7 +117,7 @@ settle_keys(Tx *tx, PyObject *obj)
             note_opened(tx, obj, OPENED_SNAPSHOT);
     }
     if (has_inserted(tx, cell_of(obj, WHOLE)))
-        order_inserted_keys(tx, obj);
+        order_inserted_items(tx, obj);
     return 0;
 }
 
@@ -266,7 +266,7 @@ open_places(Tx *tx, PyObject *dict)
     if (u == NULL)
         return -1;
     if (has_inserted(tx, cell_of(dict, WHOLE)))
-        order_inserted_keys(tx, dict);
+        order_inserted_items(tx, dict);
     return 0;
 }
 

@@ -196,6 +196,29 @@ order_place(PyObject *dict)
     return v ? (const void *)v : dict;
 }
 
+static unsigned
+bucket_of(const PyObject *dict)
+{
+    return (unsigned)((uintptr_t)dict * 0x9E3779B97F4A7C15ull >> 32) % ORDER_BUCKETS;
+}
+
+/* The last entry in the log is of an inserted key. */
+static void
+note_insertion(Tx *tx, unsigned bucket)
+{
+    KeyOrder *order = order_of(tx);
+    if (order->n_noted == order->cap) {
+        Py_ssize_t cap = order->cap ? 2 * order->cap : 64;
+        Noted *more = PyMem_RawRealloc(order->noted, cap * sizeof(*more));
+        if (more == NULL)
+            Py_FatalError("tornado.stm: out of memory for the order of keys");
+        order->noted = more;
+        order->cap = cap;
+    }
+    order->noted[order->n_noted++] = (Noted){tx->undo.n - 1, order->last[bucket] - 1, bucket};
+    order->last[bucket] = (int)order->n_noted;
+}
+
 /* A key may be about to be inserted. While this transaction has all of the dict locked nobody else
  * inserts, and it comes to stand where it belongs at once: behind it, the transaction may
  * put keys without a log of them. */
@@ -203,12 +226,16 @@ void
 order_logged(Tx *tx, Undo *u)
 {
     Table t;
-    if (!inserted_into(u, &t))
+    if (!inserted_into(u, &t)) {
+        u->n |= u->kind == &undo_attr && u->old == NULL;    /* a slot: nobody need find that out again */
         return;
-    if (holds_whole(tx, whole_of(&t)))
+    }
+    if (holds_whole(tx, whole_of(&t))) {
         u->n = 1;
-    else
-        order_of(tx)->unordered++;
+        return;
+    }
+    order_of(tx)->unordered++;
+    note_insertion(tx, u->kind == &undo_key ? bucket_of(u->obj) : ORDER_BUCKETS);
 }
 
 static Py_ssize_t
@@ -344,6 +371,53 @@ order_insertions(Tx *tx, Insertion *in, Py_ssize_t n)
         in[i].entry->n = 1;             /* in order */
 }
 
+/* In the order of the log, into one table or into several. */
+static void
+order_all(Tx *tx, Insertion *in, Py_ssize_t n)
+{
+    if (n == 0)
+        return;
+    tx_pause(tx);
+    qsort(in, n, sizeof(*in), by_place);
+    for (Py_ssize_t from = 0, to; from < n; from = to) {
+        for (to = from + 1; to < n && in[to].place == in[from].place; to++)
+            ;
+        order_insertions(tx, in + from, to - from);
+    }
+    tx_resume(tx);
+}
+
+static Insertion *
+more_room(Insertion *in, Py_ssize_t n)
+{
+    in = PyMem_RawRealloc(in, n * sizeof(*in));
+    if (in == NULL)
+        Py_FatalError("tornado.stm: out of memory for the order of keys");
+    return in;
+}
+
+void
+order_inserted_items(Tx *tx, PyObject *dict)
+{
+    KeyOrder *order = order_of(tx);
+    Insertion *in = NULL;
+    Py_ssize_t n = 0, room = 0;
+    unsigned buckets[] = {bucket_of(dict), ORDER_BUCKETS};
+    for (int k = 0; k < 2; k++) {
+        for (Py_ssize_t i = order->last[buckets[k]] - 1; i >= 0; i = order->noted[i].before) {
+            Undo *u = &tx->undo.entries[order->noted[i].entry];
+            Table t;
+            if (!inserted_into(u, &t) || place_of(&t) != dict)
+                continue;
+            if (n == room)
+                in = more_room(in, room = room ? 2 * room : 16);
+            in[n++] = (Insertion){dict, u, -1};
+        }
+    }
+    order_all(tx, in, n);
+    PyMem_RawFree(in);
+}
+
 /* Put the keys that this transaction has inserted in the order of commits: behind
  * those that are there already. For the table at `place`, or for all if that is NULL.
  * To be called when nobody else can insert into them, or while this one commits. */
@@ -352,9 +426,7 @@ order_inserted_keys(Tx *tx, const void *place)
 {
     if (order_of(tx)->unordered == 0)
         return;
-    Insertion *in = PyMem_RawMalloc(order_of(tx)->unordered * sizeof(*in));
-    if (in == NULL)
-        Py_FatalError("tornado.stm: out of memory at a commit");
+    Insertion *in = more_room(NULL, order_of(tx)->unordered);
     Py_ssize_t n = 0;
     Table t;
     for (Py_ssize_t i = 0; i < tx->undo.n && n < order_of(tx)->unordered; i++) {
@@ -363,15 +435,6 @@ order_inserted_keys(Tx *tx, const void *place)
     }
     if (place == NULL)
         order_of(tx)->unordered = 0;
-    if (n > 0) {
-        tx_pause(tx);
-        qsort(in, n, sizeof(*in), by_place);
-        for (Py_ssize_t from = 0, to; from < n; from = to) {
-            for (to = from + 1; to < n && in[to].place == in[from].place; to++)
-                ;
-            order_insertions(tx, in + from, to - from);
-        }
-        tx_resume(tx);
-    }
+    order_all(tx, in, n);
     PyMem_RawFree(in);
 }

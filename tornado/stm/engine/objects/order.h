@@ -4,18 +4,38 @@
 
 #include "../core/tx.h"
 
+/* An entry of the undo log that is of an inserted key. */
+typedef struct {
+    Py_ssize_t entry, before;       /* where it is in the log; and that before it in the same bucket, or -1 */
+    unsigned bucket;
+} Noted;
+
+#define ORDER_BUCKETS 1024          /* of dicts, by their addresses; one more is for attributes, which may come to be in another dict */
+
 /* What a transaction has changed of the order of keys. */
 typedef struct {
     Py_ssize_t unordered;           /* at most so many entries of the undo log are of inserted keys to be put in order */
+    Noted *noted;                   /* those, so that who looks at a dict need not go through the whole log; the memory is the thread's for ever */
+    Py_ssize_t n_noted, cap;
+    int last[ORDER_BUCKETS + 1];        /* the latest in each bucket, and 1; 0: none */
     PyObject *placeholders;         /* list of keys that stand for deleted ones, of this thread for ever */
     Py_ssize_t n_placeholders;      /* of which so many are in use */
     bool deletes_keys;              /* so that owning a key does not tell that its insertion is logged */
     bool shares_hashes;             /* has logged keys that may have the hash of a string or small number */
 } KeyOrder;
 
+/* The undo log begins anew. */
+static inline void
+order_forget(KeyOrder *order)
+{
+    while (order->n_noted > 0)
+        order->last[order->noted[--order->n_noted].bucket] = 0;
+}
+
 static inline void
 order_reset(KeyOrder *order)
 {
+    order_forget(order);
     order->unordered = order->n_placeholders = 0;
     order->deletes_keys = order->shares_hashes = false;
 }
@@ -26,5 +46,6 @@ int order_hide_placeholders(Tx *tx, PyObject *dict);
 const void *order_place(PyObject *dict);
 void order_logged(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx, const void *place);
+void order_inserted_items(Tx *tx, PyObject *dict);      /* the same of a dict that is no namespace */
 
 #endif

@@ -1,0 +1,177 @@
+/* Methods and operators in C that make a list, dict or set: what they return is the attempt's own, for nobody else knows it yet.
+ *
+ * No barrier sees what a call returns.  So the functions are exchanged in the interpreter's own types, once and for all threads: those
+ * that stand in for them make the call, and note what it has made.  Where a method is called in another way than is known here, it is left
+ * alone; then what it makes is locked and logged when it changes.
+ *
+ * Trusted code keeps what it makes wherever it likes, without a log: there nothing is noted.
+ */
+#include "makers.h"
+
+#include "../../interpreter/tracebacks.h"
+#include "../objects/known.h"
+
+static bool
+in_trusted_code(void)
+{
+    _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
+    while (frame != NULL && frame->owner >= FRAME_OWNED_BY_INTERPRETER)
+        frame = frame->previous;
+    return frame != NULL && _PyFrame_GetCode(frame)->co_flags & CO_STM_TRUSTED;
+}
+
+static inline PyObject *
+own(PyObject *made)
+{
+    Tx *tx = stm_open;
+    if (tx != NULL && made != NULL && is_builtin_container(made) && !in_trusted_code())
+        note_captured(tx, made);
+    return made;
+}
+
+/* ---- Methods -------------------------------------------------------------------------------- */
+
+/* Of one argument, or none; of several; of several, some by name. */
+#define ONE(method) \
+    static PyCFunction method##_itself; \
+    static PyObject *method(PyObject *self, PyObject *argument) { return own(method##_itself(self, argument)); }
+#define SEVERAL(method) \
+    static PyCFunction method##_itself; \
+    static PyObject *method(PyObject *self, PyObject *const *args, Py_ssize_t n) \
+    { \
+        return own(((PyCFunctionFast)(void (*)(void))method##_itself)(self, args, n)); \
+    }
+#define NAMED(method) \
+    static PyCFunction method##_itself; \
+    static PyObject *method(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) \
+    { \
+        return own(((PyCFunctionFastWithKeywords)(void (*)(void))method##_itself)(self, args, n, names)); \
+    }
+
+ONE(list_copy)
+ONE(dict_copy)
+ONE(set_copy)
+ONE(set_symmetric_difference)
+SEVERAL(set_union)
+SEVERAL(set_intersection)
+SEVERAL(set_difference)
+SEVERAL(dict_fromkeys)
+NAMED(str_split)
+NAMED(str_rsplit)
+NAMED(str_splitlines)
+NAMED(bytes_split)
+NAMED(bytes_rsplit)
+NAMED(bytes_splitlines)
+NAMED(pattern_findall)
+NAMED(pattern_split)
+
+#define MAKER(type, name, flags) {#type, #name, flags, &type##_##name##_itself, _PyCFunction_CAST(type##_##name)}
+static const struct {
+    const char *type, *name;
+    int flags;
+    PyCFunction *itself, stands_in;
+} makers[] = {
+    MAKER(list, copy, METH_NOARGS),
+    MAKER(dict, copy, METH_NOARGS),
+    MAKER(dict, fromkeys, METH_FASTCALL | METH_CLASS),
+    MAKER(set, copy, METH_NOARGS),
+    MAKER(set, union, METH_FASTCALL),
+    MAKER(set, intersection, METH_FASTCALL),
+    MAKER(set, difference, METH_FASTCALL),
+    MAKER(set, symmetric_difference, METH_O),
+    MAKER(str, split, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(str, rsplit, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(str, splitlines, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(bytes, split, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(bytes, rsplit, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(bytes, splitlines, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(pattern, findall, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(pattern, split, METH_FASTCALL | METH_KEYWORDS),
+};
+
+/* How the type has it defined, or NULL: as nothing that is known here, or with an exception. */
+static PyMethodDef *
+definition_of(const char *type, const char *name)
+{
+    PyObject *owner = strcmp(type, "pattern") == 0 ? PyImport_ImportModuleAttrString("re", "Pattern")
+        : PyImport_ImportModuleAttrString("builtins", type);
+    PyObject *method = owner != NULL ? PyObject_GetAttrString(owner, name) : NULL;
+    PyMethodDef *found = method == NULL ? NULL : Py_IS_TYPE(method, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)method)->d_method
+        : PyCFunction_CheckExact(method) ? ((PyCFunctionObject *)method)->m_ml : NULL;
+    Py_XDECREF(owner);
+    Py_XDECREF(method);
+    return found;
+}
+
+static int
+exchange_methods(void)
+{
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(makers); i++) {
+        PyMethodDef *method = definition_of(makers[i].type, makers[i].name);
+        if (method == NULL && PyErr_Occurred())
+            return -1;
+        if (method == NULL || method->ml_flags != makers[i].flags || method->ml_meth == makers[i].stands_in)
+            continue;
+        *makers[i].itself = method->ml_meth;
+        method->ml_meth = makers[i].stands_in;
+    }
+    return 0;
+}
+
+/* ---- Operators ------------------------------------------------------------------------------ */
+
+#define OPERATOR(name) \
+    static binaryfunc name##_itself; \
+    static PyObject *name(PyObject *left, PyObject *right) { return own(name##_itself(left, right)); }
+
+OPERATOR(list_concatenation)
+OPERATOR(dict_or)
+OPERATOR(set_or)
+OPERATOR(set_and)
+OPERATOR(set_subtract)
+OPERATOR(set_xor)
+
+static ssizeargfunc list_repetition_itself;
+static PyObject *list_repetition(PyObject *list, Py_ssize_t n) { return own(list_repetition_itself(list, n)); }
+
+/* A slice is made; an item was there. */
+static binaryfunc list_subscript_itself;
+static PyObject *
+list_subscript(PyObject *list, PyObject *key)
+{
+    PyObject *found = list_subscript_itself(list, key);
+    return PySlice_Check(key) ? own(found) : found;
+}
+
+static void
+exchange_operator(binaryfunc *slot, binaryfunc *itself, binaryfunc stands_in)
+{
+    if (*slot == stands_in)
+        return;
+    *itself = *slot;
+    *slot = stands_in;
+}
+
+static void
+exchange_operators(void)
+{
+    PyNumberMethods *set = PySet_Type.tp_as_number;
+    exchange_operator(&PyList_Type.tp_as_sequence->sq_concat, &list_concatenation_itself, list_concatenation);
+    exchange_operator(&PyList_Type.tp_as_mapping->mp_subscript, &list_subscript_itself, list_subscript);
+    exchange_operator(&PyDict_Type.tp_as_number->nb_or, &dict_or_itself, dict_or);
+    exchange_operator(&set->nb_or, &set_or_itself, set_or);
+    exchange_operator(&set->nb_and, &set_and_itself, set_and);
+    exchange_operator(&set->nb_subtract, &set_subtract_itself, set_subtract);
+    exchange_operator(&set->nb_xor, &set_xor_itself, set_xor);
+    if (PyList_Type.tp_as_sequence->sq_repeat != list_repetition) {
+        list_repetition_itself = PyList_Type.tp_as_sequence->sq_repeat;
+        PyList_Type.tp_as_sequence->sq_repeat = list_repetition;
+    }
+}
+
+int
+makers_init(void)
+{
+    exchange_operators();
+    return exchange_methods();
+}
