@@ -1,8 +1,11 @@
 """A container that a call or an operator has made is its attempt's own; what one has taken out of something is not."""
 
+import csv
 import functools
+import json
 import operator
 import re
+from collections import defaultdict
 
 import pytest
 
@@ -30,6 +33,10 @@ MAKERS = {
     "findall": lambda: re.compile("a").findall("aa"),
     "sorted": lambda: sorted(LIST),
     "sorted by a key": lambda: sorted(LIST, key=lambda item: -item),
+    "a key that was missing": lambda: defaultdict(list)["a"],
+    "a row": lambda: next(csv.reader(["a,b"])),
+    "JSON": lambda: json.loads('{"a": 1}'),
+    "within JSON": lambda: json.loads('[{"a": [1, 2]}]')[0]["a"],
     "a slice": lambda: LIST[:],
     "a slice from": lambda: LIST[operator.index(1) :],
     "a slice in steps": lambda: LIST[::2],
@@ -85,6 +92,10 @@ class Shelf:
         return self.things.pop(0)
 
 
+class Constants(dict):
+    pass
+
+
 def fails(text):
     try:
         text.split("")
@@ -102,6 +113,10 @@ TAKERS = {
     "through reduce": lambda shelf: functools.reduce(lambda _, item: shelf.things.pop(0), "ab"[:1], None),
     "through a tuple": lambda shelf: operator.itemgetter(0)((shelf.things.pop(0),)),
     "within one that makes": lambda shelf: [shelf.things.pop(0) for part in "a b".split()[:1]][0],
+    "by a hook of JSON": lambda shelf: json.loads("[{}]", object_hook=lambda _: shelf.things.pop(0))[0],
+    "as a number of JSON": lambda shelf: json.loads("[1]", parse_int=lambda _: shelf.things.pop(0))[0],
+    "as a constant of JSON": lambda shelf: json.loads("[NaN]", parse_constant=Constants(NaN=shelf.things.pop(0)).pop)[0],
+    "by a factory": lambda shelf: defaultdict(lambda: shelf.things.pop(0))["a"],
     "out of a copy": lambda shelf: shelf.things.copy() and shelf.things.pop(0),
     "out of a slice": lambda shelf: (shelf.things[1:], shelf.things.pop(0))[1],
 }

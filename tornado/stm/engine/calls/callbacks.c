@@ -172,6 +172,12 @@ guarded_new(PyObject *inner, int use)
     return guard_around(&Guarded_Type, inner, use);
 }
 
+PyObject *
+unguarded(PyObject *callable)
+{
+    return Py_IS_TYPE(callable, &Guarded_Type) ? ((Guarded *)callable)->inner : callable;
+}
+
 /* How many items are to come, for code that makes room for them. */
 static PyObject *
 guarded_length_hint(PyObject *self, PyObject *Py_UNUSED(unused))

@@ -11,6 +11,7 @@ enum {
 };
 extern PyTypeObject Guarded_Type, GuardedItems_Type;
 PyObject *guarded_new(PyObject *inner, int use);
+PyObject *unguarded(PyObject *callable);    /* what it is around, or itself; borrowed */
 PyObject *guarded_items(PyObject *iterable, int use);
 PyObject *stm_call(PyObject *callable, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *trampoline(int via, PyObject *callable);

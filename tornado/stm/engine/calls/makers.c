@@ -1,4 +1,4 @@
-/* Methods and operators in C that make a list, dict or set: what they return is the attempt's own, for nobody else knows it yet.
+/* Methods, operators and parsers in C that make a list, dict or set: what they return is the attempt's own, for nobody else knows it yet.
  *
  * No barrier sees what a call returns.  So the functions are exchanged in the interpreter's own types, once and for all threads: those
  * that stand in for them make the call, and note what it has made.  Where a method is called in another way than is known here, it is left
@@ -10,6 +10,8 @@
 
 #include "../../interpreter/tracebacks.h"
 #include "../objects/known.h"
+#include "../objects/structure.h"
+#include "callbacks.h"
 
 static bool
 in_trusted_code(void)
@@ -169,9 +171,80 @@ exchange_operators(void)
     }
 }
 
+/* ---- Parsers -------------------------------------------------------------------------------- */
+
+/* So many of the containers that a text contains are noted: the table of what is captured has room for some thousands. */
+#define MOST_OF_TREE 1000
+
+/* What has been made of a text, the whole first.  Returns how many more may be noted. */
+static int
+own_tree(Tx *tx, PyObject *made, int left)
+{
+    PyObject *value;
+    Py_ssize_t at = 0;
+    if (left <= 0 || !(PyList_CheckExact(made) || PyDict_CheckExact(made)) || !_PyObject_IsUniquelyReferenced(made))
+        return left;
+    note_captured(tx, made);
+    left--;
+    if (PyList_CheckExact(made)) {
+        for (; at < PyList_GET_SIZE(made); at++)
+            left = own_tree(tx, PyList_GET_ITEM(made, at), left);
+        return left;
+    }
+    while (PyDict_Next(made, &at, NULL, &value))
+        left = own_tree(tx, value, left);
+    return left;
+}
+
+/* Does it call nothing but what json's own decoder does?  What the program has given it may return what was there before. */
+static bool
+parses_plainly(const JSONScanner *scanner)
+{
+    PyObject *constant = unguarded(scanner->parse_constant);        /* by its name, out of a dict */
+    PyObject *table = PyCFunction_CheckExact(constant) ? PyCFunction_GET_SELF(constant) : NULL;
+    return scanner->object_hook == Py_None && scanner->object_pairs_hook == Py_None && scanner->parse_float == (PyObject *)&PyFloat_Type
+        && scanner->parse_int == (PyObject *)&PyLong_Type && table != NULL && PyDict_CheckExact(table)
+        && strcmp(((PyCFunctionObject *)constant)->m_ml->ml_name, "__getitem__") == 0;
+}
+
+static ternaryfunc scan_itself;
+
+/* In the place of calling JSON's scanner. */
+static PyObject *
+scan(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *found = scan_itself(self, args, kwargs);      /* and where it ends */
+    Tx *tx = stm_open;
+    if (found != NULL && tx != NULL && parses_plainly((JSONScanner *)self) && !in_trusted_code())
+        own_tree(tx, PyTuple_GET_ITEM(found, 0), MOST_OF_TREE);
+    return found;
+}
+
+static iternextfunc next_row_itself;
+static PyObject *next_row(PyObject *reader) { return own(next_row_itself(reader)); }
+
+/* A type whose structure is another one than is known here is left alone. */
+static int
+exchange_parsers(void)
+{
+    PyTypeObject *scanner = (PyTypeObject *)PyImport_ImportModuleAttrString("_json", "make_scanner");
+    PyTypeObject *reader = (PyTypeObject *)PyImport_ImportModuleAttrString("_csv", "Reader");
+    if (scanner != NULL && scanner->tp_basicsize == sizeof(JSONScanner) && scanner->tp_call != scan) {
+        scan_itself = scanner->tp_call;
+        scanner->tp_call = scan;
+    }
+    if (reader != NULL && reader->tp_iternext != next_row) {
+        next_row_itself = reader->tp_iternext;
+        reader->tp_iternext = next_row;
+    }
+    Py_XDECREF(scanner);
+    Py_XDECREF(reader);
+    return scanner == NULL || reader == NULL ? -1 : 0;
+}
+
 int
 makers_init(void)
 {
     exchange_operators();
-    return exchange_methods();
+    return exchange_methods() < 0 || exchange_parsers() < 0 ? -1 : 0;
 }

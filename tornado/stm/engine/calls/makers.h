@@ -1,4 +1,4 @@
-/* Methods and operators in C that make a list, dict or set: what they return is the attempt's own. */
+/* Methods, operators and parsers in C that make a list, dict or set: what they return is the attempt's own. */
 #ifndef TORNADO_STM_MAKERS_H
 #define TORNADO_STM_MAKERS_H
 

@@ -129,7 +129,6 @@ typedef struct {
     int allow_nan;
     void *fast_encode;
 } Encoder;
-typedef struct { PyObject_HEAD signed char strict; PyObject *hooks[5]; } Scanner;
 
 typedef struct { PyObject_HEAD PyObject *text; void *piece; Py_ssize_t start, end; } FormatIter;
 typedef struct { PyObject_HEAD PyObject *text; void *piece; Py_ssize_t start, end, index; } FieldIter;
@@ -267,9 +266,9 @@ static Layout layouts[] = {
     {"_blake2.blake2s", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
     {"_json.Encoder", sizeof(Encoder), .parts = {
         {AT(Encoder, fallback), COMPARED}, {AT(Encoder, encoder), CALLED}}},
-    {"_json.Scanner", sizeof(Scanner), .parts = {
-        {AT(Scanner, hooks[0]), CALLED}, {AT(Scanner, hooks[1]), CALLED}, {AT(Scanner, hooks[2]), PARSES},
-        {AT(Scanner, hooks[3]), PARSES}, {AT(Scanner, hooks[4]), PARSES}}},
+    {"_json.Scanner", sizeof(JSONScanner), .parts = {
+        {AT(JSONScanner, object_hook), CALLED}, {AT(JSONScanner, object_pairs_hook), CALLED}, {AT(JSONScanner, parse_float), PARSES},
+        {AT(JSONScanner, parse_int), PARSES}, {AT(JSONScanner, parse_constant), PARSES}}},
     {"_csv.reader", sizeof(CsvReader), .parts = {
         {AT(CsvReader, lines), ADVANCED}, {AT(CsvReader, field), STAYS, sizeof(void *) + sizeof(Py_ssize_t)}}},
     {"_csv.writer", sizeof(CsvWriter), .parts = {

@@ -4,6 +4,13 @@
 
 #include "../core/tx.h"
 
+/* That of _json.c, whose size is compared with the type's. */
+typedef struct {
+    PyObject_HEAD
+    signed char strict;
+    PyObject *object_hook, *object_pairs_hook, *parse_float, *parse_int, *parse_constant;
+} JSONScanner;
+
 extern PyObject *stm_add;       /* operator.add */
 bool structure_register(PyTypeObject *type);
 int open_structure(Tx *tx, PyObject *obj);
