@@ -399,10 +399,11 @@ def test_an_rlock_that_a_coroutine_gives_back_whole_while_it_waits(threads):
         async def get():
             with lock:
                 while not items:
-                    waiters.append(loop.create_future())
-                    state = lock._release_save()
+                    waiter = loop.create_future()
+                    waiters.append(waiter)
+                    state = lock._release_save()  # from here on it may be taken out
                     try:
-                        await waiters[-1]
+                        await waiter
                     finally:
                         lock._acquire_restore(state)
                 return items.pop(0)

@@ -536,7 +536,7 @@ INSTANCE_TWINS = {
 
 #: those that differ from what they stand in for by their barriers alone
 WITH_BARRIERS = {
-    dict.update: dict_update,
+    dict.update: _engine.short_way(dict.update, dict_update),
     OrderedDict.update: ordered_dict_update,
     dict.__init__: dict_update,
     OrderedDict.__init__: ordered_dict_update,

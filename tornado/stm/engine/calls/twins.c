@@ -837,10 +837,25 @@ format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnam
     return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
 }
 
+/* dict.update(...) of one that nobody else knows, by names or from a dict */
+static PyObject *
+update_dict(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    bool usual = n == 1 || n == 2;      /* else the original complains */
+    bool own = tx != NULL && tx->open && usual && PyDict_CheckExact(args[0]) && captured(tx, args[0]);
+    if (usual && !(own && (n == 1 || PyDict_CheckExact(args[1]))))
+        return stm_call(ways(pair, 1), args, n, kwnames);
+    if (own && n == 2 && open_whole_read(tx, args[1]) < 0)
+        return NULL;
+    return PyObject_Vectorcall(ways(pair, 0), args, n, kwnames);
+}
+
 #define SHORT_WAY(name, f) {name, _PyCFunction_CAST(f), METH_FASTCALL | METH_KEYWORDS, NULL}
 static PyMethodDef short_ways[] = {
     SHORT_WAY("dict", make_dict),
     SHORT_WAY("format", format_text),
+    SHORT_WAY("update", update_dict),
     {NULL, NULL, 0, NULL},
 };
 
