@@ -234,7 +234,6 @@ order_logged(Tx *tx, Undo *u)
         u->n = 1;
         return;
     }
-    order_of(tx)->unordered++;
     note_insertion(tx, u->kind == &undo_key ? bucket_of(u->obj) : ORDER_BUCKETS);
 }
 
@@ -371,51 +370,53 @@ order_insertions(Tx *tx, Insertion *in, Py_ssize_t n)
         in[i].entry->n = 1;             /* in order */
 }
 
-/* In the order of the log, into one table or into several. */
+/* Insertions that have been found. */
+typedef struct { Insertion *in; Py_ssize_t n, room; } Found;
+
+/* If the entry is an insertion into the table at `place`, or into any if that is NULL. */
 static void
-order_all(Tx *tx, Insertion *in, Py_ssize_t n)
+find(Found *found, Undo *u, const void *place)
 {
-    if (n == 0)
+    Table t;
+    if (!inserted_into(u, &t) || (place != NULL && place_of(&t) != place))
         return;
-    tx_pause(tx);
-    qsort(in, n, sizeof(*in), by_place);
-    for (Py_ssize_t from = 0, to; from < n; from = to) {
-        for (to = from + 1; to < n && in[to].place == in[from].place; to++)
-            ;
-        order_insertions(tx, in + from, to - from);
+    if (found->n == found->room) {
+        found->room = found->room ? 2 * found->room : 16;
+        found->in = PyMem_RawRealloc(found->in, found->room * sizeof(*found->in));
+        if (found->in == NULL)
+            Py_FatalError("tornado.stm: out of memory for the order of keys");
     }
-    tx_resume(tx);
+    found->in[found->n++] = (Insertion){place_of(&t), u, -1};
 }
 
-static Insertion *
-more_room(Insertion *in, Py_ssize_t n)
+/* Put them in the order of commits, table by table. */
+static void
+order_found(Tx *tx, Found *found)
 {
-    in = PyMem_RawRealloc(in, n * sizeof(*in));
-    if (in == NULL)
-        Py_FatalError("tornado.stm: out of memory for the order of keys");
-    return in;
+    if (found->n == 0)
+        return;
+    tx_pause(tx);
+    qsort(found->in, found->n, sizeof(*found->in), by_place);
+    for (Py_ssize_t from = 0, to; from < found->n; from = to) {
+        for (to = from + 1; to < found->n && found->in[to].place == found->in[from].place; to++)
+            ;
+        order_insertions(tx, found->in + from, to - from);
+    }
+    tx_resume(tx);
+    PyMem_RawFree(found->in);
 }
 
 void
 order_inserted_items(Tx *tx, PyObject *dict)
 {
     KeyOrder *order = order_of(tx);
-    Insertion *in = NULL;
-    Py_ssize_t n = 0, room = 0;
+    Found found = {0};
     unsigned buckets[] = {bucket_of(dict), ORDER_BUCKETS};
     for (int k = 0; k < 2; k++) {
-        for (Py_ssize_t i = order->last[buckets[k]] - 1; i >= 0; i = order->noted[i].before) {
-            Undo *u = &tx->undo.entries[order->noted[i].entry];
-            Table t;
-            if (!inserted_into(u, &t) || place_of(&t) != dict)
-                continue;
-            if (n == room)
-                in = more_room(in, room = room ? 2 * room : 16);
-            in[n++] = (Insertion){dict, u, -1};
-        }
+        for (Py_ssize_t i = order->last[buckets[k]] - 1; i >= 0; i = order->noted[i].before)
+            find(&found, &tx->undo.entries[order->noted[i].entry], dict);
     }
-    order_all(tx, in, n);
-    PyMem_RawFree(in);
+    order_found(tx, &found);
 }
 
 /* Put the keys that this transaction has inserted in the order of commits: behind
@@ -424,17 +425,11 @@ order_inserted_items(Tx *tx, PyObject *dict)
 void
 order_inserted_keys(Tx *tx, const void *place)
 {
-    if (order_of(tx)->unordered == 0)
-        return;
-    Insertion *in = more_room(NULL, order_of(tx)->unordered);
-    Py_ssize_t n = 0;
-    Table t;
-    for (Py_ssize_t i = 0; i < tx->undo.n && n < order_of(tx)->unordered; i++) {
-        if (inserted_into(&tx->undo.entries[i], &t) && (place == NULL || place_of(&t) == place))
-            in[n++] = (Insertion){place_of(&t), &tx->undo.entries[i], -1};
-    }
+    KeyOrder *order = order_of(tx);
+    Found found = {0};
+    for (Py_ssize_t i = 0; i < order->n_noted; i++)
+        find(&found, &tx->undo.entries[order->noted[i].entry], place);
     if (place == NULL)
-        order_of(tx)->unordered = 0;
-    order_all(tx, in, n);
-    PyMem_RawFree(in);
+        order_forget(order);
+    order_found(tx, &found);
 }

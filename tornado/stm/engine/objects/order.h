@@ -14,9 +14,8 @@ typedef struct {
 
 /* What a transaction has changed of the order of keys. */
 typedef struct {
-    Py_ssize_t unordered;           /* at most so many entries of the undo log are of inserted keys to be put in order */
-    Noted *noted;                   /* those, so that who looks at a dict need not go through the whole log; the memory is the thread's for ever */
-    Py_ssize_t n_noted, cap;
+    Noted *noted;                   /* what of the undo log is, or was, to be put in order: so nobody need go through all of that; the memory */
+    Py_ssize_t n_noted, cap;        /* is the thread's for ever */
     int last[ORDER_BUCKETS + 1];        /* the latest in each bucket, and 1; 0: none */
     PyObject *placeholders;         /* list of keys that stand for deleted ones, of this thread for ever */
     Py_ssize_t n_placeholders;      /* of which so many are in use */
@@ -36,7 +35,7 @@ static inline void
 order_reset(KeyOrder *order)
 {
     order_forget(order);
-    order->unordered = order->n_placeholders = 0;
+    order->n_placeholders = 0;
     order->deletes_keys = order->shares_hashes = false;
 }
 
