@@ -19,19 +19,20 @@ class Restraint(ctypes.Structure):
     _fields_ = [
         ("all", ctypes.c_bool), ("settled", ctypes.c_bool), ("at", ctypes.c_int), ("begun", ctypes.c_double),
         ("callbacks", ctypes.c_uint64), ("before", ctypes.c_double), ("tried", ctypes.c_double),
-        ("in_a_row", ctypes.c_int), ("keep", ctypes.c_int), ("left", ctypes.c_int),
+        ("usual", ctypes.c_double), ("lately", ctypes.c_double), ("in_a_row", ctypes.c_int), ("keep", ctypes.c_int), ("left", ctypes.c_int),
     ]
 
 
 @pytest.fixture(scope="module")
-def look(tmp_path_factory):
+def restraint(tmp_path_factory):
     library = tmp_path_factory.mktemp("restraint") / "restraint.so"
     include = sysconfig.get_path("include")
     subprocess.run(["cc", "-shared", "-fPIC", f"-I{include}", str(SOURCE), "-o", str(library)], check=True)
-    function = ctypes.CDLL(str(library)).restraint_look
-    function.argtypes = [ctypes.POINTER(Restraint), ctypes.c_double, ctypes.c_uint64]
-    function.restype = ctypes.c_bool
-    return function
+    loaded = ctypes.CDLL(str(library))
+    loaded.restraint_look.argtypes = [ctypes.POINTER(Restraint), ctypes.c_double, ctypes.c_uint64]
+    loaded.restraint_calls_all.argtypes = [ctypes.POINTER(Restraint), ctypes.c_double]
+    loaded.restraint_look.restype = loaded.restraint_calls_all.restype = ctypes.c_bool
+    return loaded
 
 
 class Load:
@@ -40,45 +41,45 @@ class Load:
     `noise` says how many times as many it is in the present millisecond.
     """
 
-    def __init__(self, look, one, all, noise=lambda: 1.0):
-        self.look, self.rates, self.noise, self.state, self.now, self.callbacks = look, (one, all), noise, Restraint(), 1000.0, 0.0
+    def __init__(self, restraint, one, all, noise=lambda: 1.0):
+        self.restraint, self.rates, self.noise, self.state, self.now, self.callbacks = restraint, (one, all), noise, Restraint(), 1000.0, 0.0
 
     def pass_time(self, seconds):
         """The share of the time in which all threads are called."""
         steps, called = round(seconds / 0.001), 0
         for _ in range(steps):
-            of_all = self.look(ctypes.byref(self.state), self.now, int(self.callbacks))
+            of_all = self.restraint.restraint_look(ctypes.byref(self.state), self.now, int(self.callbacks))
             called += of_all
             self.now += 0.001
             self.callbacks += self.rates[of_all] * self.noise() * 0.001
         return called / steps
 
 
-def test_one_thread_does_it_until_more_is_known(look):
-    assert not look(ctypes.byref(Restraint()), 1000.0, 5)
+def test_one_thread_does_it_until_more_is_known(restraint):
+    assert not restraint.restraint_look(ctypes.byref(Restraint()), 1000.0, 5)
 
 
-def test_all_are_called_where_that_is_more(look):
-    load = Load(look, 10_000, 14_000)
+def test_all_are_called_where_that_is_more(restraint):
+    load = Load(restraint, 10_000, 14_000)
     load.pass_time(10)
     assert load.pass_time(40) > 0.95
 
 
 @pytest.mark.parametrize("gain", [0.5, 0.9, 1.2])
-def test_one_thread_goes_on_where_that_is_not_more(look, gain):
-    load = Load(look, 10_000, gain * 10_000)
+def test_one_thread_goes_on_where_that_is_not_more(restraint, gain):
+    load = Load(restraint, 10_000, gain * 10_000)
     load.pass_time(10)
     assert load.pass_time(40) < 0.05
 
 
-def test_what_takes_long_is_not_tried_for_long(look):
-    load = Load(look, 400, 700)
+def test_what_takes_long_is_not_tried_for_long(restraint):
+    load = Load(restraint, 400, 700)
     load.pass_time(0.6)
     assert load.pass_time(0.4) == 1.0
 
 
-def test_what_was_found_is_looked_at_again(look):
-    load = Load(look, 10_000, 14_000)
+def test_what_was_found_is_looked_at_again(restraint):
+    load = Load(restraint, 10_000, 14_000)
     load.pass_time(30)
     load.rates = (10_000, 9_000)
     load.pass_time(20)
@@ -88,20 +89,51 @@ def test_what_was_found_is_looked_at_again(look):
     assert load.pass_time(40) > 0.95
 
 
-def test_a_window_in_which_there_was_too_little_to_do_says_nothing(look):
-    load = Load(look, 10_000, 14_000)
+def test_a_load_of_another_kind_is_tried_at_once(restraint):
+    load = Load(restraint, 2_100, 2_700)
+    load.pass_time(60)
+    load.rates = (12_000, 8_400)
+    load.pass_time(0.9)
+    assert load.pass_time(0.3) == 0.0
+    load.pass_time(60)
+    load.rates = (2_100, 2_700)
+    load.pass_time(0.9)
+    assert load.pass_time(0.3) == 1.0
+
+
+def test_a_moment_in_which_the_machine_does_something_else_asks_for_no_trial(restraint):
+    load = Load(restraint, 12_000, 8_000)
+    load.pass_time(60)  # trials are rare now
+    called = 0.0
+    for _ in range(20):
+        load.rates = (500, 500)
+        called += 0.05 * load.pass_time(0.05)
+        load.rates = (12_000, 8_400)
+        called += 0.25 * load.pass_time(0.25)
+    assert called < 0.25  # seconds: one trial is due anyway
+
+
+def test_what_was_found_where_much_waited_says_nothing_of_when_little_waits(restraint):
+    load = Load(restraint, 2_100, 2_700)
+    load.pass_time(30)
+    assert restraint.restraint_calls_all(ctypes.byref(load.state), load.now)
+    assert not restraint.restraint_calls_all(ctypes.byref(load.state), load.now + 0.5)
+
+
+def test_a_window_in_which_there_was_too_little_to_do_says_nothing(restraint):
+    load = Load(restraint, 10_000, 14_000)
     load.pass_time(30)
     load.now += 60  # nobody has asked
     assert load.pass_time(1) > 0.75  # a trial takes a fifth
 
 
 @pytest.mark.parametrize("gain, least, most", [(1.0, 0.0, 0.12), (2.0, 0.85, 1.0)])
-def test_what_comes_in_bursts_misleads_nobody(look, gain, least, most):
+def test_what_comes_in_bursts_misleads_nobody(restraint, gain, least, most):
     called = []
     for seed in range(20):
         randomness = random.Random(seed)
         bursts = itertools.chain.from_iterable(itertools.repeat(randomness.lognormvariate(0, 0.5), 70) for _ in itertools.count())
-        load = Load(look, 10_000, gain * 10_000, lambda: next(bursts))
+        load = Load(restraint, 10_000, gain * 10_000, lambda: next(bursts))
         load.pass_time(10)
         called.append(load.pass_time(60))
     assert least <= sum(called) / len(called) <= most

@@ -1007,6 +1007,13 @@ can_wait(Dispatcher *d)
     return ready_length(d->ready) <= FEW || !restraint_look(&d->restraint, seconds_of(CLOCK_MONOTONIC), d->ready->callbacks);
 }
 
+/* Under the lock: are all threads called for what is prompt?  (Only what is said rarely costs a look at the clock.) */
+static bool
+calls_all(Dispatcher *d)
+{
+    return d->restraint.all && restraint_calls_all(&d->restraint, seconds_of(CLOCK_MONOTONIC));
+}
+
 /* Where this thread comes from: a transaction, or a look at what has become ready; waiting; waiting that the watchdog has ended. */
 typedef enum { AT_WORK, CALLED, WATCHDOG } From;
 
@@ -1045,7 +1052,7 @@ others_do_it(Dispatcher *d, From from, bool home)
     int others = from == AT_WORK ? d->running : others_up(d);
     if ((home && others == 0) || !can_wait(d))
         return false;
-    bool one_is_enough = !d->restraint.all;
+    bool one_is_enough = !calls_all(d);
     if (one_is_enough && !home && leaves_to_home(d, from))
         return true;
     if (others == 0 || (one_is_enough && home))
@@ -1114,7 +1121,7 @@ is_sequential(Dispatcher *d, Entry *entry)
         return false;
     if (d->n_threads == 1)
         return true;
-    if (others_up(d) > 0 || d->restraint.all)
+    if (others_up(d) > 0 || calls_all(d))
         return false;
     Estimates *known = d->ready->estimates;
     return is_always_prompt(known, entry->site) || (is_anchored(known, entry->site) && is_known_prompt(known, entry->site));
@@ -1313,7 +1320,7 @@ static bool
 leaves_to_anchor(Dispatcher *d, From from)
 {
     bool stands = from == WATCHDOG && d->runs == d->poller.watched_run;
-    return d->stop_at == UINT64_MAX && can_wait(d) && !d->restraint.all && !stands;
+    return d->stop_at == UINT64_MAX && can_wait(d) && !calls_all(d) && !stands;
 }
 
 /* Under the lock, on the loop's thread: it looks at what waits for it. */

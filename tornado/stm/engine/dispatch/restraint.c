@@ -9,22 +9,42 @@
 #define LEAST_GAIN 1.1      /* and no longer once a trial says that they run less than so many times as many */
 #define SHORTEST 10         /* windows */
 #define LONGEST 160
+#define FAR 2.5             /* a load of another kind has so many times the rate that was usual, or the other way round, */
+#define LATELY 4            /* on an average of about so many windows: in one, there was a burst, or the machine did something else */
+#define MEMORY 128          /* and what is usual on one of so many */
 
 /* A trial is over. `after`: the rate after it. */
 static void
 judge(Restraint *r, double after)
 {
     double as_settled = (r->before + after) / 2;
-    bool change = r->settled ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
+    bool was = r->settled, change = was ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
     if (!change)
         r->in_a_row = 0;
-    else if (r->settled || (r->in_a_row += as_settled < FEW ? TRIALS : 1) >= TRIALS) {
-        r->settled = !r->settled;
+    else if (was || (r->in_a_row += as_settled < FEW ? TRIALS : 1) >= TRIALS) {
+        r->settled = !was;
         r->in_a_row = 0;
     }
     r->keep = change || r->keep == 0 ? SHORTEST : r->keep < LONGEST ? 2 * r->keep : r->keep;
     r->left = r->keep;
     r->at = KEEPS;
+    r->usual = r->lately = r->settled == was ? as_settled : r->tried;
+}
+
+/* Is there now, or was there until a moment ago, too little to do for a judgement? */
+static bool
+is_stale(const Restraint *r, double now)
+{
+    return now - r->begun > STALE;
+}
+
+/* What was found is kept; the window that is over had such a rate.  Is that of a load of which nothing has been found? */
+static bool
+is_of_another_kind(Restraint *r, double rate)
+{
+    r->usual += (rate - r->usual) / MEMORY;
+    r->lately += (rate - r->lately) / LATELY;
+    return r->lately > FAR * r->usual || r->usual > FAR * r->lately;
 }
 
 /* A window is over, in which there was always something to do.  The trial is compared with the windows on both sides of it, for how fast
@@ -32,6 +52,10 @@ judge(Restraint *r, double after)
 static void
 window_over(Restraint *r, double rate)
 {
+    if (r->at == KEEPS && is_of_another_kind(r, rate)) {
+        r->left = 0;
+        r->usual = r->lately;
+    }
     if (r->left > 0) {
         r->left--;
         return;
@@ -68,7 +92,7 @@ restraint_look(Restraint *r, double now, uint64_t callbacks)
     double passed = now - r->begun;
     if (passed < WINDOW)
         return r->all;
-    if (passed > STALE) {
+    if (is_stale(r, now)) {
         if (r->at != KEEPS)
             r->left = 0;
         r->at = KEEPS;
@@ -79,4 +103,10 @@ restraint_look(Restraint *r, double now, uint64_t callbacks)
     r->begun = now;
     r->callbacks = callbacks;
     return r->all;
+}
+
+bool
+restraint_calls_all(const Restraint *r, double now)
+{
+    return r->all && !is_stale(r, now);
 }
