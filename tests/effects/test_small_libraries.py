@@ -57,6 +57,77 @@ UNKNOWN = sqlite3.complete_statement
 DATA = {"a": [1, 2.5, None, True, "é\n"], "b": ({"c": "d"}, -(2**40))}
 
 
+# ---- rpds ----------------------------------------------------------------------------------
+
+
+class Key:
+    """Hashed and compared by Python code, which looks at what can be changed."""
+
+    def __init__(self, *parts):
+        self.parts = list(parts)
+
+    def __hash__(self):
+        return 5
+
+    def __eq__(self, other):
+        return self.parts == other.parts
+
+
+def test_what_rpds_keeps_is_looked_up_beside_others():
+    rpds = needs_release("rpds")
+
+    def used(numbers):
+        table = rpds.HashTrieMap.convert({"a": 1, ("b", 2): numbers}).insert("c", 3).remove("a")
+        names = rpds.HashTrieSet(["x", "y"]).insert("z").discard("y")
+        row = rpds.List([1, 2]).push_front(0)
+        line = rpds.Queue([1, 2]).enqueue(3).dequeue()
+        pile = rpds.Stack([1, 2]).push(3).pop()
+        assert table["c"] == 3 and table.get("a") is None and "c" in table and "a" not in names and len(names) == 2
+        return table["b", 2], [each for each in row], sorted(name for name in names), line.peek(), pile.peek()
+
+    assert runs_beside_others(used, [7]) == ([7], [0, 1, 2], ["x", "z"], 2, 2)
+    shared = rpds.HashTrieMap({"a": 1}), rpds.List(["x", "y"])
+    assert runs_beside_others(lambda: (shared[0]["a"], [each for each in shared[1]])) == (1, ["x", "y"])
+
+
+def test_keys_of_rpds_in_python_are_compared_with_barriers():
+    rpds = needs_release("rpds")
+
+    def make():
+        key = Key(1)
+        return rpds.HashTrieMap({key: "found"}), key, Key(1)
+
+    meets_who_changes(lambda made: made[0].get(made[2]), make, lambda made: made[1].parts.append(2))
+    assert meet(lambda: (), lambda: rpds.HashTrieMap([(Key(1), 1)]), lambda: None) == APART
+
+
+def test_who_looks_at_all_that_rpds_keeps_does_so_alone():
+    rpds = needs_release("rpds")
+    one, other = (rpds.HashTrieMap({"a": [1]}) for _ in range(2))
+    assert runs_alone(lambda: one == other) and runs_alone(repr, one)
+
+
+def test_an_iterator_of_rpds_that_others_have_made_is_used_alone():
+    rpds = needs_release("rpds")
+    iterator = iter(rpds.List([1, 2, 3]))
+    assert runs_alone(next, iterator)
+
+
+def test_jsonschema_validates_beside_others():
+    needs_release("rpds")
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = {"$defs": {"name": {"type": "string", "pattern": "^a"}}, "type": "object", "properties": {"names": {"items": {"$ref": "#/$defs/name"}}}}
+    validator = jsonschema.Draft202012Validator(schema)
+
+    def errors(data):
+        return [error.message for error in validator.iter_errors(data)], jsonschema.Draft202012Validator(schema).is_valid(data)
+
+    for _ in range(3):  # what it remembers, and where classes are compared for the first time
+        core.Transaction(errors, ({"names": ["b"]},)).run()
+    assert runs_beside_others(errors, {"names": ["ab", "ac"]}) == ([], True)
+    assert runs_beside_others(errors, {"names": ["ab", "b"]}) == (["'b' does not match '^a'"], False)
+
+
 # ---- websockets ----------------------------------------------------------------------------
 
 

@@ -209,8 +209,11 @@ def main():
         activation.activate()
         transaction.set_threads(options.threads)
     os.chdir(options.source)
+    import hypothesis
     import pytest
 
+    hypothesis.settings.register_profile("few", max_examples=5, deadline=None, database=None, derandomize=True)
+    hypothesis.settings.load_profile("few")
     beside = Beside(records, options)
     if core:
         core.inject_aborts(options.inject, options.seed)

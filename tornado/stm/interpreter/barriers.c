@@ -447,6 +447,8 @@ int
 stm_iterate(PyObject *obj)
 {
     BARRIER_OF(tx);
+    if (kind_of(tx, obj) == &persistent_kind)
+        thread_of(tx)->loop.new_iterator = true;
     return known_here_only(tx, obj) ? check_doomed(tx) : open_iterable(tx, obj);
 }
 

@@ -52,3 +52,17 @@ const struct Kind record_kind = {
     .read_key = open_no_key,
     .visit = visit_referents,
 };
+
+static int
+visit_alone(Tx *tx, PyObject *obj, Visit Py_UNUSED(visit), void *Py_UNUSED(arg))
+{
+    return exclusive_for(tx, "a look into all of", obj);
+}
+
+const struct Kind persistent_kind = {
+    .fixed_attributes = true,
+    .compared_inside = true,
+    .write_whole = open_nothing,
+    .read_key = open_no_key,
+    .visit = visit_alone,
+};
