@@ -3,11 +3,14 @@
 import _thread
 import functools
 import gc
+import inspect
 import io
+import sqlite3
 import subprocess
 import sys
 import threading
 import weakref
+from itertools import islice
 
 import pytest
 
@@ -611,3 +614,28 @@ def test_what_a_class_makes_in_python_may_never_have_been(name):
     gc.collect()
     core.settle()
     assert ended == []
+
+
+@pytest.mark.parametrize("make", [lambda generator: next(islice(generator, 1)), next], ids=["within", "alone"])
+def test_thousands_that_die_when_the_transaction_is_to_run_alone_end_one_after_the_other(make):
+    depths = []
+
+    class Section:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            depths.append(len(inspect.stack(0)))
+
+    def left():
+        with Section():
+            yield
+
+    def drop():
+        for _ in range(500):
+            make(left())
+        sqlite3.complete_statement("")  # which nobody has declared
+        assert core.is_exclusive()
+
+    core.Transaction(drop, ()).run()
+    assert len(depths) == 500 and max(depths) - min(depths) < 10

@@ -161,9 +161,12 @@ drops(Tx *tx)
 void
 forget_past(Tx *tx)
 {
+    bool within = thread_of(tx)->drops_past;
+    thread_of(tx)->drops_past = true;
     undo_forget(tx, 0);
     order_forget(&thread_of(tx)->order);
     fresh_clear(&thread_of(tx)->fresh);
+    thread_of(tx)->drops_past = within;
 }
 
 static void

@@ -47,6 +47,7 @@ struct Thread {
     PyObject *reason;               /* why it was about to be exclusive last (reasons.c), or NULL */
     WasAlone was_alone;
     FreshTable fresh;
+    bool drops_past;                /* forget_past() goes on below */
 };
 
 extern const Upcalls stm_engine_upcalls;    /* what all that does for the core (thread.c) */

@@ -1089,8 +1089,9 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
             return 0;
         e = entry_when_alone(tx, c, args, n, kwvalues, nkw);
         /* The call of a C function (gc.collect, a weak reference) could tell that
-         * something lives which nobody but the undo log refers to, or the table of what it has made. */
-        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh.n > 0))
+         * something lives which nobody but the undo log refers to, or the table of what it has made.  A finalizer that runs
+         * because of that goes on without: of thousands, each would begin within the one before. */
+        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh.n > 0) && !thread_of(tx)->drops_past)
             forget_past(tx);
     }
     if (thread_of(tx)->loop.deleted != NULL) {
