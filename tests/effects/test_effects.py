@@ -183,3 +183,17 @@ def test_a_bound_method_that_makes_an_object_gets_its_receiver():
         return [match.start() for match in found("abcb")], copied().prec
 
     assert run(find) == ([1, 2, 3], 5)
+
+
+@needs_threads
+def test_a_scanner_is_used_by_who_has_made_it_beside_others_and_else_alone():
+    lexicon = re.Scanner([(r"[0-9]+", lambda scanner, text: int(text)), (r"[a-z]+", lambda scanner, text: text), (r"\s+", None)])
+
+    def scan():
+        return lexicon.scan("12 ab 3 c !"), core.is_exclusive()
+
+    for _ in range(2):  # code that C calls for the first time runs alone that once
+        found = run(scan)
+    assert found == (([12, "ab", 3, "c"], "!"), False)
+    old = pattern.scanner("abcb")
+    assert run(lambda: (old.search().start(), core.is_exclusive())) == (1, True)

@@ -313,6 +313,7 @@ HIDDEN_TYPES = [
     (sys.hash_info, "TUPLE"),
     (sys.thread_info, "TUPLE"),
     (io.BytesIO().getbuffer().obj, "PROXY"),
+    (re.compile("").scanner(""), "OPAQUE"),
     (zlib.compressobj(), "COPIED"),
     (zlib.decompressobj(), "COPIED"),
     *((awaitable, "ITERATOR") for awaitable in _awaitables()),
@@ -765,7 +766,7 @@ CALLS = """
 
     re.Pattern.* READS
     re.Pattern.finditer CREATES
-    re.Pattern.scanner EXCLUSIVE
+    re.Pattern.scanner CREATES
     re.Pattern.sub CALLS_BACK
     re.Pattern.subn CALLS_BACK
     re.Match.* READS
@@ -979,6 +980,7 @@ HIDDEN_CALLS = [
     *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
       for method in (view.isdisjoint, view.__reversed__)),
     (type({}.values()).__reversed__, "ITERATES"),
+    *((method, "USES") for scanner in (type(re.compile("").scanner("")),) for method in (scanner.match, scanner.search)),
     (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
     (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
 ]
