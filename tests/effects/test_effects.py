@@ -141,6 +141,8 @@ KNOWN = {
     "StringIO": lambda: io.StringIO("abc").read(),
     "math": lambda: math.sqrt(math.floor(4.5)),
     "dates": lambda: datetime.datetime(2020, 1, 2).isoformat(),
+    "weeks": lambda: (datetime.date(2020, 1, 2).isocalendar().week, datetime.date(2020, 1, 2).isocalendar()[0]),
+    "what the system tells": lambda: (os.uname().nodename, os.statvfs("/").f_bfree, os.times().user),
     "base64": lambda: base64.b64encode(b"abc"),
     "random": lambda: random.random() + random.randrange(10),
 }
@@ -154,6 +156,7 @@ import io  # noqa: E402
 import itertools  # noqa: E402
 import json  # noqa: E402
 import math  # noqa: E402
+import os  # noqa: E402
 import random  # noqa: E402
 import re  # noqa: E402
 import struct  # noqa: E402

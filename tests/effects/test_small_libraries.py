@@ -308,6 +308,20 @@ def step():
     return IOne.providedBy(One()), ITwo(One(), None), registry.queryAdapter(One(), ITwo)
 expected = True, None, "two"
 """,
+    "pendulum": """
+import pendulum
+def step():
+    one, other = pendulum.parse("2026-01-31T12:00:00+01:00"), pendulum.datetime(2026, 3, 1, tz="Europe/Paris")
+    return one.add(months=1).isoformat(), one.diff(other).in_words(locale="en"), other.week_of_year
+expected = "2026-02-28T12:00:00+01:00", "1 month 12 hours", 9
+""",
+    "whenever": """
+import whenever
+def step():
+    then = whenever.Instant.parse_iso("2026-03-29T00:30:00Z").to_tz("Europe/Paris")
+    return then.add(hours=1).format_iso(), str(whenever.Date(2026, 1, 31).add(months=1))
+expected = "2026-03-29T03:30:00+02:00[Europe/Paris]", "2026-02-28"
+""",
     "redis": """
 import redis, redis.utils
 def step():
@@ -317,7 +331,7 @@ expected = False, False
 }
 ASK = """
 async def main():
-    for _ in range(2):
+    for _ in range(4):
         await asyncio.sleep(0)
         found = step(), core.is_exclusive()
     print(found == (expected, False) or found)

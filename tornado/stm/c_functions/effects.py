@@ -176,7 +176,10 @@ TYPES = """
     struct.Struct INERT
     time.struct_time TUPLE
     os.stat_result TUPLE
+    os.statvfs_result TUPLE
     os.terminal_size TUPLE
+    os.times_result TUPLE
+    os.uname_result TUPLE
     os.DirEntry OPAQUE
     zlib._ZlibDecompressor OPAQUE
     contextvars.ContextVar INERT
@@ -302,6 +305,7 @@ HIDDEN_TYPES = [
     (contextvars.Context().items(), "ITERATOR"),
     (_string.formatter_parser(""), "ITERATOR"),
     (namedtuple("Example", "field").field, "INERT"),
+    (datetime.date.min.isocalendar(), "TUPLE"),
     (_string.formatter_field_name_split("")[1], "ITERATOR"),
     (functools.cmp_to_key(len), "INERT"),
     (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
