@@ -391,7 +391,7 @@ scan_dict(int d)
     if (locks_apply() && lock_shared_container(self->tx, cell_of(dicts[d], WHOLE)) < 0)
         return refused();
     if (locks_apply())
-        order_inserted_keys(self->tx, dicts[d]);
+        order_inserted_items(self->tx, dicts[d]);
     PyObject *items = PyDict_Items(dicts[d]);
     int n = (int)PyList_GET_SIZE(items);
     record(SCAN, d, n, 0, 0);
@@ -876,7 +876,7 @@ will_commit(Tx *tx)
 {
     order_drop_placeholders(tx);
     if (!tx->releasing)
-        order_inserted_keys(tx, NULL);
+        order_inserted_keys(tx);
 }
 
 static Upcalls upcalls;

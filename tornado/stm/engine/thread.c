@@ -100,7 +100,7 @@ will_commit(Tx *tx)
 {
     order_drop_placeholders(tx);
     if (tx->releasing <= FINALIZING)
-        order_inserted_keys(tx, NULL);
+        order_inserted_keys(tx);
 }
 
 static uint64_t

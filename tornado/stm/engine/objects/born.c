@@ -140,10 +140,36 @@ freeze(PyObject **frozen, PyObject *ref, PyObject *obj)
     return r;
 }
 
+static int
+note_id(PyObject **ids, PyObject *obj)
+{
+    if (*ids == NULL && (*ids = PySet_New(NULL)) == NULL)
+        return -1;
+    PyObject *id = PyLong_FromVoidPtr(obj);
+    int r = id == NULL ? -1 : PySet_Add(*ids, id);
+    Py_XDECREF(id);
+    return r;
+}
+
+static bool
+is_id_noted(PyObject *ids, PyObject *obj)
+{
+    if (ids == NULL)
+        return false;
+    PyObject *exception = PyErr_GetRaisedException();
+    PyObject *id = PyLong_FromVoidPtr(obj);
+    bool there = id != NULL && PySet_Contains(ids, id) == 1;
+    Py_XDECREF(id);
+    PyErr_SetRaisedException(exception);
+    return there;
+}
+
 int
 note_birth(Tx *tx, PyObject *obj)
 {
     PyObject *ref = PyWeakref_NewRef(obj, NULL);
+    if (ref != NULL && note_id(&births_of(tx)->noted_ids, ref) < 0)
+        Py_CLEAR(ref);
     if (ref != NULL)
         return freeze(&births_of(tx)->noted, ref, obj);
     PyErr_Clear();      /* it has no room for one: nothing could tell the collector, later, that it never was */
@@ -154,12 +180,7 @@ note_birth(Tx *tx, PyObject *obj)
 int
 note_reference(Tx *tx, PyObject *reference)
 {
-    if (births_of(tx)->references == NULL && (births_of(tx)->references = PySet_New(NULL)) == NULL)
-        return -1;
-    PyObject *id = PyLong_FromVoidPtr(reference);
-    int r = id == NULL ? -1 : PySet_Add(births_of(tx)->references, id);
-    Py_XDECREF(id);
-    return r;
+    return note_id(&births_of(tx)->references, reference);
 }
 
 /* Has the present attempt made the weak reference, or the one that has just been rolled back?  (What takes the place of a dead one until
@@ -167,14 +188,7 @@ note_reference(Tx *tx, PyObject *reference)
 static bool
 reference_made_here(Tx *tx, PyObject *reference)
 {
-    if (births_of(tx)->references == NULL)
-        return false;
-    PyObject *exception = PyErr_GetRaisedException();
-    PyObject *id = PyLong_FromVoidPtr(reference);
-    bool made = id != NULL && PySet_Contains(births_of(tx)->references, id) == 1;
-    Py_XDECREF(id);
-    PyErr_SetRaisedException(exception);
-    return made;
+    return is_id_noted(births_of(tx)->references, reference);
 }
 
 int
@@ -231,9 +245,10 @@ born_here(Tx *tx, PyObject *obj)
 {
     if (is_generator(obj))
         return generator_born_here(tx, obj);
-    for (Py_ssize_t i = 0; births_of(tx)->noted != NULL && i < PyList_GET_SIZE(births_of(tx)->noted); i++) {
-        /* A finalizer comes before weak references are cleared. */
-        if (((PyWeakReference *)PyList_GET_ITEM(births_of(tx)->noted, i))->wr_object == obj)
+    /* A finalizer comes before weak references are cleared.  That without a callback is the first one. */
+    if (births_of(tx)->noted_ids != NULL && _PyType_SUPPORTS_WEAKREFS(Py_TYPE(obj))) {
+        PyObject *first = (PyObject *)FT_ATOMIC_LOAD_PTR(*_PyObject_GET_WEAKREFS_LISTPTR(obj));
+        if (first != NULL && is_id_noted(births_of(tx)->noted_ids, first))
             return true;
     }
     return opened(tx, obj, OPENED_BORN);    /* which may have been forgotten */
@@ -529,6 +544,7 @@ born_forget(Tx *tx)
 {
     born_really(tx);
     Py_CLEAR(births_of(tx)->noted);
+    Py_CLEAR(births_of(tx)->noted_ids);
     Py_CLEAR(births_of(tx)->referents);
     Py_CLEAR(births_of(tx)->references);
 }

@@ -11,6 +11,7 @@ typedef struct {
     PyObject *shared[2];            /* in f_locals of the frames of captured generators; [1]: of those
                                        that have exception handlers of their own */
     PyObject *noted;                /* list of weak references to objects with finalizers that it has made */
+    PyObject *noted_ids;            /* set of the addresses of these references */
     PyObject *referents;            /* the same of what weak references with callbacks are to, that may have been there before */
     PyObject *references;           /* set of the addresses of these references */
     PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */

@@ -69,7 +69,7 @@ open_name_delete(Tx *tx, PyObject *dict, const void *base, PyObject *name)
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, dict))
         return 0;
     if (has_inserted(tx, whole))
-        order_inserted_keys(tx, order_place(dict));
+        order_inserted_items(tx, dict);
     PyObject *old = value_of(dict, name);
     Py_hash_t hash = PyObject_Hash(name);
     PyObject *actual = old ? dict_actual_key(dict, name, hash) : Py_NewRef(name);
@@ -92,7 +92,7 @@ open_all_names(Tx *tx, PyObject *dict, const void *base, bool write)
         || (write && bias_revoke_namespace(tx, dict) < 0))
         return -1;
     if (has_inserted(tx, whole))
-        order_inserted_keys(tx, order_place(dict));
+        order_inserted_items(tx, dict);
     PyObject *names = is_module_dict(dict) ? globals_rebound(dict) : PyDict_Keys(dict);
     PyObject *list = names ? PySequence_List(names) : NULL;
     Py_XDECREF(names);

@@ -39,6 +39,32 @@ order_of(Tx *tx)
     return &thread_of(tx)->order;
 }
 
+/* ---- Where in the undo log keys are --------------------------------------------- */
+
+static unsigned
+bucket_of(const void *place)
+{
+    return (unsigned)((uintptr_t)place * 0x9E3779B97F4A7C15ull >> 32) % ORDER_BUCKETS;
+}
+
+/* The last entry of the log belongs there. */
+static void
+note_key(Tx *tx, KeyNotes *notes, unsigned bucket, bool attribute)
+{
+    if (notes->n == notes->cap) {
+        Py_ssize_t cap = notes->cap ? 2 * notes->cap : 64;
+        Noted *more = PyMem_RawRealloc(notes->noted, cap * sizeof(*more));
+        if (more == NULL)
+            Py_FatalError("tornado.stm: out of memory for the order of keys");
+        notes->noted = more;
+        notes->cap = cap;
+    }
+    notes->noted[notes->n++] = (Noted){tx->undo.n - 1, notes->last[bucket] - 1, notes->last_attribute - 1, bucket};
+    notes->last[bucket] = (int)notes->n;
+    if (attribute)
+        notes->last_attribute = (int)notes->n;
+}
+
 /* ---- Placeholders ------------------------------------------------------------- */
 
 /* The next placeholder of this transaction, unlike those of all others that run. */
@@ -95,19 +121,40 @@ order_delete_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject
     Py_DECREF(actual);
     u->n = place;
     u->mem = placeholder;       /* borrowed: lives as long as the thread's descriptor */
+    note_key(tx, &order_of(tx)->deleted, bucket_of(dict), false);
     return 1;
+}
+
+static int
+drop_placeholder(Undo *u)
+{
+    return dict_drop_placeholder(u->obj, u->mem, u->n);
 }
 
 /* There will be no rollback: drop the placeholders. */
 void
 order_drop_placeholders(Tx *tx)
 {
-    for (Py_ssize_t i = 0; order_of(tx)->n_placeholders > 0 && i < tx->undo.n; i++) {
-        Undo *u = &tx->undo.entries[i];
-        if (u->kind == &undo_deletion && dict_drop_placeholder(u->obj, u->mem, u->n) < 0)
+    KeyNotes *deleted = &order_of(tx)->deleted;
+    for (Py_ssize_t i = 0; order_of(tx)->n_placeholders > 0 && i < deleted->n; i++) {
+        if (drop_placeholder(&tx->undo.entries[deleted->noted[i].entry]) < 0)
             PyErr_FormatUnraisable("tornado.stm: while dropping the place of a key");
     }
+    key_notes_clear(deleted);
     order_of(tx)->n_placeholders = 0;
+}
+
+/* Of the deletions that are noted from there on, in its bucket, the first one from the dict. */
+static Undo *
+deletion_from(Tx *tx, PyObject *dict, Py_ssize_t *at)
+{
+    for (Noted *noted; *at >= 0; ) {
+        noted = &order_of(tx)->deleted.noted[*at];
+        *at = noted->before;
+        if (tx->undo.entries[noted->entry].obj == dict)
+            return &tx->undo.entries[noted->entry];
+    }
+    return NULL;
 }
 
 /* The transaction, which excludes all others that write in the dict, is about to read or
@@ -115,10 +162,9 @@ order_drop_placeholders(Tx *tx)
 int
 order_hide_placeholders(Tx *tx, PyObject *dict)
 {
-    bool found = false;
-    for (Py_ssize_t i = 0; i < tx->undo.n && !found && order_of(tx)->n_placeholders > 0; i++)
-        found = tx->undo.entries[i].kind == &undo_deletion && tx->undo.entries[i].obj == dict;
-    if (!found)
+    const Py_ssize_t last = order_of(tx)->deleted.last[bucket_of(dict)] - 1;
+    Py_ssize_t at = last;
+    if (deletion_from(tx, dict, &at) == NULL)
         return 0;
     PyObject *copy = dict_copy_places(dict);
     Undo *u = NULL;
@@ -127,9 +173,9 @@ order_hide_placeholders(Tx *tx, PyObject *dict)
     Py_XDECREF(copy);
     if (u == NULL)
         return -1;
-    for (Py_ssize_t i = 0; i < tx->undo.n; i++) {
-        u = &tx->undo.entries[i];
-        if (u->kind == &undo_deletion && u->obj == dict && dict_drop_placeholder(dict, u->mem, u->n) < 0)
+    at = last;
+    while ((u = deletion_from(tx, dict, &at)) != NULL) {
+        if (drop_placeholder(u) < 0)
             return -1;
     }
     return 1;
@@ -189,36 +235,6 @@ whole_of(Table *t)
     return cell_of(base ? base : t->dict, WHOLE);
 }
 
-const void *
-order_place(PyObject *dict)
-{
-    PyDictValues *v = ((PyDictObject *)dict)->ma_values;
-    return v ? (const void *)v : dict;
-}
-
-static unsigned
-bucket_of(const PyObject *dict)
-{
-    return (unsigned)((uintptr_t)dict * 0x9E3779B97F4A7C15ull >> 32) % ORDER_BUCKETS;
-}
-
-/* The last entry in the log is of an inserted key. */
-static void
-note_insertion(Tx *tx, unsigned bucket)
-{
-    KeyOrder *order = order_of(tx);
-    if (order->n_noted == order->cap) {
-        Py_ssize_t cap = order->cap ? 2 * order->cap : 64;
-        Noted *more = PyMem_RawRealloc(order->noted, cap * sizeof(*more));
-        if (more == NULL)
-            Py_FatalError("tornado.stm: out of memory for the order of keys");
-        order->noted = more;
-        order->cap = cap;
-    }
-    order->noted[order->n_noted++] = (Noted){tx->undo.n - 1, order->last[bucket] - 1, bucket};
-    order->last[bucket] = (int)order->n_noted;
-}
-
 /* A key may be about to be inserted. While this transaction has all of the dict locked nobody else
  * inserts, and it comes to stand where it belongs at once: behind it, the transaction may
  * put keys without a log of them. */
@@ -234,7 +250,8 @@ order_logged(Tx *tx, Undo *u)
         u->n = 1;
         return;
     }
-    note_insertion(tx, u->kind == &undo_key ? bucket_of(u->obj) : ORDER_BUCKETS);
+    bool attribute = u->kind == &undo_attr;
+    note_key(tx, &order_of(tx)->inserted, !attribute ? bucket_of(u->obj) : t.values ? bucket_of(t.values) : ORDER_BUCKETS, attribute);
 }
 
 static Py_ssize_t
@@ -406,30 +423,47 @@ order_found(Tx *tx, Found *found)
     PyMem_RawFree(found->in);
 }
 
+/* Of one bucket, those that are attributes, or the others. */
+static void
+find_in_bucket(Tx *tx, Found *found, unsigned bucket, bool attributes, const void *place)
+{
+    const KeyNotes *inserted = &order_of(tx)->inserted;
+    for (Py_ssize_t i = inserted->last[bucket] - 1; i >= 0; i = inserted->noted[i].before) {
+        Undo *u = &tx->undo.entries[inserted->noted[i].entry];
+        if ((u->kind == &undo_attr) == attributes)
+            find(found, u, place);
+    }
+}
+
+/* Put the keys that this transaction has inserted into the dict in the order of commits: behind those that are there already.  To be called
+ * when nobody else can insert into it. */
 void
 order_inserted_items(Tx *tx, PyObject *dict)
 {
-    KeyOrder *order = order_of(tx);
+    const KeyNotes *inserted = &order_of(tx)->inserted;
     Found found = {0};
-    unsigned buckets[] = {bucket_of(dict), ORDER_BUCKETS};
-    for (int k = 0; k < 2; k++) {
-        for (Py_ssize_t i = order->last[buckets[k]] - 1; i >= 0; i = order->noted[i].before)
-            find(&found, &tx->undo.entries[order->noted[i].entry], dict);
+    const PyDictValues *values = ((PyDictObject *)dict)->ma_values;
+    const void *place = values ? (const void *)values : dict, *base = namespace_of(dict);
+    find_in_bucket(tx, &found, bucket_of(dict), false, place);
+    if (base != NULL && base != dict) {     /* the values of an instance, also if what is in them has come here */
+        find_in_bucket(tx, &found, bucket_of(base), true, place);
+        find_in_bucket(tx, &found, ORDER_BUCKETS, true, place);
+    }
+    else {
+        for (Py_ssize_t i = inserted->last_attribute - 1; i >= 0; i = inserted->noted[i].attribute_before)
+            find(&found, &tx->undo.entries[inserted->noted[i].entry], place);
     }
     order_found(tx, &found);
 }
 
-/* Put the keys that this transaction has inserted in the order of commits: behind
- * those that are there already. For the table at `place`, or for all if that is NULL.
- * To be called when nobody else can insert into them, or while this one commits. */
+/* The same of all: this transaction commits. */
 void
-order_inserted_keys(Tx *tx, const void *place)
+order_inserted_keys(Tx *tx)
 {
-    KeyOrder *order = order_of(tx);
+    KeyNotes *inserted = &order_of(tx)->inserted;
     Found found = {0};
-    for (Py_ssize_t i = 0; i < order->n_noted; i++)
-        find(&found, &tx->undo.entries[order->noted[i].entry], place);
-    if (place == NULL)
-        order_forget(order);
+    for (Py_ssize_t i = 0; i < inserted->n; i++)
+        find(&found, &tx->undo.entries[inserted->noted[i].entry], NULL);
+    key_notes_clear(inserted);
     order_found(tx, &found);
 }
