@@ -22,10 +22,10 @@ from tests.comparison.child import as_line, described, open_records, prepare_pro
 
 MOST = 12  # tests that one function gives by its parameters: some packages have thousands
 
-#: fixtures that exchange what all tests share, or need the rest of pytest around each test
+#: fixtures with which a test exchanges what all share, or which need the rest of pytest around each test
 SHARED = {
     "monkeypatch", "mocker", "capsys", "capfd", "capsysbinary", "capfdbinary", "caplog", "recwarn", "pytester", "testdir", "benchmark",
-    "event_loop", "anyio_backend", "doctest_namespace",
+    "event_loop", "anyio_backend",
 }
 
 
@@ -99,7 +99,7 @@ def fits(item):
     """Can this test run beside others, as far as can be told?"""
     from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-    if not hasattr(item, "obj") or not hasattr(item, "_fixtureinfo") or SHARED & set(item.fixturenames):
+    if not hasattr(item, "obj") or not hasattr(item, "_fixtureinfo") or SHARED & set(item._fixtureinfo.argnames):
         return False
     if inspect.iscoroutinefunction(inspect.unwrap(item.obj)) or inspect.isasyncgenfunction(inspect.unwrap(item.obj)):
         return False
