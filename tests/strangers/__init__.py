@@ -75,7 +75,8 @@ def groups_of_tests(source):
 def pip(*arguments):
     done = subprocess.run([sys.executable, "-m", "pip", "-q", "--no-input", *map(str, arguments)], **CAPTURED)
     if done.returncode:
-        raise Unavailable(f"pip: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise Unavailable(f"pip: {next((line for line in lines if 'error' in line.lower()), lines[-1])}")
 
 
 def compare(package, folder, inject=0.0, seed=0, threads=2, timeout=TIMEOUT):

@@ -12,8 +12,8 @@ import inspect
 import itertools
 import os
 import random
-import re
 import sys
+import traceback
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -184,9 +184,7 @@ class Prepared:
 
 
 def shortened(error):
-    import traceback
-
-    return re.sub(r"\n+$", "", "".join(traceback.format_tb(error[2])[-6:]) + described(error)[:2000])
+    return "".join(traceback.format_tb(error[2])[-6:]) + described(error)[:2000]
 
 
 def forget_own_tests():
