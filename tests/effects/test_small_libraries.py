@@ -101,10 +101,19 @@ def test_keys_of_rpds_in_python_are_compared_with_barriers():
     assert meet(lambda: (), lambda: rpds.HashTrieMap([(Key(1), 1)]), lambda: None) == APART
 
 
-def test_who_looks_at_all_that_rpds_keeps_does_so_alone():
+@pytest.mark.parametrize("look", [repr, lambda table: table == table.insert("a", table["a"])])
+def test_who_looks_at_all_that_rpds_keeps_looks_into_what_is_in_it(look):
     rpds = needs_release("rpds")
-    one, other = (rpds.HashTrieMap({"a": [1]}) for _ in range(2))
-    assert runs_alone(lambda: one == other) and runs_alone(repr, one)
+    tables = [rpds.HashTrieMap({"a": [1, [2]], "b": None}), rpds.HashTrieMap({"a": [1, [2]]})]
+    assert runs_beside_others(lambda: tables[0] == tables[0].insert("b", None) != tables[1])
+    assert runs_beside_others(repr, tables[1]) == "HashTrieMap({'a': [1, [2]]})"
+    assert meet(lambda: (tables[0],), look, lambda table: table["a"][1].append(3)) == CONFLICT
+    assert meet(lambda: (tables[0],), look, look) == APART
+
+
+def test_all_of_what_does_not_tell_what_is_in_it_is_looked_at_alone():
+    rpds = needs_release("rpds")
+    assert runs_alone(repr, rpds.Stack([1]))
 
 
 def test_an_iterator_of_rpds_that_others_have_made_is_used_alone():

@@ -8,7 +8,7 @@ it may surprise, why nothing that a transaction can change is read or changed wi
 Kinds of types
     INERT      has no state that changes          INSTANCE   attributes only       LIST DICT ODICT SET DEQUE BYTEARRAY
     TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
-    RECORD     the same, whatever it refers to     PERSISTENT   the same of C code that does not tell: all of it is looked at alone
+    RECORD     the same, whatever it refers to     PERSISTENT   a container that never changes: what its ``__reduce__`` tells
     MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``

@@ -53,10 +53,32 @@ const struct Kind record_kind = {
     .visit = visit_referents,
 };
 
-static int
-visit_alone(Tx *tx, PyObject *obj, Visit Py_UNUSED(visit), void *Py_UNUSED(arg))
+/* What it would be made of anew, as it tells who pickles it: that calls nothing. */
+static PyObject *
+told_items(PyObject *obj)
 {
-    return exclusive_for(tx, "a look into all of", obj);
+    PyObject *told = PyObject_CallMethod(obj, "__reduce__", NULL), *items = NULL;
+    if (told != NULL && PyTuple_CheckExact(told) && PyTuple_GET_SIZE(told) == 2 && PyTuple_CheckExact(PyTuple_GET_ITEM(told, 1))
+        && PyTuple_GET_SIZE(PyTuple_GET_ITEM(told, 1)) == 1) {
+        PyObject *list = PyTuple_GET_ITEM(PyTuple_GET_ITEM(told, 1), 0);
+        items = PyList_CheckExact(list) ? Py_NewRef(list) : NULL;
+    }
+    PyErr_Clear();
+    Py_XDECREF(told);
+    return items;
+}
+
+static int
+visit_told(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    PyObject *items = told_items(obj);
+    if (items == NULL)
+        return exclusive_for(tx, "a look into all of", obj);
+    int r = 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
+        r = visit_unless_inert(tx, PyList_GET_ITEM(items, i), visit, arg);
+    Py_DECREF(items);
+    return r;
 }
 
 const struct Kind persistent_kind = {
@@ -64,5 +86,5 @@ const struct Kind persistent_kind = {
     .compared_inside = true,
     .write_whole = open_nothing,
     .read_key = open_no_key,
-    .visit = visit_alone,
+    .visit = visit_told,
 };
