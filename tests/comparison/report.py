@@ -14,6 +14,13 @@ WIDTH = 130  # columns at least
 #: the columns that every report has
 COUNTS = ["tests", "same", "listed", "differing"]
 
+#: more of them, where each test is a transaction, and what explains those
+FIGURES = {
+    "exclusive": lambda comparison: len(comparison.ours.having("exclusive")),
+    "aborts": lambda comparison: comparison.ours.stats.get("aborts", "-"),
+}
+FIGURES_MEAN = "exclusive: tests that had to run alone, at least at their end.  aborts: attempts that were rolled back."
+
 
 def parser(prog, description):
     """An argument parser with the options that every report has."""

@@ -6,11 +6,6 @@ from tests.comparison import report
 
 from . import LOOP_MODULES, MODULES, compare, compare_outside
 
-FIGURES = {
-    "exclusive": lambda comparison: len(comparison.ours.having("exclusive")),
-    "aborts": lambda comparison: comparison.ours.stats.get("aborts", "-"),
-}
-
 
 def main(arguments=None):
     """Run the modules and print a row for each; 0 if all came out as they do plainly, else 1."""
@@ -27,9 +22,9 @@ def main(arguments=None):
             ("on the interpreter's loop", "on the engine's"), None)
         return 0 if good else 1
     good = report.reports(
-        options.modules or MODULES, lambda module, inject: compare(module, inject, options.seed, options.timeout), options, FIGURES,
+        options.modules or MODULES, lambda module, inject: compare(module, inject, options.seed, options.timeout), options, report.FIGURES,
         ("plainly", "as a transaction"),
-        "exclusive: tests that had to run alone, at least at their end.  aborts: attempts that were rolled back.")
+        report.FIGURES_MEAN)
     return 0 if good else 1
 
 

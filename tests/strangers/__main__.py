@@ -6,11 +6,6 @@ from tests.comparison import Comparison, Run, report
 
 from . import Unavailable, compare
 
-FIGURES = {
-    "exclusive": lambda comparison: len(comparison.ours.having("exclusive")),
-    "aborts": lambda comparison: comparison.ours.stats.get("aborts", "-"),
-}
-
 
 def main(arguments=None):
     """Run the packages' tests and print a row for each; 0 if all came out as they do plainly, else 1."""
@@ -28,8 +23,8 @@ def main(arguments=None):
             return Comparison(package, Run(end=str(why)), Run(), {})
 
     good = report.reports(
-        options.packages, comparison, options, FIGURES, ("plainly", "as transactions"),
-        "exclusive: tests that had to run alone, at least at their end.  aborts: attempts that were rolled back.")
+        options.packages, comparison, options, report.FIGURES, ("plainly", "as transactions"),
+        report.FIGURES_MEAN)
     return 0 if good else 1
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.comparison.child import as_line, described, open_records, prepare_process  # noqa: E402
+from tests.comparison.child import Runner, as_line, described, open_records, prepare_process  # noqa: E402
 
 MOST = 12  # tests that one function gives by its parameters: some packages have thousands
 
@@ -42,7 +42,7 @@ def parse(arguments=None):
     return parser.parse_args(arguments)
 
 
-class Beside:
+class Beside(Runner):
     """A plugin of pytest's that runs the tests itself: those of a module are set up, then all run, then torn down.
 
     Args:
@@ -51,12 +51,9 @@ class Beside:
     """
 
     def __init__(self, records, options):
-        self.records = records
+        super().__init__(records)
         self.options = options
         self.order = random.Random(options.seed) if options.shuffle else None
-
-    def write(self, record):
-        os.write(self.records, as_line(record))
 
     def pytest_runtestloop(self, session):
         for _, items in itertools.groupby(filter(fits, session.items), lambda item: item.path):
@@ -84,15 +81,23 @@ class Beside:
         def run(prepared, begins):
             begin_attempt(begins)
             events, traces = prepared.run()
-            core.defer(self.ended, prepared.name, events, traces, core.is_exclusive())
+            core.defer(self.committed, prepared.name, events, traces, core.is_exclusive())
 
         queue = transaction.TransactionQueue()
         for prepared in ready:
             queue.add(run, prepared, as_line({"begins": prepared.name}))
         queue.run()
 
-    def ended(self, name, events, traces, exclusive=False):
-        self.write({"ends": name, "events": events, "traces": traces, "exclusive": exclusive})
+    def committed(self, name, events, traces, exclusive):
+        self.ended(name, events, traces, exclusive=exclusive)
+
+    def stats(self):
+        if self.options.way == "plain":
+            return {}
+        from tornado.stm import core
+
+        core.inject_aborts(0, 0)
+        return core.stats()
 
 
 def fits(item):
@@ -200,12 +205,12 @@ def main():
     records = open_records(options.records)
     forget_own_tests()
     sys.path.insert(0, options.installed)
-    core = None
     if options.way == "transactions":
         from tornado.stm import activation, core, transaction
 
         activation.activate()
         transaction.set_threads(options.threads)
+        core.inject_aborts(options.inject, options.seed)
     os.chdir(options.source)
     import hypothesis
     import pytest
@@ -213,15 +218,9 @@ def main():
     hypothesis.settings.register_profile("few", max_examples=5, deadline=None, database=None, derandomize=True)
     hypothesis.settings.load_profile("few")
     beside = Beside(records, options)
-    if core:
-        core.inject_aborts(options.inject, options.seed)
     status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist", "-o", "addopts=",
                           "--continue-on-collection-errors", "-W", "ignore"], plugins=[beside])
-    stats = {}
-    if core:
-        core.inject_aborts(0, 0)
-        stats = core.stats()
-    beside.write({"stats": stats})
+    beside.end()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if status in (0, 1, 2) else int(status))

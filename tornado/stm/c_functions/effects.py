@@ -984,7 +984,6 @@ HIDDEN_CALLS = [
     *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
       for method in (view.isdisjoint, view.__reversed__)),
     (type({}.values()).__reversed__, "ITERATES"),
-    *((method, "USES") for scanner in (type(re.compile("").scanner("")),) for method in (scanner.match, scanner.search)),
     (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
     (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
 ]
@@ -1191,7 +1190,8 @@ def register(twins, with_barriers, instance_twins):
         if isinstance(exception, type) and issubclass(exception, BaseException):
             _engine.register_type(exception, _engine.KINDS["INSTANCE"])
             _engine.register_effect(exception, _engine.EFFECTS["PURE"])
-    for stateful in (*map(_lookup, STATEFUL_TYPES.split()), type(zlib.compressobj()), type(zlib.decompressobj())):
+    hidden = type(zlib.compressobj()), type(zlib.decompressobj()), type(re.compile("").scanner(""))
+    for stateful in (*map(_lookup, STATEFUL_TYPES.split()), *hidden):
         for method in _c_members(stateful):
             _engine.register_effect(method, _engine.EFFECTS["USES"])
     for name, effect in _entries(CALLS):

@@ -1007,7 +1007,7 @@ can_wait(Dispatcher *d)
     return ready_length(d->ready) <= FEW || !restraint_look(&d->restraint, seconds_of(CLOCK_MONOTONIC), d->ready->callbacks);
 }
 
-/* Under the lock: are all threads called for what is prompt?  (Only what is said rarely costs a look at the clock.) */
+/* Under the lock: are all threads called for what is prompt?  (The clock is looked at only where they may be.) */
 static bool
 calls_all(Dispatcher *d)
 {

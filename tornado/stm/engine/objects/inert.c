@@ -33,14 +33,23 @@ gather(PyObject *obj, void *arg)
     return obj == NULL || PyType_Check(obj) ? 0 : PyList_Append(arg, obj);
 }
 
+static int
+visit_each(Tx *tx, PyObject *list, Visit visit, void *arg)
+{
+    int r = 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++)
+        r = visit_unless_inert(tx, PyList_GET_ITEM(list, i), visit, arg);
+    return r;
+}
+
 int
 visit_referents(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
     PyTypeObject *type = c_base(Py_TYPE(obj));
     PyObject *inside = PyList_New(0);
     int r = inside == NULL || (type->tp_traverse != NULL && type->tp_traverse(obj, gather, inside) != 0) ? -1 : 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(inside); i++)
-        r = visit_unless_inert(tx, PyList_GET_ITEM(inside, i), visit, arg);
+    if (r == 0)
+        r = visit_each(tx, inside, visit, arg);
     Py_XDECREF(inside);
     return r;
 }
@@ -57,12 +66,11 @@ const struct Kind record_kind = {
 static PyObject *
 told_items(PyObject *obj)
 {
-    PyObject *told = PyObject_CallMethod(obj, "__reduce__", NULL), *items = NULL;
-    if (told != NULL && PyTuple_CheckExact(told) && PyTuple_GET_SIZE(told) == 2 && PyTuple_CheckExact(PyTuple_GET_ITEM(told, 1))
-        && PyTuple_GET_SIZE(PyTuple_GET_ITEM(told, 1)) == 1) {
-        PyObject *list = PyTuple_GET_ITEM(PyTuple_GET_ITEM(told, 1), 0);
-        items = PyList_CheckExact(list) ? Py_NewRef(list) : NULL;
-    }
+    PyObject *told = PyObject_CallMethod(obj, "__reduce__", NULL), *maker, *items = NULL;
+    if (told != NULL && PyTuple_CheckExact(told) && PyArg_ParseTuple(told, "O(O!)", &maker, &PyList_Type, &items))
+        Py_INCREF(items);
+    else
+        items = NULL;
     PyErr_Clear();
     Py_XDECREF(told);
     return items;
@@ -74,9 +82,7 @@ visit_told(Tx *tx, PyObject *obj, Visit visit, void *arg)
     PyObject *items = told_items(obj);
     if (items == NULL)
         return exclusive_for(tx, "a look into all of", obj);
-    int r = 0;
-    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
-        r = visit_unless_inert(tx, PyList_GET_ITEM(items, i), visit, arg);
+    int r = visit_each(tx, items, visit, arg);
     Py_DECREF(items);
     return r;
 }

@@ -136,7 +136,7 @@ void
 order_drop_placeholders(Tx *tx)
 {
     KeyNotes *deleted = &order_of(tx)->deleted;
-    for (Py_ssize_t i = 0; order_of(tx)->n_placeholders > 0 && i < deleted->n; i++) {
+    for (Py_ssize_t i = 0; i < deleted->n; i++) {
         if (drop_placeholder(&tx->undo.entries[deleted->noted[i].entry]) < 0)
             PyErr_FormatUnraisable("tornado.stm: while dropping the place of a key");
     }
@@ -148,8 +148,8 @@ order_drop_placeholders(Tx *tx)
 static Undo *
 deletion_from(Tx *tx, PyObject *dict, Py_ssize_t *at)
 {
-    for (Noted *noted; *at >= 0; ) {
-        noted = &order_of(tx)->deleted.noted[*at];
+    while (*at >= 0) {
+        const Noted *noted = &order_of(tx)->deleted.noted[*at];
         *at = noted->before;
         if (tx->undo.entries[noted->entry].obj == dict)
             return &tx->undo.entries[noted->entry];
