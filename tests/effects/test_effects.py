@@ -145,12 +145,16 @@ KNOWN = {
     "what the system tells": lambda: (os.uname().nodename, os.statvfs("/").f_bfree, os.times().user),
     "base64": lambda: base64.b64encode(b"abc"),
     "random": lambda: random.random() + random.randrange(10),
+    "items by methods": lambda: list(map("abc".__getitem__, [0])) + [b"abc".__getitem__(1), (5,).__getitem__(0), range(3).__getitem__(2)],
+    "random numbers of a seed": lambda: random.Random("text").random(),
+    "counts of garbage": lambda: (gc.get_count(), gc.get_stats(), gc.get_threshold()),
 }
 
 import base64  # noqa: E402
 import collections  # noqa: E402
 import datetime  # noqa: E402
 import decimal  # noqa: E402
+import gc  # noqa: E402
 import hashlib  # noqa: E402
 import io  # noqa: E402
 import itertools  # noqa: E402

@@ -3,6 +3,7 @@ barriers, the build checks.)
 """
 
 import opcode
+import operator
 import types
 
 import pytest
@@ -624,6 +625,9 @@ class Defaults(dict):
     def interpolate_value(self):
         return "%(here)s" % self
 
+    def interpolate_by_function(self):
+        return operator.mod("%(there)s", self)
+
     def append(self):
         self.rows.append(2)
 
@@ -631,7 +635,64 @@ class Defaults(dict):
         self["here"].append(2)
 
 
-@pytest.mark.parametrize("look, change", [("interpolate", "append"), ("interpolate_value", "append_to_value")])
-def test_what_a_text_is_formatted_with_is_opened(look, change):
+class Answers:
+    """Not a dict at all."""
+
+    def __init__(self):
+        self.rows = [1]
+
+    def __getitem__(self, key):
+        if key == "inner":
+            return "%(rows)s" % self, self.rows
+        return self.rows if key == "rows" else "it is " + key
+
+    def interpolate(self):
+        return "%(rows)s" % self
+
+    def interpolate_after_another(self):
+        return "%(inner)s" % self
+
+    def interpolate_bytes(self):
+        return b"%(rows)a" % Encoded(self.rows)
+
+    def interpolate_by_function(self):
+        return operator.mod("%(rows)s", self)
+
+    def interpolate_constants(self):
+        return "%(a)s, %(b)s" % self
+
+    def look_up(self):
+        return self["rows"]
+
+    def append(self):
+        self.rows.append(2)
+
+
+class Encoded:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __getitem__(self, key):
+        return self.rows
+
+
+@pytest.mark.parametrize("kind, look, change", [
+    (Defaults, "interpolate", "append"), (Defaults, "interpolate_value", "append_to_value"), (Defaults, "interpolate_by_function", "append"),
+    (Answers, "interpolate", "append"), (Answers, "interpolate_after_another", "append"), (Answers, "interpolate_bytes", "append"),
+    (Answers, "interpolate_by_function", "append"),
+])
+def test_what_a_text_is_formatted_with_is_opened(kind, look, change):
     # BINARY_OP %
-    assert conflict(Defaults, look, change)
+    assert conflict(kind, look, change)
+
+
+@pytest.mark.parametrize("look", ["interpolate_constants", "look_up"])
+def test_what_is_looked_up_is_not_printed(look):
+    assert not conflict(Answers, look, "append")
+
+
+def test_a_text_is_formatted_beside_others():
+    run(Answers().interpolate)
+    alone = core.stats()["exclusive_reasons"]
+    assert run(Answers().interpolate) == "[1]"
+    assert core.stats()["exclusive_reasons"] == alone

@@ -1,5 +1,9 @@
 """C objects whose state is put back after an aborted attempt, whatever it has freed, replaced or ended: see structure.c."""
 
+import _md5
+import _sha1
+import _sha2
+import _sha3
 import array
 import contextlib
 import csv
@@ -124,6 +128,10 @@ BUSY = {
     "zlib": (lambda: zlib.compressobj(9), lambda stream, data: stream.compress(data)),
     "sha512": (hashlib.sha512, lambda digest, data: digest.update(data)),
     "blake2b": (hashlib.blake2b, lambda digest, data: digest.update(data)),
+    "md5 without OpenSSL": (_md5.md5, lambda digest, data: digest.update(data)),
+    "sha1 without OpenSSL": (_sha1.sha1, lambda digest, data: digest.update(data)),
+    "sha512 without OpenSSL": (_sha2.sha512, lambda digest, data: digest.update(data)),
+    "sha3_256 without OpenSSL": (_sha3.sha3_256, lambda digest, data: digest.update(data)),
     "hmac": (lambda: hmac.new(b"key", digestmod="sha512")._hmac, lambda digest, data: digest.update(data)),
 }
 

@@ -31,6 +31,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     READS        reads the arguments, one level deep
     DEEP         reads the arguments and all that they contain (compares, encodes)
     PRINTS       the same, but what iterators would yield
+    INTERPOLATES the same, and what the second argument returns for keys that a text, the first one, names
     ITERATES     takes items from the arguments
     GETS_KEY GETS_ITEM PUTS_KEY DELETES_KEY      the first argument at the key that is the second; GETS_ITEM by subscription
     MUTATES      changes the first argument in any way, takes items from the others
@@ -243,6 +244,18 @@ TYPES = """
     _hashlib.HMAC COPIED
     _blake2.blake2b COPIED
     _blake2.blake2s COPIED
+    _md5.MD5Type COPIED
+    _sha1.SHA1Type COPIED
+    _sha2.SHA224Type COPIED
+    _sha2.SHA256Type COPIED
+    _sha2.SHA384Type COPIED
+    _sha2.SHA512Type COPIED
+    _sha3.sha3_224 COPIED
+    _sha3.sha3_256 COPIED
+    _sha3.sha3_384 COPIED
+    _sha3.sha3_512 COPIED
+    _sha3.shake_128 COPIED
+    _sha3.shake_256 COPIED
 """
 
 
@@ -325,6 +338,7 @@ HIDDEN_TYPES = [
 
 CALLS = """
     builtins.str.* DEEP
+    builtins.str.__getitem__ GETS_ITEM    # and of other types, whose wrapper is the same
     builtins.str.join ITERATES
     builtins.bytes.* DEEP
     builtins.int.* PURE
@@ -749,7 +763,7 @@ CALLS = """
     operator.ifloordiv MUTATES_DEEP
     operator.ilshift MUTATES_DEEP
     operator.imatmul MUTATES_DEEP
-    operator.imod MUTATES_DEEP
+    operator.imod EXCLUSIVE    # of a text, it looks items up, as operator.mod
     operator.imul MUTATES_DEEP
     operator.ior MUTATES_DEEP
     operator.ipow MUTATES_DEEP
@@ -757,7 +771,7 @@ CALLS = """
     operator.isub MUTATES_DEEP
     operator.itruediv MUTATES_DEEP
     operator.ixor MUTATES_DEEP
-    operator.mod PRINTS
+    operator.mod INTERPOLATES
     operator.countOf DEEP
     operator.indexOf DEEP
     operator.itemgetter PURE
@@ -836,6 +850,18 @@ CALLS = """
     _operator._compare_digest READS
     _blake2.blake2b CREATES
     _blake2.blake2s CREATES
+    _md5.md5 CREATES
+    _sha1.sha1 CREATES
+    _sha2.sha224 CREATES
+    _sha2.sha256 CREATES
+    _sha2.sha384 CREATES
+    _sha2.sha512 CREATES
+    _sha3.sha3_224 CREATES
+    _sha3.sha3_256 CREATES
+    _sha3.sha3_384 CREATES
+    _sha3.sha3_512 CREATES
+    _sha3.shake_128 CREATES
+    _sha3.shake_256 CREATES
     io.StringIO CREATES
     io.BytesIO CREATES
     io.BytesIO.readinto FILLS
@@ -922,6 +948,9 @@ CALLS = """
     sys.audit PURE    # hooks in Python have barriers
     sys.is_finalizing PURE
     gc.isenabled PURE
+    gc.get_count PURE    # numbers that C code alone changes
+    gc.get_threshold PURE
+    gc.get_stats PURE
     atexit.register EXCLUSIVE
     _stat.* PURE
     tornado.speedups.websocket_mask READS
@@ -1014,6 +1043,18 @@ STATEFUL_TYPES = """
     _hashlib.HMAC
     _blake2.blake2b
     _blake2.blake2s
+    _md5.MD5Type
+    _sha1.SHA1Type
+    _sha2.SHA224Type
+    _sha2.SHA256Type
+    _sha2.SHA384Type
+    _sha2.SHA512Type
+    _sha3.sha3_224
+    _sha3.sha3_256
+    _sha3.sha3_384
+    _sha3.sha3_512
+    _sha3.shake_128
+    _sha3.shake_256
     _random.Random
 """
 

@@ -27,7 +27,8 @@ static const struct { const char *name; int at; } looked_into[] = {
     {"__gt__", LOOKS_AT_TRUTH},
     {"__ge__", LOOKS_AT_TRUTH},
     {"__contains__", LOOKS_AT_TRUTH},
-    {"__missing__", PRINTS},     /* where a text is formatted; else it hands it on */
+    {"__getitem__", PRINTS},    /* where a text is formatted; else it hands it on */
+    {"__missing__", PRINTS},
 };
 enum { LOOKED_INTO = sizeof looked_into / sizeof looked_into[0] };
 static PyObject *looked_into_names[LOOKED_INTO];
@@ -941,6 +942,20 @@ is_made_there(PyObject *o)
     return _PyObject_IsUniquelyReferenced(o) && !PyDictViewSet_Check(o) && !PyDictValues_Check(o);
 }
 
+/* Has a function been called by C code that formats a text with what it returns? */
+static bool
+is_formatting(Tx *tx)
+{
+    if (thread_of(tx)->loop.prints)
+        return true;
+    _PyInterpreterFrame *caller = tx->tstate->current_frame;
+    if (caller == NULL || !PyStackRef_CodeCheck(caller->f_executable))
+        return false;
+    _Py_CODEUNIT now = *caller->instr_ptr;
+    bool may_be_operator = now.op.code == BINARY_OP || now.op.code == BINARY_OP_EXTEND || now.op.code >= MIN_INSTRUMENTED_OPCODE;
+    return may_be_operator && (now.op.arg == NB_REMAINDER || now.op.arg == NB_INPLACE_REMAINDER);
+}
+
 PyObject *
 stm_return(Tx *tx, PyObject *name, PyObject *result)
 {
@@ -952,7 +967,7 @@ stm_return(Tx *tx, PyObject *name, PyObject *result)
     if (i == LOOKED_INTO)
         return result;
     int opened = looked_into[i].at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
-        : looked_into[i].at == PRINTS ? (thread_of(tx)->loop.prints ? open_deep_read(tx, result) : 0)
+        : looked_into[i].at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
     if (opened < 0)
         Py_CLEAR(result);

@@ -503,6 +503,11 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return open_args(tx, a, 0, open_deep);
     case EFFECT_PRINTS:
         return open_args(tx, a, 0, open_printed);
+    case EFFECT_INTERPOLATES:
+        thread_of(tx)->loop.prints = true;
+        if (a.n > 1 && open_interpolated(tx, a.args[0], a.args[1]) < 0)
+            return -1;
+        return open_args(tx, a, 0, open_printed);
     case EFFECT_ITERATES:
         return open_args(tx, a, 0, open_iter);
     case EFFECT_COMPILES:

@@ -91,22 +91,25 @@ open_deep_read(Tx *tx, PyObject *obj)
     return LIKELY(kind == &inert_kind) ? 0 : open_and_visit(tx, obj, kind, go_deeper, &depth);
 }
 
-/* `text % values` looks items up in values that are no tuple, by their own method, and prints
- * what that returns: what a dict's __missing__ does the evaluation loop opens (stm_return). */
+/* `text % values` looks items up in values that are no tuple, by their own method, and prints what that returns: what
+ * a __getitem__ or __missing__ in Python does the evaluation loop opens (stm_return). */
 int
 open_interpolated(Tx *tx, PyObject *text, PyObject *values)
 {
-    bool looks_up = PyUnicode_Check(text) && is_python_class(Py_TYPE(values)) && !PyTuple_Check(values)
-        && Py_TYPE(values)->tp_as_mapping != NULL && Py_TYPE(values)->tp_as_mapping->mp_subscript != NULL
-        && PyUnicode_FindChar(text, '(', 0, PyUnicode_GET_LENGTH(text), 1) >= 0;
-    if (looks_up && PyDict_Check(values) && Py_TYPE(values)->tp_as_mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript) {
-        static PyObject *missing;
-        if (missing == NULL)
+    static PyObject *getitem, *missing;
+    bool may_look_up = PyUnicode_Check(text) ? PyUnicode_FindChar(text, '(', 0, PyUnicode_GET_LENGTH(text), 1) >= 0
+        : PyBytes_Check(text) || PyByteArray_Check(text);
+    PyMappingMethods *mapping = Py_TYPE(values)->tp_as_mapping;
+    if (may_look_up && is_python_class(Py_TYPE(values)) && !PyTuple_Check(values) && mapping != NULL && mapping->mp_subscript != NULL) {
+        if (getitem == NULL) {
+            getitem = PyUnicode_InternFromString("__getitem__");
             missing = PyUnicode_InternFromString("__missing__");
-        thread_of(tx)->loop.prints = true;
-        return open_through_method(tx, values, missing) < 0 ? -1 : open_deep_read(tx, values);
+        }
+        bool as_dict = PyDict_Check(values) && mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript;
+        if (open_through_method(tx, values, as_dict ? missing : getitem) < 0)
+            return -1;
     }
-    return looks_up ? exclusive_for(tx, "formatting with the items of", values) : open_deep_read(tx, values);
+    return open_deep_read(tx, values);
 }
 
 /* All of it; 1 if it is of C types that copy and pickle know, 0 if not. */

@@ -169,6 +169,9 @@ typedef struct {
 } CsvWriter;
 typedef struct { PyObject_HEAD void *context; bool use_mutex; PyMutex mutex; } HashObject;
 typedef struct { PyObject_HEAD void *state; int implementation; bool use_mutex; PyMutex mutex; } Blake2;
+typedef struct { PyObject_HEAD bool use_mutex; PyMutex mutex; void *state; } MD5OrSHA3;
+typedef struct { PyObject_HEAD bool use_mutex; PyMutex mutex; void *lock, *state; } SHA1;
+typedef struct { PyObject_HEAD int size; bool use_mutex; PyMutex mutex; void *state; } SHA2;
 
 typedef enum {
     NO_PART = 0,
@@ -186,7 +189,7 @@ typedef enum {
     COPIED_PER_ITEM,       /* memory: a Py_ssize_t for each item of the tuple at `count` */
     COPIED_COUNTED,        /* memory: as many Py_ssize_t as the number at `count` says */
     POINTED_BACK,       /* memory whose first word is the address of what follows the object's head; or NULL */
-    STAYS,              /* `count` bytes: memory that is used during a call only, and how much it is */
+    STAYS,              /* `count` bytes: memory that is used during a call only, and how much it is; or the mutex of such a call */
     MUST_BE_ZERO,       /* a number or address; where it is not 0, there is state that only others know */
 } Role;
 
@@ -207,6 +210,8 @@ typedef struct {
 } Layout;
 
 #define AT(type, field) offsetof(type, field)
+#define HASH_OF_HACL(name, type) \
+    {name, sizeof(type), .mutex = AT(type, mutex), .parts = {{AT(type, use_mutex), STAYS, AT(type, state) - AT(type, use_mutex)}}}
 static Layout layouts[] = {
     {"map", sizeof(Map), .parts = {{AT(Map, iterators), ADVANCED}, {AT(Map, function), CALLED}}},
     {"filter", sizeof(Filter), .parts = {{AT(Filter, it), ADVANCED}, {AT(Filter, function), ASKED}}},
@@ -264,6 +269,18 @@ static Layout layouts[] = {
     {"_hashlib.HMAC", sizeof(HashObject), .end = AT(HashObject, use_mutex), .mutex = AT(HashObject, mutex)},
     {"_blake2.blake2b", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
     {"_blake2.blake2s", sizeof(Blake2), .end = AT(Blake2, use_mutex), .mutex = AT(Blake2, mutex)},
+    HASH_OF_HACL("_md5.md5", MD5OrSHA3),
+    HASH_OF_HACL("_sha1.sha1", SHA1),
+    HASH_OF_HACL("_sha2.SHA224Type", SHA2),
+    HASH_OF_HACL("_sha2.SHA256Type", SHA2),
+    HASH_OF_HACL("_sha2.SHA384Type", SHA2),
+    HASH_OF_HACL("_sha2.SHA512Type", SHA2),
+    HASH_OF_HACL("_sha3.sha3_224", MD5OrSHA3),
+    HASH_OF_HACL("_sha3.sha3_256", MD5OrSHA3),
+    HASH_OF_HACL("_sha3.sha3_384", MD5OrSHA3),
+    HASH_OF_HACL("_sha3.sha3_512", MD5OrSHA3),
+    HASH_OF_HACL("_sha3.shake_128", MD5OrSHA3),
+    HASH_OF_HACL("_sha3.shake_256", MD5OrSHA3),
     {"_json.Encoder", sizeof(Encoder), .parts = {
         {AT(Encoder, fallback), COMPARED}, {AT(Encoder, encoder), CALLED}}},
     {"_json.Scanner", sizeof(JSONScanner), .parts = {
@@ -439,10 +456,15 @@ structure_swap(PyObject *obj, void *copy)
     lock_structure(obj, layout);
     char *a = (char *)obj, *b = copy;
     size_t end = layout->end ? layout->end : (size_t)c_type(obj)->tp_basicsize;
-    swap_bytes(a + sizeof(PyObject), b + sizeof(PyObject), end - sizeof(PyObject));
+    size_t from = sizeof(PyObject);
     PARTS(p, layout) {
-        if (p->role == STAYS)
-            swap_bytes(a + p->at, b + p->at, p->count);
+        if (p->role == STAYS) {     /* others look at a mutex, even while it is locked */
+            swap_bytes(a + from, b + from, p->at - from);
+            from = p->at + p->count;
+        }
+    }
+    swap_bytes(a + from, b + from, end - from);
+    PARTS(p, layout) {
         if (p->role == POINTED_BACK) {
             point_back(a, p->at);
             point_back(b, p->at);
