@@ -21,12 +21,14 @@ import zlib
 import pytest
 
 from interpreters import needs_engine
-from tornado.stm import core, transaction
+from tornado.stm import activation, core, transaction
 
 needs_engine()
 
 from rolled_back import check, rolled_back, run, unraisable, unraisable_exceptions  # noqa: F401, a fixture
 from tornado.stm.core import trusted
+
+activation.activate()
 
 TEXT = b"what is said again and again " * 50
 
