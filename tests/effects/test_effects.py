@@ -146,6 +146,8 @@ KNOWN = {
     "base64": lambda: base64.b64encode(b"abc"),
     "random": lambda: random.random() + random.randrange(10),
     "items by methods": lambda: list(map("abc".__getitem__, [0])) + [b"abc".__getitem__(1), (5,).__getitem__(0), range(3).__getitem__(2)],
+    "ends of lines": lambda: io.IncrementalNewlineDecoder(None, True).decode("a\r\nb"),
+    "code read": lambda: io.open_code(__file__).readline(),
     "random numbers of a seed": lambda: random.Random("text").random(),
     "counts of garbage": lambda: (gc.get_count(), gc.get_stats(), gc.get_threshold()),
 }

@@ -8,6 +8,8 @@ import functools
 import io
 import socket
 import sys
+import threading
+import time
 import types
 import weakref
 from collections import deque
@@ -19,6 +21,7 @@ from tornado.stm import activation, core
 
 needs_engine()
 
+from beside import runs_alone, runs_beside_others
 from meeting import ALONE, APART, CONFLICT, meet, run
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
@@ -93,6 +96,27 @@ def suspended():
     return g, g.gi_frame
 
 
+def enclosing():
+    x = 1
+
+    def change():
+        nonlocal x
+        x += 1
+
+    return change, sys._getframe()
+
+
+#: ways to see the variables of a frame
+VARIABLES = {
+    "by their names": lambda view: (view["x"], view.get("x")),
+    "all": lambda view: (list(view.items()), list(view.values())),
+    "copied": lambda view: (dict(view), {**view}),
+    "copied by itself": lambda view: view.copy(),
+    "printed": repr,
+    "merged": lambda view: view | {},
+    "one by one": lambda view: [view[name] for name in view],
+}
+
 #: name -> what makes the objects, what changes them, and what sees the change
 HIDDEN = {
     "the size of a list": (lambda: ([],), lambda l: l.extend(range(100)), sys.getsizeof),
@@ -125,6 +149,10 @@ HIDDEN = {
     "whether a socket blocks": (a_socket, lambda s: s.setblocking(False), lambda s: s.getblocking()),
     "the line of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_lineno),
     "the variables of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_locals),
+    **{f"the variables of a suspended generator, {how}": (suspended, lambda g, f: next(g), lambda g, f, see=see: see(f.f_locals))
+       for how, see in VARIABLES.items()},
+    **{f"the variables of an enclosing function, {how}": (enclosing, lambda change, f: change(), lambda change, f, see=see: see(f.f_locals))
+       for how, see in VARIABLES.items()},
 }
 
 
@@ -186,3 +214,46 @@ def test_what_is_read_in_hiding_is_right():
     assert run(lambda: decimal.Context(prec=2).create_decimal((0, [1, 2, 7], 0))) == decimal.Decimal("1.3E2")
     assert run(lambda: decimal.Context().create_decimal()) == decimal.Decimal(0)
     assert run(lambda: copy.copy(OwnSet([1]))) == OwnSet([1])
+
+
+def test_variables_of_a_call_are_looked_at_beside_others():
+    def look():
+        x, rows = 1, [1]
+        view = sys._getframe().f_locals
+        return [see(view) for see in VARIABLES.values()][:2], "x" in view, len(view), sorted(view), view == {}, rows
+
+    def fail():
+        x = 1
+        try:
+            x / 0
+        except ZeroDivisionError as e:
+            return repr(sorted(e.__traceback__.tb_frame.f_locals))
+
+    for function in (look, fail):
+        assert repr(runs_beside_others(function)) == repr(function())
+
+
+def test_variables_are_changed_and_other_threads_looked_at_alone():
+    def change():
+        x = 1
+        sys._getframe().f_locals["x"] = 5
+        return x
+
+    assert runs_alone(change) and run(change) == 5
+    frames, done = [], threading.Event()
+
+    def wait():
+        x = [7]
+        frames.append(sys._getframe())
+        done.wait(60)
+        return x
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not frames:
+        time.sleep(0.001)
+    try:
+        assert runs_alone(lambda: frames[0].f_locals["x"]) and run(lambda: frames[0].f_locals["x"]) == [7]
+    finally:
+        done.set()
+        thread.join()

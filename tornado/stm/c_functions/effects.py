@@ -17,6 +17,7 @@ Kinds of types
     FUTURE     asyncio's futures and tasks, those of the engine
     ELEMENT    elements of trees of XML, in C: their structure is copied (`trees`)
     FRAME      changes with the generator whose it is, if that is suspended
+    FRAME_LOCALS   the variables of such a frame, as a mapping
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
     FORWARD    a container in C whose changes cannot be put back, and call nothing: as IRREVERSIBLE
     NDARRAY    numpy's arrays: read freely; who has not made one changes it exclusively
@@ -237,6 +238,7 @@ TYPES = """
     _io._BufferedIOBase INSTANCE
     _io._TextIOBase INSTANCE
     _io.TextIOWrapper STREAM
+    _io.IncrementalNewlineDecoder OPAQUE
     _io.BufferedWriter STREAM
     _random.Random STRUCT
     _hashlib.HASH COPIED
@@ -866,6 +868,8 @@ CALLS = """
     io.BytesIO CREATES
     io.BytesIO.readinto FILLS
     io.BytesIO.getbuffer OPAQUE
+    io.IncrementalNewlineDecoder CREATES
+    io.IncrementalNewlineDecoder.* OPAQUE
     _random.Random.seed SEEDS
     _random.Random.setstate SEEDS
     _random.Random.getstate SEEDS
@@ -1033,6 +1037,12 @@ if sys.version_info >= (3, 14):
     _template = eval('t"{1}"')  # older interpreters do not know the syntax
     HIDDEN_TYPES += [(_template, "RECORD"), (_template.interpolations[0], "RECORD"), (iter(_template), "ITERATOR")]
     HIDDEN_CALLS += [(type(_template), "PURE"), (type(_template.interpolations[0]), "PURE")]
+    _variables = (lambda: sys._getframe().f_locals)()
+    HIDDEN_TYPES += [(_variables, "FRAME_LOCALS")]
+    HIDDEN_CALLS += [
+        (vars(type(_variables))[name], "GETS_KEY" if name in ("get", "__contains__", "__getitem__") else "READS")
+        for name in ("get", "__contains__", "__getitem__", "keys", "values", "items", "copy", "__reversed__")
+    ]
 
 #: types whose methods all use the C state of their receiver
 STATEFUL_TYPES = """

@@ -98,6 +98,15 @@ def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None
     return _open_now(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
 
+_open_code = _io.open_code
+
+
+@trusted
+def open_code(path):
+    """Twin of ``io.open_code``."""
+    return _open_now(path, "rb", -1, None, None, None, True, None) if isinstance(path, str) else _open_code(path)
+
+
 #: what a file is opened for → how
 _FLAGS = {
     f"{how}{more}": flags
@@ -472,6 +481,7 @@ TWINS = {
     _scandir: scandir,
     os.DirEntry.stat: entry_stat,
     _open: open_,
+    _open_code: open_code,
     _read: read,
     _seek: seek,
     _tell: tell,

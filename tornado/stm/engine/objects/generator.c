@@ -213,18 +213,3 @@ const struct Kind generator_kind = {
     .iterate = iterate,
     .visit = visit_generator,
 };
-
-/* ---- Frames ----------------------------------------------------------------------------- */
-
-/* Look at a frame: that of a generator which is suspended changes when it is resumed. */
-static int
-read_attr(Tx *tx, PyObject *frame, PyObject *Py_UNUSED(name))
-{
-    _PyInterpreterFrame *f = ((PyFrameObject *)frame)->f_frame;
-    if (f->owner != FRAME_OWNED_BY_GENERATOR)
-        return check_doomed(tx);
-    PyGenObject *g = _PyGen_GetGeneratorFromFrame(f);
-    return g->gi_frame_state == FRAME_EXECUTING ? check_doomed(tx) : lock_shared(tx, cell_of(g, WHOLE));
-}
-
-const struct Kind frame_kind = {.read_attr = read_attr};
