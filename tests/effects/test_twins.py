@@ -805,7 +805,7 @@ BY_HAND = {
     decimal.Context.create_decimal: "test_making_decimals",
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
-    **dict.fromkeys([os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
+    **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
     **dict.fromkeys([_abc._abc_init, _io.TextIOWrapper], "tests/effects/test_trees.py"),
     **dict.fromkeys([*files._CHANGES, *files._LOOKS, os.open, os.close, os.read, os.write, os.fsync, os.ftruncate, os.lseek,
                      _io.BufferedReader, _io.BufferedWriter.close, _io.TextIOWrapper.close,

@@ -92,6 +92,24 @@ def test_what_was_read_is_read_again(path):
         assert file.tell() == 42
 
 
+def test_code_is_opened_as_files_are(path):
+    def read():
+        with io.open_code(str(path)) as file:
+            return type(file), file.mode, file.read(10)
+
+    assert run(read) == read() == (io.BufferedReader, "rb", DATA[:10])
+    before = os.listdir("/proc/self/fd")
+    assert check(read, read) == read()
+    assert os.listdir("/proc/self/fd") == before
+    for wrong in 1, None, b"name", str(path) + ".missing":
+        outcomes = []
+        for call in io.open_code, lambda path: run(lambda: io.open_code(path)):
+            with pytest.raises((TypeError, OSError)) as raised:
+                call(wrong)
+            outcomes.append((raised.type, str(raised.value)))
+        assert outcomes[0] == outcomes[1]
+
+
 def test_an_aborted_attempt_leaves_no_file_open(path):
     before = os.listdir("/proc/self/fd")
     kept = []

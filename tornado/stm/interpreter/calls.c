@@ -8,6 +8,7 @@
 #include "calls/callbacks.h"
 #include "calls/calls.h"
 #include "objects/access.h"
+#include "objects/names.h"
 #include "objects/ndarray.h"
 #include "objects/structure.h"
 
@@ -20,6 +21,23 @@ is_lasting_name(PyObject *name)
     return PyUnicode_CheckExact(name) && PyUnicode_CHECK_INTERNED(name) && _Py_IsImmortal(name);
 }
 
+/* Is it open, whatever that name is, for who asks by a function?  Classes change exclusively. */
+static bool
+is_open_by_any_name(Tx *tx, PyObject *obj, PyObject *name)
+{
+    return PyUnicode_CheckExact(name) && !is_dunder(name) && (PyType_CheckExact(obj) || captured(tx, obj));
+}
+
+/* tuple.__new__(cls, (a, b)), as named tuples are made: it has nothing to open. */
+static bool
+makes_tuple_of_tuple(PyObject *new, _PyStackRef *args, int n)
+{
+    if (n != 2 || PyCFunction_GET_SELF(new) != (PyObject *)&PyTuple_Type || strcmp(((PyCFunctionObject *)new)->m_ml->ml_name, "__new__") != 0)
+        return false;
+    PyObject *type = PyStackRef_AsPyObjectBorrow(args[0]), *items = PyStackRef_AsPyObjectBorrow(args[1]);
+    return PyTuple_CheckExact(items) && PyType_Check(type) && ((PyTypeObject *)type)->tp_finalize == NULL;
+}
+
 /* Calls of C code that are frequent and simple, without keywords. 1: this is not one. */
 static int
 before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
@@ -30,6 +48,8 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         return n == 1 && !bound && reads_constant(callable, PyStackRef_AsPyObjectBorrow(at[2])) ? check_doomed(tx) : 1;
     if (PyCFunction_CheckExact(callable)) {
         receiver = PyCFunction_GET_SELF(callable);
+        if (!bound && receiver != NULL && makes_tuple_of_tuple(callable, at + 2, n))
+            return check_doomed(tx);
         if (bound || receiver == NULL || PyType_Check(receiver))
             return 1;       /* C.__new__(...) makes an object */
     }
@@ -62,6 +82,8 @@ before_simple_call(Tx *tx, PyObject *callable, _PyStackRef *at, int n)
         if (effect != EFFECT_GETS_ATTR || n < 2)
             return 1;
         PyObject *obj = PyStackRef_AsPyObjectBorrow(args[0]), *name = PyStackRef_AsPyObjectBorrow(args[1]);
+        if (is_open_by_any_name(tx, obj, name))
+            return check_doomed(tx);
         return is_lasting_name(name) ? stm_read_attr(obj, name) : PyUnicode_Check(name) ? open_attr_read(tx, obj, name) : 1;
     }
     PyObject *first = n > 0 ? PyStackRef_AsPyObjectBorrow(args[0]) : NULL;
@@ -90,9 +112,12 @@ before_stack_call(Tx *tx, _PyStackRef *at, int n, PyObject *kwnames)
     PyObject *callable = PyStackRef_AsPyObjectBorrow(at[0]);
     if (LIKELY(PyFunction_Check(callable)))
         return check_doomed(tx);
-    if (PyType_Check(callable) && type_entry(tx, (PyTypeObject *)callable)->simple_call) {
-        thread_of(tx)->loop.constructing = (PyTypeObject *)callable;
-        return check_doomed(tx);
+    if (PyType_Check(callable)) {
+        TypeEntry *type = type_entry(tx, (PyTypeObject *)callable);
+        if (type->simple_call)
+            thread_of(tx)->loop.constructing = (PyTypeObject *)callable;
+        if (type->simple_call || type->python_call)
+            return check_doomed(tx);
     }
     if (tx->open && kwnames == NULL) {
         int result = before_simple_call(tx, callable, at, n);
@@ -159,7 +184,7 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         if (PyModule_Check(receiver))
             return;
         break;
-    case EFFECT_PUTS_KEY:
+    case EFFECT_PUTS_KEY: case EFFECT_DELETES_KEY:
         known.needs = CALL_OF_CAPTURED;
         if (!PyDict_CheckExact(receiver))
             return;
@@ -214,7 +239,8 @@ is_open(Tx *tx, PyObject *o)
 static bool
 is_open_attribute(Tx *tx, PyObject *obj, PyObject *name)
 {
-    return is_lasting_name(name) && (attr_read_by_bias(tx, obj, name) || !stm_attr_left(tx, obj, name, OF_READ_ATTR));
+    return is_open_by_any_name(tx, obj, name)
+        || (is_lasting_name(name) && (attr_read_by_bias(tx, obj, name) || !stm_attr_left(tx, obj, name, OF_READ_ATTR)));
 }
 
 /* operator.attrgetter(name)(object): is that attribute open? */

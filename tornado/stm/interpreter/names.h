@@ -49,7 +49,7 @@ typedef struct {
     PyObject *read_cells[READ_CELLS];   /* closure cells that this attempt has locked for reading: their addresses, by which locks go */
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
     PyObject *called;               /* function that C code calls next with what it was given, as a Guarded: borrowed, or NULL */
-    bool prints;                    /* this attempt has formatted a text otherwise than by the operator % itself, perhaps with what a mapping returns */
+    bool prints;                    /* this attempt has formatted a text by another way than the operator, with what a mapping returns perhaps */
     bool new_iterator;              /* GET_ITER comes next, and will make an iterator */
     PyObject *deleted;              /* value of a key that the engine has deleted in the place of a call */
     PyObject *scratch;              /* dict for an instruction to delete from, in the place of another */

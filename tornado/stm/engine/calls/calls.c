@@ -736,6 +736,8 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
             type_entry(tx, type)->simple_call = true;
             thread_of(tx)->loop.constructing = type;
         }
+        else
+            type_entry(tx, type)->python_call = !watch;
         return 0;
     }
     if (a.n == 0 && a.nkw == 0 && !watch && makes_plain_object(type)) {

@@ -30,7 +30,7 @@ type_entry(Tx *tx, PyTypeObject *t)
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
     descriptors_watch(t);
-    *e = (TypeEntry){t, t->tp_version_tag, k, false, is_reference_type(t), TIED_UNKNOWN};
+    *e = (TypeEntry){.type = t, .version = t->tp_version_tag, .kind = k, .reference = is_reference_type(t)};
     return e;
 }
 

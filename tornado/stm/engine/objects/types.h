@@ -85,6 +85,7 @@ typedef struct {
     uint32_t version;
     Kind kind;
     bool simple_call;   /* calling the class runs a Python __init__ and no other Python code */
+    bool python_call;   /* calling the class runs Python code, whose barriers are all that it needs */
     bool reference;     /* a weak one */
     enum { TIED_UNKNOWN, UNTIED, TIED } tied;   /* instances: may C code use them on the anchor only? (calls/anchor.c) */
 } TypeEntry;
