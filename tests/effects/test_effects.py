@@ -123,9 +123,31 @@ def test_the_reason_names_the_function_and_the_place():
 
 
 @needs_threads
+def test_a_step_of_something_else_fails_as_ever():
+    for receiver in 5, None, iter([]):
+        with pytest.raises(TypeError, match="__anext__"):
+            run(lambda receiver=receiver: types.AsyncGeneratorType.__anext__(receiver))
+
+
+@needs_threads
 def test_the_next_transaction_is_not_alone():
     run(lambda: sys.setswitchinterval(sys.getswitchinterval()))
     assert run(is_alone) is False
+
+
+async def counting():
+    yield 1
+
+
+async def first_of(numbers):
+    return await numbers.__anext__()
+
+
+def result_of(coroutine):
+    try:
+        coroutine.send(None)
+    except StopIteration as e:
+        return e.value
 
 
 KNOWN = {
@@ -148,6 +170,7 @@ KNOWN = {
     "items by methods": lambda: list(map("abc".__getitem__, [0])) + [b"abc".__getitem__(1), (5,).__getitem__(0), range(3).__getitem__(2)],
     "ends of lines": lambda: io.IncrementalNewlineDecoder(None, True).decode("a\r\nb"),
     "code read": lambda: io.open_code(__file__).readline(),
+    "a step of an asynchronous generator": lambda: result_of(first_of(counting())),
     "random numbers of a seed": lambda: random.Random("text").random(),
     "counts of garbage": lambda: (gc.get_count(), gc.get_stats(), gc.get_threshold()),
 }
@@ -167,6 +190,7 @@ import random  # noqa: E402
 import re  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
+import types  # noqa: E402
 
 pattern = re.compile("[bc]")
 

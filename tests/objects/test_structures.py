@@ -2,7 +2,6 @@
 
 import _md5
 import _sha1
-import _sha2
 import _sha3
 import array
 import contextlib
@@ -18,6 +17,7 @@ import time
 import types
 import zlib
 
+import _sha2
 import pytest
 
 from interpreters import needs_engine

@@ -577,6 +577,7 @@ CALLS = """
     types.CoroutineType.close RESUMES
     types.CoroutineType.__await__ PURE    # an iterator around the coroutine, which it does not look at
     types.AsyncGeneratorType.asend RESUMES
+    types.AsyncGeneratorType.__anext__ RESUMES
     types.AsyncGeneratorType.athrow RESUMES
     types.AsyncGeneratorType.aclose RESUMES
 

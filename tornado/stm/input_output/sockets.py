@@ -215,6 +215,17 @@ def received(sock):
 
 
 @trusted
+def has_something(sock):
+    """Is there anything to be received by the socket, its end or an error, or is it closed?  Nobody takes that before the transaction is over."""
+    core.share(sock)
+    if (fd := _fileno(sock)) < 0 or _inbox(fd):
+        return True
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+@trusted
 def _drop_first(fd):
     inbox = inboxes[fd]
     inbox.popleft()

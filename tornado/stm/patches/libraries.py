@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import socket
 import sys
 import types
 
 from .. import core
 from ..core import trusted
+from ..input_output import sockets
 
 
 def has_other_threads():
@@ -53,10 +55,10 @@ def copied(make):
 
 
 def gives_way(operation):
-    """A coroutine function of a database driver: what the program does with its result begins a step of its own.
+    """A coroutine function of a database driver or a client: what the program does with its result begins a step of its own.
 
-    The driver's C code makes its step run alone, to the end; so others would be kept waiting for what the handler computes with what
-    it has got.  To the program the database took a moment longer to answer.
+    C code makes its step run alone or beside others that may be rolled back, to the end; so others would be kept waiting for what the
+    handler computes with what it has got.  To the program the other side took a moment longer to answer.
     """
     return in_steps(operation, after=core.keeps_others_waiting)
 
@@ -67,6 +69,17 @@ def given_back(operation):
     Else it does in the step that has written to the pool, and all who need a connection would be kept waiting for it.
     """
     return in_steps(operation, after=has_other_threads)
+
+
+def looks_at_socket(is_socket_readable):
+    """``is_socket_readable`` of httpcore: has the other side of an idle connection closed it?  ``poll()`` would run alone."""
+
+    @functools.wraps(is_socket_readable)
+    def asked(sock):
+        inner = getattr(sock, "_sock", sock)
+        return sockets.has_something(inner) if isinstance(inner, socket.socket) else is_socket_readable(sock)
+
+    return asked
 
 
 def lent(connection):

@@ -102,6 +102,14 @@ PATCHES = {
     """,
     "libraries": """
         aiohttp.web_protocol:RequestHandler._handle_request  patches.libraries:begun_anew()  it counts requests
+        aiohttp.client:ClientSession._request  patches.libraries:given_back()  it may have given its connection back
+        aiohttp.streams:StreamReader.read       patches.libraries:gives_way()  it tells the parser, in C, to go on
+        aiohttp.streams:StreamReader.readany    patches.libraries:gives_way()  likewise
+        aiohttp.streams:StreamReader.readchunk  patches.libraries:gives_way()  likewise
+        aiohttp.streams:StreamReader.readexactly  patches.libraries:gives_way()  likewise
+        aiohttp.streams:StreamReader.readuntil  patches.libraries:gives_way()  likewise
+        httpx._client:AsyncClient.send  patches.libraries:given_back()         likewise
+        httpcore._utils,*:is_socket_readable  patches.libraries:looks_at_socket()  it would run alone
         psycopg.connection_async:AsyncConnection.wait  patches.libraries:gives_way()  what comes after it need not run alone
         psycopg.cursor_async:AsyncCursor.fetchone  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise

@@ -642,6 +642,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_RELEASES:
         return open_view_release(tx, receiver);
     case EFFECT_RESUMES:
+        if (kind_of(tx, receiver) != &generator_kind)
+            return exclusive_for(tx, "call of", callable);      /* another type's, whose wrapper is the same */
         /* throw(exception): it gets a traceback. */
         for (Py_ssize_t i = 1; i < a.n; i++) {
             if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
