@@ -225,6 +225,17 @@ def has_something(sock):
     return bool(poll.poll(0))
 
 
+def asking_beside_others(is_socket_readable):
+    """``is_socket_readable`` of httpcore: has the other side of an idle connection closed it?  ``poll()`` would run alone."""
+
+    @functools.wraps(is_socket_readable)
+    def asked(sock):
+        inner = getattr(sock, "_sock", sock)
+        return has_something(inner) if isinstance(inner, socket.socket) else is_socket_readable(sock)
+
+    return asked
+
+
 @trusted
 def _drop_first(fd):
     inbox = inboxes[fd]

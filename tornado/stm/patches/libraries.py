@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import socket
 import sys
 import types
 
 from .. import core
 from ..core import trusted
-from ..input_output import sockets
 
 
 def has_other_threads():
@@ -69,17 +67,6 @@ def given_back(operation):
     Else it does in the step that has written to the pool, and all who need a connection would be kept waiting for it.
     """
     return in_steps(operation, after=has_other_threads)
-
-
-def looks_at_socket(is_socket_readable):
-    """``is_socket_readable`` of httpcore: has the other side of an idle connection closed it?  ``poll()`` would run alone."""
-
-    @functools.wraps(is_socket_readable)
-    def asked(sock):
-        inner = getattr(sock, "_sock", sock)
-        return sockets.has_something(inner) if isinstance(inner, socket.socket) else is_socket_readable(sock)
-
-    return asked
 
 
 def lent(connection):

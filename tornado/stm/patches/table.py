@@ -109,7 +109,7 @@ PATCHES = {
         aiohttp.streams:StreamReader.readexactly  patches.libraries:gives_way()  likewise
         aiohttp.streams:StreamReader.readuntil  patches.libraries:gives_way()  likewise
         httpx._client:AsyncClient.send  patches.libraries:given_back()         likewise
-        httpcore._utils,*:is_socket_readable  patches.libraries:looks_at_socket()  it would run alone
+        httpcore._utils,*:is_socket_readable  input_output.sockets:asking_beside_others()  it would run alone
         psycopg.connection_async:AsyncConnection.wait  patches.libraries:gives_way()  what comes after it need not run alone
         psycopg.cursor_async:AsyncCursor.fetchone  patches.libraries:gives_way()  likewise
         psycopg.cursor_async:AsyncCursor.fetchmany  patches.libraries:gives_way()  likewise
