@@ -55,7 +55,7 @@ def copied(make):
 def gives_way(operation):
     """A coroutine function of a database driver or a client: what the program does with its result begins a step of its own.
 
-    C code makes its step run alone or beside others that may be rolled back, to the end; so others would be kept waiting for what the
+    C code makes its step run alone, or so that it cannot be rolled back, to the end; so others would be kept waiting for what the
     handler computes with what it has got.  To the program the other side took a moment longer to answer.
     """
     return in_steps(operation, after=core.keeps_others_waiting)
