@@ -393,6 +393,21 @@ def test_a_site_has_always_been_prompt_when_none_of_its_many_last_runs_was_long(
     assert not estimates.is_always_prompt(None)
 
 
+def test_sites_that_were_new_when_their_kind_was_are_prompt_when_that_is():
+    estimates = Estimates()
+    sites = [Site("task", n) for n in range(100)]
+    for site in sites:
+        estimates.learn(site, 0.0001)
+    assert not any(map(estimates.is_always_prompt, sites))
+    for n in range(500):
+        estimates.learn(Site("task", 100 + n), 0.0001)
+    assert all(map(estimates.is_always_prompt, sites))
+    estimates.learn(sites[0], 0.02)
+    for n in range(500):
+        estimates.learn(Site("task", 600 + n), 0.0001)
+    assert not estimates.is_always_prompt(sites[0]) and all(map(estimates.is_always_prompt, sites[1:]))
+
+
 def test_what_had_to_run_alone_is_expected_to():
     estimates, other = Estimates(), Site("alone", "new")
     estimates.learn_alone(ALONE_SITE, "because")

@@ -286,7 +286,8 @@ struct Estimates {
     Table kinds;        /* the share of long runs, that of those that were not short */
     Table alone;        /* of kinds: the share of runs that had to be alone, that of those that had to be on the loop's thread */
     PyObject *reasons;  /* dict: kind -> why it had last; or NULL: none has */
-    Table longest;      /* of sites and kinds: the longest run by processor time, and by the clock, the less the more there have been since */
+    Table longest;      /* of sites and kinds: the longest run by processor time, and by the clock, the less the more there have been since;
+                         * the first is negative where no run has been so long, but they are too few to tell, or were */
 };
 
 _Static_assert(sizeof(Pair) == sizeof(uint64_t), "a pair is read and written in one go");
@@ -342,26 +343,35 @@ is_known_prompt(Estimates *estimates, PyObject *site)
     return is_known_below(estimates, site, prompt_below(), true);
 }
 
+/* What is not known of a site for long enough is told by its kind: tasks that come and go have sites that run once or twice. */
 bool
 is_always_prompt(Estimates *estimates, PyObject *site)
 {
-    Pair longest;
+    Pair of_kind, longest;
     float limit = prompt_below();
-    if (site == Py_None || !(recall(&estimates->longest, key_of(((Site *)site)->which), &longest)
-                             || recall(&estimates->longest, key_of(((Site *)site)->kind), &longest)))
+    if (site == Py_None || !recall(&estimates->longest, key_of(((Site *)site)->kind), &of_kind))
         return false;
-    return longest.a < limit && longest.b < limit;
+    if (!recall(&estimates->longest, key_of(((Site *)site)->which), &longest))
+        longest = of_kind;
+    float used = longest.a < 0 ? fminf(-longest.a, fabsf(of_kind.a)) : longest.a;
+    return used < limit && longest.b < limit;
 }
 
-/* The first run of a site says of it what is known of its kind. */
+/* The first run of a site, which is not like those that follow, says of it what is known of its kind. */
 static void
 learn_longest(Estimates *estimates, uint64_t key, uint64_t kind, double used, double passed)
 {
     Pair longest;
-    if (recall(&estimates->longest, key, &longest) || recall(&estimates->longest, kind, &longest))
-        longest = (Pair){fmaxf((float)used, LEFT_OF_USED * longest.a), fmaxf((float)passed, LEFT_OF_PASSED * longest.b)};
-    else
-        longest = (Pair){8 * LONG, 8 * LONG};       /* so there must be hundreds of runs before anybody relies on that */
+    if (recall(&estimates->longest, key, &longest)) {
+        float took = (float)used, left = LEFT_OF_USED * longest.a;
+        bool seen = took >= fabsf(left) || took >= prompt_below() || left > 0;
+        longest = (Pair){seen ? fmaxf(took, fabsf(left)) : left, fmaxf((float)passed, LEFT_OF_PASSED * longest.b)};
+    }
+    else {
+        if (!recall(&estimates->longest, kind, &longest))
+            longest.a = 8 * LONG;       /* so there must be hundreds of runs before anybody relies on that */
+        longest = (Pair){-fabsf(longest.a), (float)passed};
+    }
     note(&estimates->longest, key, longest);
 }
 
