@@ -164,19 +164,22 @@ def kept(asked, threads, runs, options):
     for handler in asked:
         upstream = shares(handler, "upstream")
         row = {"name": handler.title, "upstream": statistics.median(upstream)}
-        for count in threads:
-            row["threads%d" % count] = statistics.median(share / other for share, other in zip(shares(handler, count), upstream))
+        for how in (*threads, "two"):
+            row["threads%s" % how] = statistics.median(share / other for share, other in zip(shares(handler, how), upstream))
         row["figure"] = min(row["threads%d" % count] for count in threads)
         row["target"] = Target(KEPT, at_least=True)
         rows.append(row)
     columns = [Column("handler", "name"), Column("upstream keeps", "upstream", "%.2f")]
     columns += [Column("%d thr." % count, "threads%d" % count, "%.2f") for count in threads]
-    columns += [Column("worst", "figure", "%.2f"), Column("target", "target")]
+    columns += [Column("worst", "figure", "%.2f"), Column("target", "target"), Column("2 processes", "threadstwo", "%.2f")]
     return Section(
         "handlers",
         "what is kept of requests/s beside %d endless loops, %d clients, median of %d rounds of %d s"
         % (options.beside, options.concurrency, options.repeats, options.time),
         columns,
         rows,
-        ["upstream keeps: of its rate.  N thr.: what tornado.stm keeps of its own on N threads, to that."],
+        [
+            "upstream keeps: of its rate.  N thr.: what tornado.stm keeps of its own on N threads, to that.",
+            "2 processes: the same of two of upstream's: what the system leaves to two threads here.",
+        ],
     )

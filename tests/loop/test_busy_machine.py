@@ -5,6 +5,8 @@ what the machine does.
 """
 
 import http.client
+import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -82,3 +84,41 @@ def test_a_server_seldom_waits_for_more_than_requests(threads, most, upstream):
     ours = waits_of(["--threads", str(threads)])
     print(f"{ours:.2f} waits a request on {threads} threads, {upstream:.2f} upstream")
     assert ours < upstream + most
+
+
+TAKES_TAKEN_LOCKS = """
+import _thread, threading
+from pathlib import Path
+
+from tornado.stm import transaction
+
+def switches():
+    status = Path(f"/proc/self/task/{threading.get_native_id()}/status").read_text()
+    return int(dict(line.split(":", 1) for line in status.splitlines())["nonvoluntary_ctxt_switches"])
+
+if THREADS:
+    transaction.set_num_threads(THREADS)
+    transaction.add(int)
+    transaction.run()
+lost = []
+for _ in range(20):
+    lock = _thread.allocate_lock()  # the next time nobody would yield, since somebody has slept
+    lock.acquire()
+    before = switches()
+    lock.acquire(timeout=0.000001)
+    lost.append(switches() - before)
+print(sorted(lost)[10])
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_thread_that_runs_transactions_finds_mutexes_taken_and_keeps_its_processor(threads):
+    """Another process always has something to do on that processor: a thread that gives it away comes back when that one's turn is over."""
+    processor = {min(os.sched_getaffinity(0))}
+    with EndlessLoops(1) as loops:
+        os.sched_setaffinity(loops.processes[0].pid, processor)
+        lost = subprocess.run(
+            [sys.executable, "-c", TAKES_TAKEN_LOCKS.replace("THREADS", str(threads))],
+            preexec_fn=lambda: os.sched_setaffinity(0, processor), capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    assert (int(lost.stdout) > 0) == (threads == 0)

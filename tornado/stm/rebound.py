@@ -5,7 +5,6 @@ possible, and runs alone.
 """
 
 import opcode
-import threading
 import types
 import weakref
 
@@ -13,31 +12,29 @@ from . import _engine
 
 _REBINDING = opcode.opmap["STORE_GLOBAL"], opcode.opmap["DELETE_GLOBAL"]
 
-_lock = threading.RLock()
 #: id of a code object -> (weak reference to it, names of the globals that it rebinds)
 _known = {}
 
 
 def see_globals(namespace, code=None):
-    """Have the engine know these globals, whoever has got hold of them.
+    """Have the engine know these globals, whoever has got hold of them.  Of several threads that do, what the first one says counts.
 
     Args:
         namespace: the dict.
         code: what is about to run there, such as the text that ``exec`` was given; or None.
     """
-    with _lock:
-        if _engine.rebound_globals(namespace) is None:
-            names = set(_names_rebound(code) if code else ())
-            for each in _codes_of_module(namespace):
-                _add_rebound(each, names)
-            _engine.register_module(namespace, frozenset(names))
+    if _engine.rebound_globals(namespace) is None:
+        names = set(_names_rebound(code) if code else ())
+        for each in _codes_of_module(namespace):
+            _add_rebound(each, names)
+        _engine.register_module(namespace, frozenset(names))
 
 
-#: of what has no code
-_PLAIN = {
+#: of what has no code (a set that can change has a lock)
+_PLAIN = frozenset({
     str, int, float, bool, type(None), bytes, tuple, list, dict, set, frozenset, types.BuiltinFunctionType, types.ModuleType,
     types.MemberDescriptorType, types.GetSetDescriptorType,
-}  # fmt: skip
+})  # fmt: skip
 
 
 _attributes_of_class = type.__dict__["__dict__"].__get__
@@ -107,9 +104,10 @@ def _add_rebound(code, names):
 def _names_rebound(code):
     """By code that is run as a whole.  Remembered: a template is run again and again."""
     key = id(code)
-    if key not in _known:
+    known = _known.get(key)
+    if known is None:
         names = set()
         _add_rebound(code, names)
         forget = _known.pop  # found now: the code may outlive this module when the interpreter ends
-        _known[key] = weakref.ref(code, lambda _: forget(key, None)), frozenset(names)
-    return _known[key][1]
+        known = _known[key] = weakref.ref(code, lambda _: forget(key, None)), frozenset(names)
+    return known[1]

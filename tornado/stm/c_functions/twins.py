@@ -155,8 +155,8 @@ _cmp_to_key = functools.cmp_to_key
 # ---- Text and packed data ------------------------------------------------------------------------------------------------
 
 
-#: formats none of whose fields names an attribute or an item of an argument
-_plain_formats = set()
+#: formats none of whose fields names an attribute or an item of an argument, and None (who looks into a set locks it)
+_plain_formats = {}
 
 
 def str_format(self, /, *args, **kwargs):
@@ -196,7 +196,7 @@ def _looks_inside(text):
     except ValueError:
         pass  # the original complains
     if len(_plain_formats) < 1000:
-        _plain_formats.add(text)
+        _plain_formats[text] = None
     return False
 
 

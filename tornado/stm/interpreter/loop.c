@@ -2,6 +2,7 @@
 #include "loop.h"
 
 #include "entry.h"
+#include "yields.h"
 
 #include "calls/connection.h"
 #include "core/bystanders.h"
@@ -139,6 +140,7 @@ begin_loop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     if (!loop_is_ours() || is_begun)
         Py_RETURN_NONE;
     is_begun = true;
+    keep_processor();
     int others = -1;
     for (PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get()); t != NULL; t = PyThreadState_Next(t))
         others++;

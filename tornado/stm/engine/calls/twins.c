@@ -824,7 +824,7 @@ format_text(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnam
     Tx *tx = stm_self;
     int simple = tx == NULL || !tx->open || n == 0 || !PyUnicode_CheckExact(args[0]);
     if (!simple)
-        simple = PySet_Contains(PyTuple_GET_ITEM(pair, 2), args[0]);
+        simple = PyDict_Contains(PyTuple_GET_ITEM(pair, 2), args[0]);
     if (simple < 0)
         return NULL;
     if (!simple)

@@ -176,7 +176,21 @@ namespaces_init(void)
     return 0;
 }
 
-/* `rebound` are the names that are read with barriers. The first call decides. */
+/* The names that the table has for these globals, or NULL; a new reference. */
+static PyObject *
+names_of(PyObject *globals)
+{
+    PyObject *rebound = NULL;
+    latch_take(&modules.lock);
+    size_t i = find(&modules, globals);
+    if (modules.entries[i].dict == globals)
+        rebound = Py_NewRef(modules.entries[i].value);
+    latch_give(&modules.lock);
+    return rebound;
+}
+
+/* `rebound` are the names that are read with barriers. The first call decides.  It is a module's once all is known of it, whichever of several
+ * threads comes first. */
 int
 register_module_globals(PyObject *globals, PyObject *rebound)
 {
@@ -187,7 +201,10 @@ register_module_globals(PyObject *globals, PyObject *rebound)
         PyErr_NoMemory();
         return -1;
     }
-    if (entered && PyObject_Length(rebound) > 0 && PyDict_Watch(rebound_watcher, globals) < 0)
+    PyObject *names = names_of(globals);
+    bool rebinds = names != NULL && PyObject_Length(names) > 0;
+    Py_XDECREF(names);
+    if (rebinds && PyDict_Watch(rebound_watcher, globals) < 0)
         return -1;
     return PyDict_Watch(module_watcher, globals);
 }
@@ -196,14 +213,7 @@ register_module_globals(PyObject *globals, PyObject *rebound)
 PyObject *
 globals_rebound(PyObject *globals)
 {
-    PyObject *rebound = NULL;
-    if (is_module_dict(globals)) {
-        latch_take(&modules.lock);
-        size_t i = find(&modules, globals);
-        if (modules.entries[i].dict == globals)
-            rebound = Py_NewRef(modules.entries[i].value);
-        latch_give(&modules.lock);
-    }
+    PyObject *rebound = is_module_dict(globals) ? names_of(globals) : NULL;
     return rebound ? rebound : Py_NewRef(Py_None);
 }
 
