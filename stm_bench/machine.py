@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 
 from stm_bench.primes import LARGEST, positive
+from tornado.stm import processors
 
 __all__ = ["default_threads", "describe", "output_file", "positive", "size", "thread_counts", "usable_cpus"]
 
 
 def usable_cpus():
     """The CPUs that this process may use."""
-    if hasattr(os, "process_cpu_count"):  # Python 3.13
-        return os.process_cpu_count() or 1
-    return len(os.sched_getaffinity(0))
+    return processors.usable()
 
 
 def default_threads(cpus):

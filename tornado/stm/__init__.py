@@ -31,7 +31,8 @@ def run(main: Main[T], *, threads: int | None = None, debug: bool | None = None)
 
     Args:
         main: a coroutine, or what else ``asyncio.run`` takes.
-        threads: how many threads run transactions, at most 127; by default as many as this process may use CPUs.
+        threads: how many threads run transactions, at most 127; by default as many as this process may use processors: of those that
+            it may run on no more than the limits of its control groups, such as a container's, allow.
         debug: asyncio's debug mode.
 
     Returns:

@@ -34,7 +34,7 @@ def main(arguments):
         description="Run a Tornado or asyncio program with its event loop on several cores.",
     )
     parser.error = lambda message: sys.exit(fail(message))
-    parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use)")
+    parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use, by its container's limit, too)")
     parser.add_argument("--effects", action="append", default=[], metavar="FILE", help="what C functions of other libraries do")
     parser.add_argument("--explain", action="store_true", help="at the end, tell all that ran alone, and what could be declared")
     parser.add_argument("--log", metavar="FILE", help="write the conflict log there, for python -m tornado.stm.log")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
-from .. import activation, core
+from .. import activation, core, processors
 from ..core import TransactionError, trusted
 from ..patches import finalizers
 from .interrupts import guarded_signals
@@ -21,12 +20,12 @@ _threads: int | None = None
 
 
 def _default_threads() -> int:
-    count = getattr(os, "process_cpu_count", None)
-    return min((count() if count else len(os.sched_getaffinity(0))) or 1, core.MOST_THREADS)
+    return min(processors.usable(), core.MOST_THREADS)
 
 
 def set_threads(threads: int | None) -> None:
-    """Set how many threads `run` uses, 127 at most; None: as many as this process may use CPUs.
+    """Set how many threads `run` uses, 127 at most; None: as many as
+    this process may use processors.
 
     Raises:
         ValueError: not such a number.
