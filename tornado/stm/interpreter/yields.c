@@ -86,7 +86,8 @@ static void
 put(const File *file, void *_Atomic *place, void *function)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)place, first = at & ~(page - 1);
-    bool read_only = at >= file->read_only && at < file->read_only_end;
+    /* Of whole pages; that with its end has what is written to, too. */
+    bool read_only = first >= (file->read_only & ~(page - 1)) && first < (file->read_only_end & ~(page - 1));
     if (read_only && mprotect((void *)first, page, PROT_READ | PROT_WRITE) < 0)
         return;
     atomic_store(place, function);
