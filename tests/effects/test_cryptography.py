@@ -25,8 +25,8 @@ def crypto():
     """What is used of it, by its names."""
     needs_release("cryptography")
     from cryptography import exceptions, fernet
-    from cryptography.hazmat.primitives import constant_time, hashes, hmac, padding, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, utils
+    from cryptography.hazmat.primitives import constant_time, hashes, hmac, padding, poly1305, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mlkem, rsa, utils, x25519
     from cryptography.hazmat.primitives.asymmetric import padding as signing
     from cryptography.hazmat.primitives.ciphers import Cipher, aead, algorithms, modes
     from cryptography.hazmat.primitives.kdf import argon2, hkdf, pbkdf2, scrypt
@@ -122,6 +122,36 @@ def derived(crypto):
     return keys[0] == hashlib.pbkdf2_hmac("sha256", KEY, b"salt", 10, 16)
 
 
+def tagged(crypto):
+    code = crypto.poly1305.Poly1305(KEY)
+    code.update(b"te")
+    code.update(memoryview(b"xt"))
+    tag = crypto.poly1305.Poly1305.generate_tag(KEY, bytearray(b"text"))
+    crypto.poly1305.Poly1305.verify_tag(KEY, b"text", tag)
+    with pytest.raises(crypto.exceptions.InvalidSignature):
+        crypto.poly1305.Poly1305.verify_tag(KEY, b"test", tag)
+    return code.finalize() == tag
+
+
+def exchanged(crypto):
+    """As SSH and TLS do it."""
+    X, Y = crypto.x25519.X25519PrivateKey, crypto.x25519.X25519PublicKey
+    mine, other = X.generate(), X.from_private_bytes(KEY)
+    assert other.private_bytes_raw() == KEY
+    assert mine.exchange(Y.from_public_bytes(other.public_key().public_bytes_raw())) == other.exchange(mine.public_key())
+    for private, public in (
+        (crypto.mlkem.MLKEM768PrivateKey, crypto.mlkem.MLKEM768PublicKey),
+        (crypto.mlkem.MLKEM1024PrivateKey, crypto.mlkem.MLKEM1024PublicKey),
+    ):
+        key = private.from_seed_bytes(private.generate().private_bytes_raw())
+        secret, text = public.from_public_bytes(key.public_key().public_bytes_raw()).encapsulate()
+        assert key.decapsulate(memoryview(text)) == secret
+    E = crypto.ed25519
+    key = E.Ed25519PrivateKey.from_private_bytes(bytearray(KEY))
+    E.Ed25519PublicKey.from_public_bytes(key.public_key().public_bytes_raw()).verify(key.sign(b"text"), b"text")
+    return key.private_bytes_raw() == KEY
+
+
 @functools.cache
 def keys():
     """Of two parts, as bytes: RSA's, that of a curve, Ed25519's."""
@@ -169,7 +199,7 @@ def in_tokens(crypto):
 
 @needs_threads
 @pytest.mark.parametrize("use", [
-    encrypted, encrypted_by_one_of_two, hashed, authenticated, ciphered, padded, sealed, derived, signed, in_tokens,
+    encrypted, encrypted_by_one_of_two, hashed, authenticated, tagged, ciphered, padded, sealed, derived, signed, exchanged, in_tokens,
 ])  # fmt: skip
 def test_cryptography_runs_beside_others(crypto, use):
     if use is in_tokens:
@@ -194,6 +224,10 @@ def test_what_another_transaction_has_begun_to_hash_is_hashed_on_alone(crypto):
     lambda crypto, data, cipher: crypto.hmac.HMAC(data, crypto.hashes.SHA256()),
     lambda crypto, data, cipher: crypto.hmac.HMAC(KEY, crypto.hashes.SHA256()).update(data),
     lambda crypto, data, cipher: crypto.aead.AESGCM(data),
+    lambda crypto, data, cipher: crypto.poly1305.Poly1305(data),
+    lambda crypto, data, cipher: crypto.poly1305.Poly1305.generate_tag(KEY, data),
+    lambda crypto, data, cipher: crypto.x25519.X25519PrivateKey.from_private_bytes(data),
+    lambda crypto, data, cipher: crypto.ed25519.Ed25519PrivateKey.from_private_bytes(memoryview(data)),
     lambda crypto, data, cipher: crypto.aead.AESGCM(KEY).encrypt(bytes(12), b"text", memoryview(data)),
     lambda crypto, data, cipher: crypto.pbkdf2.PBKDF2HMAC(crypto.hashes.SHA256(), 16, b"salt", 10).derive(data),
     lambda crypto, data, cipher: cipher.encryptor(),
