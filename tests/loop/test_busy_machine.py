@@ -97,7 +97,7 @@ def switches():
     return int(dict(line.split(":", 1) for line in status.splitlines())["nonvoluntary_ctxt_switches"])
 
 if THREADS:
-    transaction.set_num_threads(THREADS)
+    transaction.set_threads(THREADS)
     transaction.add(int)
     transaction.run()
 lost = []

@@ -71,8 +71,16 @@ class Program:
             await asyncio.sleep(0)
 
     async def main(self, speakers, computers, times):
-        speaking = [asyncio.create_task(self.speak(name, times)) for name in range(speakers)]
+        speaking = [asyncio.create_task(self.of_its_own_kind().speak(name, times)) for name in range(speakers)]
         await asyncio.gather(*speaking, *[self.compute(speaking) for _ in range(computers)])
+
+    def of_its_own_kind(self):
+        """The same by another class.  Of hundreds of steps of one kind it is known that they are always prompt: they may be sequential, for
+        which there is no reason to tell.
+        """
+        other = object.__new__(type("Program", (type(self),), {}))
+        vars(other).update(vars(self))
+        return other
 
 
 def run(threads, speakers, computers, times, before=0.0):
@@ -85,7 +93,6 @@ def run(threads, speakers, computers, times, before=0.0):
     return {
         "alone": stats["exclusive_reasons"][reason],
         "seconds": stats["exclusive_seconds"][reason],
-        "sequential": stats["sequentials"],
         "elsewhere": [thread == here for thread in program.threads[20 * speakers :]].count(False),
         "computed": program.computed,
     }
@@ -95,8 +102,7 @@ def run(threads, speakers, computers, times, before=0.0):
 @pytest.mark.parametrize("computers", [0, 1, 5])
 def test_what_runs_alone_does_so_on_the_loops_thread(threads, computers):
     found = in_a_process(f"run({threads}, 6, {computers}, 80)")
-    assert found["alone"] > 0 and found["seconds"] > 0  # it is still told for what reason
-    assert found["alone"] + found["sequential"] >= 6 * 80  # while nobody else had anything to do, there was no need
+    assert found["alone"] >= 6 * 80 and found["seconds"] > 0  # it is still told for what reason
     assert found["elsewhere"] <= 6 * 60 / 10  # one of many finds out whether that still is so
     assert computers == 0 or found["computed"] > 0
 

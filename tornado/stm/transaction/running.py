@@ -24,8 +24,7 @@ def _default_threads() -> int:
 
 
 def set_threads(threads: int | None) -> None:
-    """Set how many threads `run` uses, 127 at most; None: as many as
-    this process may use processors.
+    """Set how many threads `run` uses, 127 at most; None: as many as this process may use processors.
 
     Raises:
         ValueError: not such a number.
