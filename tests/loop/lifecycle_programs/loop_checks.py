@@ -912,6 +912,36 @@ async def signals_that_a_step_raises():
     assert seen[-1] == "told"
 
 
+async def signals_that_a_step_sends_to_its_process():
+    """They are handled when the call returns, and by the handler that was there then, also beside a thread that might take them."""
+    seen, done = [], threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+
+    def send(i):
+        if i % 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        else:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    async def step(i):
+        before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(i))
+        try:
+            send(i)
+            return len(seen)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    try:
+        for i in range(40):
+            assert await step(i) == i + 1, (i, seen)
+            await asyncio.sleep(0)
+    finally:
+        done.set()
+        thread.join()
+    assert seen == list(range(40))
+
+
 async def descriptors_that_signals_wake():
     """They are set by the main thread alone, which this loop's thread is, whichever one runs the step."""
     ours, theirs = os.pipe()

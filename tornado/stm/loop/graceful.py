@@ -152,9 +152,8 @@ class Guard:
         table.apply("guard")
         if self._process != os.getpid():
             self._process = os.getpid()
-            mask = _signal.pthread_sigmask(signal.SIG_BLOCK, signals.MASKABLE)  # the new thread's, too
-            self._thread = _thread.start_new_thread(self._watch, ())
-            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            with signals.all_blocked():
+                self._thread = _thread.start_new_thread(self._watch, ())
         self._loop = loop
         # Not the loop's `add_signal_handler`, which would be called beside a handler that the program sets by `signal.signal`.
         signal.signal(signal.SIGTERM, core.to_guard)
@@ -200,7 +199,6 @@ class Guard:
 
     @trusted
     def _watch(self):
-        signals.block_all()
         while self._at_exit is None:
             told = core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE)
             time.sleep(STEP)

@@ -127,8 +127,9 @@ class Scheduler:
         core.begin_collecting()
         finalizers.keep_hook_quiet()
         try:
-            for helper in helpers:
-                helper.start()
+            with signals.all_blocked():  # they are the main thread's business
+                for helper in helpers:
+                    helper.start()
             _asyncio._set_running_loop(loop)
             dispatcher.work(mask)
         finally:
@@ -150,7 +151,6 @@ class Scheduler:
 
     def _helper(self):
         loop = self.loop
-        signals.block_all()  # they are the main thread's business
         asyncio._set_running_loop(loop)
         _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)

@@ -3,8 +3,8 @@
 The interpreter runs signal handlers written in Python on the main thread, between any two instructions.  That must not be
 in a transaction, which may be rolled back, nor where a lock or an event would be lost if the handler raises.  So the main thread
 blocks the signals that have such a handler while it works for a loop, but for one point between transactions and while it waits
-for events (``../engine/dispatch/poller.h``); and the other threads that run transactions block all the time whatever a program may
-handle.  What the kernel then gives to any other thread, that hands over to the main thread (``../engine/signals.c``).  Signals that no
+for events (``../engine/dispatch/poller.h``); and the other threads that run transactions block from their start whatever a program
+may handle.  What the kernel then gives to any other thread, that hands over to the main thread (``../engine/signals.c``).  Signals that no
 Python code handles go their way at once: they end the program, or make `faulthandler` print where its threads are.
 
 A child process inherits the mask of the thread that starts it, and so does the program that takes the place of this one.
@@ -15,6 +15,7 @@ import _posixsubprocess  # noqa: F401, what it has is changed, as in posix and s
 import _signal  # signal.pthread_sigmask makes an enum member of every signal each time
 import _thread
 import asyncio
+import contextlib
 import functools
 import os
 import posix  # noqa: F401
@@ -77,10 +78,18 @@ def _set_mask():
     _signal.pthread_sigmask(signal.SIG_SETMASK, _programs_mask | handled if _held else _programs_mask)
 
 
+@contextlib.contextmanager
 @trusted
-def block_all():
-    """This thread runs transactions and nothing else."""
-    _signal.pthread_sigmask(signal.SIG_BLOCK, MASKABLE)
+def all_blocked():
+    """A thread that is started in here never lets in a signal that a program may handle, and nor does this one meanwhile.
+
+    One that blocked them itself could have been given some before.
+    """
+    mask = _signal.pthread_sigmask(signal.SIG_BLOCK, MASKABLE)
+    try:
+        yield
+    finally:
+        _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @trusted
@@ -157,27 +166,48 @@ def noting(set_handler):
     return set_and_note
 
 
-def raising(raise_signal):
-    """``signal.raise_signal``: the handler has run when it returns, and what that raises comes out of it."""
-
-    @trusted
-    def let_in(signum):
-        held = _is_held() and signum in handled
+@trusted
+def _let_in(send, *args):
+    """On the main thread: the handlers have run when it returns."""
+    signals = handled.intersection(args[-1:])
+    held = _is_held() and signals
+    if held:
+        _signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    try:
+        return send(*args)
+    finally:
         if held:
-            _signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
-        try:
-            raise_signal(signum)
-        finally:
-            if held:
-                _set_mask()
+            _set_mask()
+
+
+def raising(send):
+    """``signal.raise_signal`` or ``pthread_kill``: the handler has run when it returns, and what that raises comes out of it."""
 
     @trusted
-    @functools.wraps(raise_signal)
-    def raise_and_let_in(signalnum, /):
+    @functools.wraps(send)
+    def send_and_let_in(*args):
         core.exclusive("raising a signal")
-        return _on_main(let_in, signalnum)
+        return _on_main(_let_in, send, *args)
 
-    return raise_and_let_in
+    return send_and_let_in
+
+
+def sending(kill):
+    """``os.kill``: as `raising`, if this process is sent the signal, alone or with its group.
+
+    Of all threads that do not block it the kernel gives it to the main thread first, as on upstream.
+    """
+    send_and_let_in = raising(kill)
+
+    @trusted
+    @functools.wraps(kill)
+    def send(pid, signum, /):
+        if 0 < pid != os.getpid():
+            core.exclusive("sending a signal")
+            return kill(pid, signum)
+        return send_and_let_in(pid, signum)
+
+    return send
 
 
 def waking(set_wakeup):

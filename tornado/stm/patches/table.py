@@ -84,6 +84,8 @@ PATCHES = {
     "loop": """
         _signal:signal                 loop.signals:noting()                  signals with handlers wait for the commit
         _signal,*:raise_signal         loop.signals:raising()                 but for those that a transaction raises
+        _signal,*:pthread_kill         loop.signals:raising()                 likewise
+        posix,os:kill                  loop.signals:sending()                 likewise, if they are sent to this process
         _signal,*:set_wakeup_fd        loop.signals:waking()                  the main thread does, whose loop it is
         _posixsubprocess:fork_exec     loop.signals:starting()                a child begins with the program's mask
         subprocess:_fork_exec          loop.signals:starting()                likewise

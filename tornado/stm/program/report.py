@@ -70,7 +70,8 @@ class Run:
         if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR2, self.tell)
         if core.PARALLEL:
-            _thread.start_new_thread(Watch().watch, ())
+            with signals.all_blocked():
+                _thread.start_new_thread(Watch().watch, ())
 
 
 class Watch:
@@ -83,7 +84,6 @@ class Watch:
     @trusted
     def watch(self):
         """On a thread of its own, for ever."""
-        signals.block_all()
         while True:
             time.sleep(1)
             self.look()
