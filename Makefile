@@ -15,7 +15,7 @@ lint: setup           ## check the code without running it: ruff, the form of C,
 format: setup         ## put right what ruff can, and the form of the lines of C that differ from HEAD
 	@scripts/lint.sh format
 
-test: lint            ## check the code, then run the tests, but for the long ones, in a process per processor
+test: lint            ## check the code, then run the tests, but for the long ones, in two processes per processor
 	@.venv/bin/python -m pytest -q -rs -n auto --dist loadfile
 
 check: test           ## all that .ci/run runs

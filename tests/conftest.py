@@ -1,5 +1,6 @@
 """What all tests need of the process that they run in."""
 
+import os
 import signal
 
 import pytest
@@ -14,6 +15,11 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # What the tests run on several threads in this process is to meet there, short as it is.
     core.set_sequential(1)
+
+
+def pytest_xdist_auto_num_workers():
+    """Twice as many as processors: half of the time a test waits for a program, a server or a clock."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(wrapper=True)
