@@ -122,6 +122,17 @@ def test_an_iterator_of_rpds_that_others_have_made_is_used_alone():
     assert runs_alone(next, iterator)
 
 
+def test_falcon_reads_headers_and_uris_beside_others():
+    needs_release("falcon")
+    misc, uri = pytest.importorskip("falcon.cyutil.misc"), pytest.importorskip("falcon.cyutil.uri")
+    assert runs_beside_others(lambda: misc.encode_items_to_latin1({"a": "\xe9"})) == [(b"a", b"\xe9")]
+    assert runs_beside_others(uri.parse_query_string, "a=1&b=2,3&c=", True, True) == {"a": "1", "b": ["2", "3"], "c": ""}
+    assert runs_beside_others(uri.decode, "a%20b+c") == "a b c"
+    assert runs_beside_others(lambda: (uri.encode("/ä b"), uri.encode_check_escaped("%20"))) == ("/%C3%A4%20b", "%20")
+    assert runs_beside_others(lambda: (uri.encode_value("a/b"), uri.encode_value_check_escaped("%2F"))) == ("a%2Fb", "%2F")
+    meets_who_changes(misc.encode_items_to_latin1, lambda: {"a": "b"}, lambda headers: headers.update(c="d"))
+
+
 def test_jsonschema_validates_beside_others():
     needs_release("rpds")
     jsonschema = pytest.importorskip("jsonschema")

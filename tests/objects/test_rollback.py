@@ -2164,32 +2164,89 @@ def test_coroutine_interrupted_anywhere(function):
             assert left == expected
 
 
-def test_async_generator_driven_by_hand():
-    def step(awaitable):
-        try:
-            return awaitable.send(None)
-        except StopIteration as e:
-            return "value", e.value
-        except StopAsyncIteration:
-            return "end"
+async def interrupted(seen):
+    try:
+        for i in range(4):
+            await pause(("number", i))
+            yield i
+    except KeyError as e:
+        seen.append(e.args)
+        await pause("caught")
+        yield "caught"
+    finally:
+        if "over" not in seen:  # then nobody awaits it any more
+            await pause("ends")
+        seen.append("ended")
 
-    def two_steps(g):
-        a = g.asend(None)
-        return step(a), step(a)
 
-    def rest(g):
-        return two_steps(g), two_steps(g)
+def told(function, *args):
+    """What a step of an awaitable comes to."""
+    try:
+        return function(*args)
+    except StopIteration as e:
+        return "value", e.value
+    except (StopAsyncIteration, RuntimeError, GeneratorExit, KeyError) as e:
+        return type(e), e.args
 
+
+#: what is awaited by hand, as a task does that is made of it
+AWAITED = {
+    "asend": lambda generator: generator.asend(None),
+    "anext": lambda generator: generator.__anext__(),
+    "athrow": lambda generator: generator.athrow(KeyError("thrown")),
+    "aclose": lambda generator: generator.aclose(),
+    "await": lambda generator: generator.asend(None).__await__(),
+    "coroutine": lambda generator: finish_of(generator).__await__(),
+}
+
+
+async def finish_of(generator):
+    async for i in generator:
+        await pause(i)
+
+
+def one_step(state):
+    return told(state["awaited"].send, None)
+
+
+def thrown_into(state):
+    return told(state["awaited"].throw, KeyError("into it")), one_step(state)
+
+
+def closed(state):
+    return told(state["awaited"].close), one_step(state)
+
+
+def rest_of(state):
+    steps = [one_step(state) for _ in range(3)]
+    seen = state["seen"].copy()
+    anew = [told(state["generator"].asend(None).send, None) for _ in range(3)]
+    state["seen"].append("over")
+    return steps, seen, anew, state["seen"].copy()
+
+
+@pytest.mark.parametrize("step", [one_step, thrown_into, closed])
+@pytest.mark.parametrize("begun", [0, 1])
+@pytest.mark.parametrize("kind", AWAITED)
+def test_what_is_awaited_by_hand_need_not_run_alone(kind, begun, step):
     def start():
-        g = numbers(4)
-        two_steps(g)
-        return g
+        generator = interrupted(seen := [])
+        told(generator.asend(None).send, None)
+        awaitable = generator.asend(None)
+        told(awaitable.send, None), told(awaitable.send, None)
+        state = {"generator": generator, "seen": seen, "awaited": AWAITED[kind](generator)}
+        for _ in range(begun):
+            one_step(state)
+        return state
 
-    run(rest, run(start))
-    expected = run(rest, run(start))
-    done, left = rolled_back(two_steps, run(start), rest=rest)
-    if done:
-        assert left == expected
+    def all_of_it(state):
+        return step(state), rest_of(state)
+
+    expected = run(all_of_it, run(start))
+    assert check(step, run(start), rest=all_of_it) == expected
+    for seed in range(6):
+        done, left = rolled_back(step, run(start), rest=all_of_it, inject=0.1, seed=seed)
+        assert (done, left) == (True, expected)
 
 
 def test_coroutine_on_an_event_loop_still_runs():

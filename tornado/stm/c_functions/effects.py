@@ -1015,6 +1015,7 @@ CALLS = """
 
 #: methods of types that have no public name
 HIDDEN_CALLS = [
+    *((getattr(type(awaitable), name), "RESUMES") for awaitable in _awaitables() for name in ("send", "throw", "close")),
     *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
       for method in (view.isdisjoint, view.__reversed__)),
     (type({}.values()).__reversed__, "ITERATES"),

@@ -641,15 +641,18 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RELEASES:
         return open_view_release(tx, receiver);
-    case EFFECT_RESUMES:
-        if (kind_of(tx, receiver) != &generator_kind)
+    case EFFECT_RESUMES: {
+        /* Or what is awaited of an asynchronous generator, and refers to it. */
+        Kind kind = kind_of(tx, receiver);
+        if (kind != &generator_kind && kind != &iterator_kind)
             return exclusive_for(tx, "call of", callable);      /* another type's, whose wrapper is the same */
         /* throw(exception): it gets a traceback. */
         for (Py_ssize_t i = 1; i < a.n; i++) {
             if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
                 return -1;
         }
-        return open_generator(tx, receiver);
+        return kind == &generator_kind ? open_generator(tx, receiver) : open_iter(tx, receiver);
+    }
     case EFFECT_ADVANCES:
         return open_iter(tx, receiver);
     }
