@@ -552,7 +552,30 @@ def test_a_callable_object_is_not_asked_for_anything():
         def __call__(self):
             pass
 
-    assert sites_of(Strange()) == [None]
+    a, b = Strange(), Strange()
+    first, same, other = sites_of(a, a, b)
+    assert first == same != other and first.kind == other.kind != sites_of(print)[0].kind
+
+
+def test_tasks_of_what_is_awaited_otherwise_differ_by_its_type():
+    async def numbers():
+        yield 1
+
+    first, same, other = sites_of(numbers().__anext__(), numbers().asend(None), numbers().aclose())
+    assert first.kind == same.kind != other.kind and first != same
+
+
+def test_what_has_been_cancelled_is_of_a_kind_of_its_own():
+    """Else nobody knew that it is prompt, and other threads were called for what waits with it."""
+    async def ask():
+        loop = asyncio.get_running_loop()
+        handles = [asyncio.Handle(print, (), loop), asyncio.Handle(asyncio.sleep, (), loop)]
+        for handle in handles:
+            handle.cancel()
+        return [site_of(handle) for handle in [*handles, asyncio.Handle(print, (), loop)]]
+
+    first, other, lively = tornado.stm.run(ask(), threads=1)
+    assert first == other and first.kind != lively.kind
 
 
 def test_a_trivial_task_goes_before_heavy_ones_that_came_before_it():

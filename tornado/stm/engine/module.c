@@ -986,7 +986,7 @@ static PyMethodDef methods[] = {
          " kernel has said of earlier bytes")},
     {"find_outbox", find_outbox, METH_O, DOC("find_outbox(fd): the Outbox of that descriptor's socket, or None")},
     {"take_outbox", take_outbox, METH_O, DOC("take_outbox(fd): the same; from here on the socket has none")},
-    {"site_of", site_of, METH_O, DOC("site_of(handle): the Site of an asyncio handle's callback, or None for one of no known kind")},
+    {"site_of", site_of, METH_O, DOC("site_of(handle): the Site of an asyncio handle's callback, or None if it is no handle of asyncio's")},
     {"new_handle", _PyCFunction_CAST(new_handle), METH_FASTCALL,
      DOC("new_handle(loop, callback, args, context[, when]): asyncio's Handle, or a TimerHandle, but for debug mode")},
     {"call_soon", _PyCFunction_CAST(call_soon), METH_FASTCALL,

@@ -100,12 +100,14 @@ place_of_wait(PyObject *coroutine)
 
 /* Of the step of a task: which coroutine, with which plain arguments (those after a star one by one), and where it waits, if it has begun.
  * What it does then, a connection's will do again, so `owner` tells it from others.  A new
- * reference; None while the coroutine runs, or if it is of another type. */
+ * reference; None while the coroutine runs. */
 static PyObject *
 site_of_step(PyObject *coroutine, Future *owner)
 {
     PyGenObject *g = (PyGenObject *)coroutine;
-    if ((!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine)) || g->gi_frame_state >= FRAME_EXECUTING)
+    if (!PyCoro_CheckExact(coroutine) && !PyGen_CheckExact(coroutine))
+        return site_made(mixed_address(7, Py_TYPE(coroutine)), mixed_address(0, owner));
+    if (g->gi_frame_state >= FRAME_EXECUTING)
         Py_RETURN_NONE;
     PyCodeObject *code = _PyFrame_GetCode(&g->gi_iframe);
     bool begun = g->gi_frame_state != FRAME_CREATED;
@@ -129,6 +131,9 @@ site_of_step(PyObject *coroutine, Future *owner)
     return site_made(kind, which);
 }
 
+/* The kind of what has been cancelled: nothing is called. */
+#define CANCELLED 6
+
 /* Which callback it runs, of what; wrapped in partials or not. */
 static PyObject *
 site_of_callback(PyObject *callback)
@@ -147,7 +152,7 @@ site_of_callback(PyObject *callback)
     if (PyCFunction_CheckExact(callback))
         return site_made(mixed_address(3, ((PyCFunctionObject *)callback)->m_ml), 0);
     if (!PyMethod_Check(callback))
-        Py_RETURN_NONE;
+        return site_made(mixed_address(5, Py_TYPE(callback)), mixed_address(0, callback));
     PyObject *owner = PyMethod_GET_SELF(callback), *function = PyMethod_GET_FUNCTION(callback);
     const void *code = PyFunction_Check(function) ? PyFunction_GET_CODE(function) : (PyObject *)Py_TYPE(function);
     return site_made(mixed_address(mixed_address(4, code), Py_TYPE(owner)), mixed_address(0, owner));
@@ -157,7 +162,7 @@ PyObject *
 site_of(PyObject *Py_UNUSED(module), PyObject *handle)
 {
     PyObject *callback = Py_XNewRef(handle_callback(handle));
-    PyObject *site = callback != NULL ? site_of_callback(callback) : Py_NewRef(Py_None);
+    PyObject *site = callback == NULL ? Py_NewRef(Py_None) : callback == Py_None ? site_made(CANCELLED, 0) : site_of_callback(callback);
     Py_XDECREF(callback);
     return site;
 }

@@ -25,7 +25,7 @@ extern PyTypeObject Site_Type, Estimates_Type;
 
 int sites_init(PyObject *module);       /* -1 with an exception */
 
-/* site_of(handle): the Site of a callback, or None for one of no known kind. */
+/* site_of(handle): the Site of a callback, or None if the handle is none of asyncio's. */
 PyObject *site_of(PyObject *module, PyObject *handle);
 
 /* Does an asyncio handle tell somebody of a future, and nothing else? */
