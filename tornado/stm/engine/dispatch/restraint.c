@@ -1,11 +1,14 @@
 #include "restraint.h"
 
+#include <math.h>
+
 #define WINDOW 0.05         /* seconds over which callbacks are counted */
 #define STALE (4 * WINDOW)  /* in so long a window there was too little to do */
 #define SETTLING 3          /* windows: so long it takes until what it has switched to does its best */
 #define GAIN 1.25           /* all threads are called if they run so many times as many as one: they take more of the processors' time */
 #define TRIALS 3            /* if so many in a row say so; each may be mistaken, for what there is to do comes in bursts; */
 #define FEW 6000.0          /* but one is enough if one thread runs less than so many a second: what takes that long has much to gain */
+#define LOSS 0.8            /* a trial of all threads is over once they run less than so many times as many, twice in a row */
 #define LEAST_GAIN 1.1      /* and no longer once a trial says that they run less than so many times as many */
 #define SHORTEST 10         /* windows */
 #define LONGEST 160
@@ -56,7 +59,10 @@ window_over(Restraint *r, double rate)
         r->left = 0;
         r->usual = r->lately;
     }
-    if (r->left > 0) {
+    bool is_lost = r->at == SWITCHED && !r->settled && fmax(rate, r->tried) < LOSS * r->before;
+    if (r->left > 0 && !is_lost) {
+        if (r->at == SWITCHED)
+            r->tried = rate;
         r->left--;
         return;
     }
@@ -66,12 +72,16 @@ window_over(Restraint *r, double rate)
         return;
     case BEFORE_TRIAL:
         r->before = rate;
+        r->tried = INFINITY;
         r->at = SWITCHED;
         r->left = SETTLING - 1;
         return;
     case SWITCHED:
-        r->at = TRIAL;
-        return;
+        if (!is_lost) {
+            r->at = TRIAL;
+            return;
+        }
+        /* fall through */
     case TRIAL:
         r->tried = rate;
         r->at = SWITCHED_BACK;
