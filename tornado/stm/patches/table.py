@@ -110,6 +110,8 @@ PATCHES = {
         aiohttp.streams:StreamReader.readchunk  patches.libraries:gives_way()  likewise
         aiohttp.streams:StreamReader.readexactly  patches.libraries:gives_way()  likewise
         aiohttp.streams:StreamReader.readuntil  patches.libraries:gives_way()  likewise
+        grpclib.server:Stream.recv_message  patches.libraries:given_back()     it has counted for the connection
+        grpclib.client:Stream.recv_message  patches.libraries:given_back()     likewise
         httpx._client:AsyncClient.send  patches.libraries:given_back()         likewise
         httpcore._utils,*:is_socket_readable  input_output.sockets:asking_beside_others()  it would run alone
         psycopg.connection_async:AsyncConnection.wait  patches.libraries:gives_way()  what comes after it need not run alone
