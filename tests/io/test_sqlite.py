@@ -140,6 +140,20 @@ def test_one_that_may_load_c_code_runs_alone(memory):
     assert cost_of(lambda: memory.execute("SELECT 1").fetchone()) == ((1,), "exclusive")
 
 
+@parallel_only
+@pytest.mark.parametrize("give, how", [
+    (lambda connection: connection.create_function("twice", 1, lambda n: 2 * n), "nothing"),
+    (lambda connection: connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_FKEY), "exclusive"),
+], ids=["function", "configuration"])  # fmt: skip
+def test_what_a_connection_may_call_is_still_known_after_hundreds_of_cursors(memory, give, how):
+    """Whose list the connection replaces now and then."""
+    core.Transaction(give, (memory,)).run()
+    for _ in range(3):
+        assert cost_of(lambda: memory.execute("SELECT 1").fetchone()) == ((1,), how)
+        for _ in range(250):
+            memory.execute("SELECT 1").fetchone()
+
+
 def test_methods_that_give_functions_look_as_ever():
     assert sqlite3.Connection.create_function.__name__ == "create_function"
     with contextlib.closing(sqlite3.connect(":memory:")) as connection, pytest.raises(TypeError, match="create_function"):

@@ -42,16 +42,16 @@ _databases = _Databases()
 
 # ---- What a connection may call --------------------------------------------------------------------------------------------
 
-#: id of a connection -> its list of cursors, which no other one has, and: has it only the functions that any has, and others in
-#: Python?  Those of dead connections stay until there are many.
+#: id of a connection -> its list of blobs, which no other one ever has (that of its cursors is another one after two hundred of them),
+#: and: has it only the functions that any has, and others in Python?  Those of dead connections stay until there are many.
 _known = {}
 _MOST_KNOWN = 1000
-#: the lists of cursors of connections that may load C code when a query says so
+#: the lists of blobs of connections that may load C code when a query says so
 _loaders = []
 
 #: what `gc.get_referents` gives of a connection; with more, it has callbacks that are called at each statement
 _PARTS = ("type", "_lru_cache_wrapper", "list", "list", "NoneType", "type")
-_CURSORS, _TEXT_FACTORY = 2, 5
+_CURSORS, _BLOBS, _TEXT_FACTORY = 2, 3, 5
 
 _functions_of = """
     SELECT name, builtin, type, enc, narg, flags FROM pragma_function_list
@@ -68,12 +68,12 @@ def _calls_known(connection):
     parts = gc.get_referents(connection)
     if len(parts) != len(_PARTS) or parts[_TEXT_FACTORY] is not str or _engine.connection_converts(connection):
         return False
-    cursors, known = _known.get(id(connection), (None, False))
-    return known if cursors is parts[_CURSORS] else _look_at(connection, parts[_CURSORS])
+    blobs, known = _known.get(id(connection), (None, False))
+    return known if blobs is parts[_BLOBS] else _look_at(connection, parts[_CURSORS], parts[_BLOBS])
 
 
 @trusted
-def _look_at(connection, cursors):
+def _look_at(connection, cursors, blobs):
     """The first look at what it has been given before anybody took note."""
     core.share(_databases)
     core.share(connection)
@@ -88,14 +88,14 @@ def _look_at(connection, cursors):
         functions = set(_call(connection, _fetchall, cursor))
     except _Error:
         return False
-    return _note(connection, cursors, functions <= _usual_functions and not any(cursors is loader for loader in _loaders))
+    return _note(connection, blobs, functions <= _usual_functions and not any(blobs is loader for loader in _loaders))
 
 
 @trusted
-def _note(connection, cursors, known):
+def _note(connection, blobs, known):
     if len(_known) >= _MOST_KNOWN:
         _known.clear()
-    _known[id(connection)] = cursors, known
+    _known[id(connection)] = blobs, known
     return known
 
 
@@ -117,9 +117,9 @@ def _look_out(connection, is_in_python, args, kwargs):
     known = is_in_python(*args, **kwargs) and _calls_known(connection)
     parts = gc.get_referents(connection)
     if not known and len(parts) >= len(_PARTS):
-        _note(connection, parts[_CURSORS], False)
+        _note(connection, parts[_BLOBS], False)
         if is_in_python is _is_nothing:
-            _loaders.append(parts[_CURSORS])
+            _loaders.append(parts[_BLOBS])
 
 
 @trusted
@@ -338,7 +338,7 @@ def _open(args, kwargs):
     if isinstance(made, _Connection):
         _engine.connection_made(made)
     if type(made) is _Connection:
-        _note(made, gc.get_referents(made)[_CURSORS], True)
+        _note(made, gc.get_referents(made)[_BLOBS], True)
         _engine.capture(made)
     return made
 
