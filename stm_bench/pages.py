@@ -68,7 +68,7 @@ class Page:
         if self.status >= 400:  # what siege calls a failure
             answered, failed = failed, answered
         if not answered or failed:
-            raise WrongAnswer("server %s failed requests for %s" % (server.name, self.path))
+            raise WrongAnswer("server %s failed %d of %d requests for %s" % (server.name, failed, answered + failed, self.path))
         return report.rate, answered
 
 

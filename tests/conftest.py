@@ -17,6 +17,7 @@ def pytest_configure(config):
     core.set_sequential(1)
 
 
+@pytest.hookimpl(optionalhook=True)  # without xdist nobody asks
 def pytest_xdist_auto_num_workers():
     """Twice as many as processors: half of the time a test waits for a program, a server or a clock."""
     return 2 * len(os.sched_getaffinity(0))

@@ -287,6 +287,19 @@ def test_a_load_is_made_again_if_siege_fails(monkeypatch, tmp_path, ends):
     assert len(runs.read_text()) == 3
 
 
+NOTHING = GOOD.replace(str(siege.parse(GOOD).answered), "0")
+
+
+def test_a_load_of_which_nothing_came_is_made_again(monkeypatch, tmp_path):
+    assert (siege.parse(NOTHING).answered, siege.parse(NOTHING).failed) == (0, 0)
+    runs = sieges(monkeypatch, tmp_path, "print(%r); raise SystemExit(0)" % NOTHING)
+    assert siege.load("http://127.0.0.1:1/", 1, 1) == siege.parse(GOOD)
+    assert len(runs.read_text()) == 3
+    monkeypatch.setattr(siege, "LOADS", 2)
+    runs.unlink()
+    assert siege.load("http://127.0.0.1:1/", 1, 1) == siege.parse(NOTHING)
+
+
 def test_a_siege_that_always_fails_says_how_it_ended(monkeypatch, tmp_path):
     runs = sieges(monkeypatch, tmp_path, "os.kill(os.getpid(), 11)")
     monkeypatch.setattr(siege, "LOADS", 2)
