@@ -1,12 +1,11 @@
 """What all tests need of the process that they run in."""
 
-import os
 import signal
 
 import pytest
 
 import programs
-from tornado.stm import core
+from tornado.stm import core, processors
 
 
 def pytest_configure(config):
@@ -20,7 +19,7 @@ def pytest_configure(config):
 @pytest.hookimpl(optionalhook=True)  # without xdist nobody asks
 def pytest_xdist_auto_num_workers():
     """Twice as many as processors: half of the time a test waits for a program, a server or a clock."""
-    return 2 * len(os.sched_getaffinity(0))
+    return 2 * processors.usable()
 
 
 @pytest.hookimpl(wrapper=True)

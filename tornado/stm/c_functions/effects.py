@@ -279,6 +279,9 @@ def _awaitables():
     return examples
 
 
+_AWAITABLES = _awaitables()
+
+
 class _Sequence:
     def __getitem__(self, i):
         raise IndexError
@@ -335,7 +338,7 @@ HIDDEN_TYPES = [
     (re.compile("").scanner(""), "OPAQUE"),
     (zlib.compressobj(), "COPIED"),
     (zlib.decompressobj(), "COPIED"),
-    *((awaitable, "ITERATOR") for awaitable in _awaitables()),
+    *((awaitable, "ITERATOR") for awaitable in _AWAITABLES),
 ]
 
 CALLS = """
@@ -1015,7 +1018,7 @@ CALLS = """
 
 #: methods of types that have no public name
 HIDDEN_CALLS = [
-    *((getattr(type(awaitable), name), "RESUMES") for awaitable in _awaitables() for name in ("send", "throw", "close")),
+    *((getattr(type(awaitable), name), "RESUMES") for awaitable in _AWAITABLES for name in ("send", "throw", "close")),
     *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
       for method in (view.isdisjoint, view.__reversed__)),
     (type({}.values()).__reversed__, "ITERATES"),

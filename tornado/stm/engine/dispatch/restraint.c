@@ -59,8 +59,11 @@ window_over(Restraint *r, double rate)
         r->left = 0;
         r->usual = r->lately;
     }
-    bool is_lost = r->at == SWITCHED && !r->settled && fmax(rate, r->tried) < LOSS * r->before;
-    if (r->left > 0 && !is_lost) {
+    if (r->at == SWITCHED && !r->settled && fmax(rate, r->tried) < LOSS * r->before) {
+        r->at = TRIAL;      /* this window tells enough */
+        r->left = 0;
+    }
+    if (r->left > 0) {
         if (r->at == SWITCHED)
             r->tried = rate;
         r->left--;
@@ -77,11 +80,8 @@ window_over(Restraint *r, double rate)
         r->left = SETTLING - 1;
         return;
     case SWITCHED:
-        if (!is_lost) {
-            r->at = TRIAL;
-            return;
-        }
-        /* fall through */
+        r->at = TRIAL;
+        return;
     case TRIAL:
         r->tried = rate;
         r->at = SWITCHED_BACK;

@@ -20,7 +20,7 @@ typedef struct {
     enum { KEEPS, BEFORE_TRIAL, SWITCHED, TRIAL, SWITCHED_BACK, AFTER_TRIAL } at;   /* `all` is as settled, but for SWITCHED and TRIAL */
     double begun;           /* of the present window */
     uint64_t callbacks;     /* that had run by then */
-    double before, tried;   /* rates of those windows */
+    double before, tried;   /* rates of those windows; while it is SWITCHED, `tried` is that of the window before, INFINITY in the first */
     double usual, lately;   /* rates of what was found, on the whole and in the last windows */
     int in_a_row;           /* so many trials, the last ones, spoke for all threads; fewer than it takes */
     int keep;               /* what was found is kept for so many windows */
