@@ -57,6 +57,32 @@ def test_its_loops_are_ours(folder, way):
     assert lines_told(done) == 1
 
 
+#: prints of both ends of a connection, to a socket that the program has made, whether they send at once
+PREBOUND = """
+import asyncio, socket, uvloop
+
+async def main():
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    accepted = asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda reader, writer: accepted.set_result(writer), sock=listening)
+    client = socket.socket()
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, listening.getsockname())
+    _, writer = await asyncio.open_connection(sock=client)
+    for end in writer, await accepted:
+        print(end.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        end.close()
+
+uvloop.run(main())
+"""
+
+
+def test_sockets_of_any_protocol_number_send_at_once(folder):
+    done = run(folder, PREBOUND)
+    assert done.stdout == "1\n1\n", done.stderr
+
+
 def test_nothing_is_said_where_its_loops_are_not_used(folder):
     done = run(folder, MAIN + "import uvloop\nasyncio.run(main())")
     assert (done.stdout, lines_told(done)) == ("True True\n", 0), done.stderr

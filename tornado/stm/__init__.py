@@ -51,6 +51,8 @@ def run(main: Main[T], *, threads: int | None = None, debug: bool | None = None)
 def install(threads: int | None = None) -> None:
     """Make the transactional loop the one that ``asyncio.run``, ``asyncio.new_event_loop`` and Tornado create.
 
+    In this process, and in those that ``os.fork`` and ``multiprocessing`` start from here on.
+
     Args:
         threads: as for `run`.
 
@@ -58,6 +60,6 @@ def install(threads: int | None = None) -> None:
         ValueError: ``threads`` is no such number.
         RuntimeError: a loop is running.
     """
-    from .program import runner
+    from .program import processes
 
-    runner.install(threads)
+    processes.begin(processes.Options(threads))

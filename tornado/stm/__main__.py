@@ -12,9 +12,8 @@ import sys
 import types
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 
-from . import conflictlog, core, effects, install, transaction
-from .loop import graceful
-from .program import parallelism, report, restart, tracebacks
+from . import conflictlog, core, effects, transaction
+from .program import parallelism, processes, restart, tracebacks
 
 #: the name of a script that is read from standard input
 STDIN = "-"
@@ -77,12 +76,10 @@ def main(arguments):
         parser.error(f"{program}: there is no such script")
     elif os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
         parser.error(f"{program}: there is no __main__.py in this folder")
-    install(threads)
+    files = tuple(map(os.path.abspath, options.effects))
+    reports = options.explain or not options.quiet
+    processes.begin(processes.Options(threads, files, reports, options.explain, options.quiet))
     restart.install()
-    if options.quiet:
-        graceful.WHY_KILLED = None
-    if not options.quiet or options.explain:
-        report.Run(transaction.getsegmentlimit(), options.explain).begin()
     sys.modules["__main__"] = new_main_module()
     sys.argv = options.program
     run = run_module if options.module else run_script

@@ -1,6 +1,7 @@
 """The conflict log of a run: asked for by ``--log`` or the environment variable PYPYSTM, or switched on and off meanwhile.
 
-``python -m tornado.stm.log FILE`` says what it tells.  A program that forks has a log of each child, ``FILE.fork<pid>``.
+``python -m tornado.stm.log FILE`` says what it tells.  A program that has children, by ``os.fork`` or ``multiprocessing``, has a log of each,
+``FILE.fork<pid>``.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ LIMIT = 1 << 30
 #: what `begin` begins, if not what the environment says: the log, and its limit
 _wanted: tuple[str, int] | None = None
 
-_path: tuple[str, int] | None = None
+#: of the log that is open: its path, its limit, and the process that has begun it
+_open: tuple[str, int, int] | None = None
 
 
 def want(path: str, limit: int = LIMIT) -> None:
-    """Let this be the log that begins before the first transaction, whatever the environment says."""
+    """Let this be the log that begins before the first transaction, whatever the environment says; none, if `path` is empty."""
     global _wanted
     _wanted = path, limit
 
@@ -43,26 +45,36 @@ def start(path: str | os.PathLike[str], limit: int = LIMIT) -> None:
     """
     if limit < 0:
         raise ValueError(f"the limit of a log must not be negative: {limit}")
-    global _path
+    global _open
     path = os.path.abspath(path)  # the program may go to another folder
     core.log_open(path, limit)
-    _path = path, os.getpid()
+    _open = path, limit, os.getpid()
 
 
 @trusted
 def stop() -> None:
     """End the log, if one is open, when all that has been told is written."""
-    global _path
+    global _open
     core.log_close()
-    _path = None
+    _open = None
 
 
 def path() -> str | None:
     """Of the log that is open, absolute, or None."""
-    if _path is None:
+    if _open is None:
         return None
-    path, process = _path
+    path, _, process = _open
     return path if process == os.getpid() else f"{path}.fork{os.getpid()}"
+
+
+def of_children() -> tuple[str, int]:
+    """What processes that this one starts anew are to give `want_as_child`."""
+    return (path() or "", _open[1]) if _open else ("", LIMIT)
+
+
+def want_as_child(of_parent: str, limit: int) -> None:
+    """`want` a log beside the parent's, named as that of a process that has been forked; none, if the parent has none."""
+    want(of_parent and f"{of_parent}.fork{os.getpid()}", limit)
 
 
 @trusted
@@ -73,7 +85,7 @@ def begin() -> None:
     Raises:
         SystemExit: it cannot be written (status 2).
     """
-    path, limit = _wanted or (os.environ.get("PYPYSTM"), LIMIT)
+    path, limit = _wanted or (os.environ.get("PYPYSTM", ""), LIMIT)
     if not path:
         return
     try:

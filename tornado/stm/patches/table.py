@@ -22,6 +22,7 @@ guard       a loop begins to run that SIGTERM is to end gracefully (loop/gracefu
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
 install     `tornado.stm.install` is called (program/runner.py)
+spawn       multiprocessing.spawn is imported, after that (program/processes.py)
 failure     an exception ends a program that ``python -m tornado.stm`` runs (program/tracebacks.py)
 
 What changes no name is not here: parts of libraries that are taken in Python (program/python_parts.py), what is looked up early
@@ -175,6 +176,9 @@ PATCHES = {
         asyncio,asyncio.unix_events:SelectorEventLoop  program.runner:named_loop()  programs name the class
         asyncio,asyncio.unix_events:EventLoop          program.runner:named_loop()  likewise
         asyncio.unix_events:_UnixDefaultEventLoopPolicy._loop_factory  program.runner:loop_factory()  all others ask it
+    """,
+    "spawn": """
+        multiprocessing.spawn:get_preparation_data  program.processes:telling()  processes that are started begin likewise
     """,
     "failure": """
         sys:excepthook                 program.tracebacks:programs_own()      frames of this package are not the program's

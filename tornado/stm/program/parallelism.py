@@ -38,6 +38,12 @@ def why_serial():
 _said = False
 
 
+def say_no_more():
+    """Somebody else has said why there is only one thread."""
+    global _said
+    _said = True
+
+
 def _say_why_serial():
     global _said
     if not _said:

@@ -33,10 +33,11 @@ class Run:
     Args:
         threads: how many run transactions.
         explain: name all reasons, however short the run was, and what to declare.
+        child: say nothing at the exit if no transaction has run, whoever wants to be explained what.
     """
 
-    def __init__(self, threads, explain=False):
-        self._threads, self._explain = threads, explain
+    def __init__(self, threads, explain=False, child=False):
+        self._threads, self._explain, self._child = threads, explain, child
         self._process = os.getpid()
         self._begun, self._used = time.monotonic(), time.process_time()
 
@@ -60,8 +61,9 @@ class Run:
 
     @trusted
     def _tell_at_exit(self):
-        long = time.monotonic() - self._begun >= LONG_RUN and core.stats()["commits"]
-        if os.getpid() == self._process and (self._explain or long):
+        some = core.stats()["commits"]
+        long = some and time.monotonic() - self._begun >= LONG_RUN
+        if os.getpid() == self._process and (long or self._explain and (some or not self._child)):
             self.tell()
 
     def begin(self):

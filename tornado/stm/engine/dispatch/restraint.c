@@ -41,13 +41,19 @@ is_stale(const Restraint *r, double now)
     return now - r->begun > STALE;
 }
 
+static bool
+are_far_apart(double rate, double other)
+{
+    return rate > FAR * other || other > FAR * rate;
+}
+
 /* What was found is kept; the window that is over had such a rate.  Is that of a load of which nothing has been found? */
 static bool
 is_of_another_kind(Restraint *r, double rate)
 {
     r->usual += (rate - r->usual) / MEMORY;
     r->lately += (rate - r->lately) / LATELY;
-    return r->lately > FAR * r->usual || r->usual > FAR * r->lately;
+    return are_far_apart(r->lately, r->usual);
 }
 
 /* A window is over, in which there was always something to do.  The trial is compared with the windows on both sides of it, for how fast
@@ -73,6 +79,12 @@ window_over(Restraint *r, double rate)
     case KEEPS:
         r->at = BEFORE_TRIAL;
         return;
+    case AFTER_TRIAL:
+        if (!are_far_apart(rate, r->before)) {
+            judge(r, rate);
+            return;
+        }
+        /* fall through: a load of another kind has come meanwhile, so the trial says nothing; this window is the first of another one */
     case BEFORE_TRIAL:
         r->before = rate;
         r->tried = INFINITY;
@@ -89,9 +101,6 @@ window_over(Restraint *r, double rate)
         return;
     case SWITCHED_BACK:
         r->at = AFTER_TRIAL;
-        return;
-    case AFTER_TRIAL:
-        judge(r, rate);
         return;
     }
 }
