@@ -2687,6 +2687,18 @@ def mapped(h, n):
 
 
 @op
+def mapped_in_loops(h, n):
+    """C functions, called by iterators that loops, unpacking and `yield from` advance."""
+    found = [value for value in map(h.dict.get, range(4))]  # noqa: C416
+    for _ in map(h.dict.__setitem__, [n], [found[n % 4]]):
+        pass
+    first, second = map(len, (h.list, h.dict))
+    for _ in map(h.set.add, filter(h.dict.get, [n])):
+        pass
+    return found, first, second, [*filter(h.set.__contains__, range(8))]
+
+
+@op
 def zipped(h):
     return list(zip(h.list, h.deque, h.bytes[1:])), list(enumerate(h.sorted, 1)), dict(zip("ab", h.list))
 

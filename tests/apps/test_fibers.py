@@ -138,6 +138,47 @@ def test_greenlets_run_on_the_loops_thread_and_others_beside_them(threads):
     assert found["computed"] > 0
 
 
+def loops_in_a_process():
+    """How many items a loop in a greenlet has seen that stand in the list only in the midst of a transaction, for three ways to loop."""
+    items, changed = ["whole"] * 200, []
+
+    def change():
+        for i in range(len(items)):
+            items[i] = "half"
+        compute()
+        for i in range(len(items)):
+            items[i] = "whole"
+        changed.append(True)
+
+    def look(iterate):
+        seen = 0
+        for item in iterate(items):
+            seen += "half" in item
+            pause()
+        return seen
+
+    def look_at_pairs(iterate):
+        return sum(["half" in item for item in iterate(items) if pause() is None])
+
+    async def change_always():
+        while True:
+            change()
+            await asyncio.sleep(0)
+
+    async def main():
+        changing = [asyncio.create_task(change_always()) for _ in range(2)]
+        seen = [await spawn(look, iter), await spawn(look, lambda items: zip(items, items)), await spawn(look_at_pairs, iter)]
+        for task in changing:
+            task.cancel()
+        return seen, bool(changed)
+
+    return tornado.stm.run(main(), threads=4)
+
+
+def test_a_loop_that_goes_on_in_another_transaction_opens_again_what_it_loops_over():
+    assert in_a_process("loops_in_a_process()") == ([0, 0, 0], True)
+
+
 def light_in_a_process():
     """Nothing takes long."""
     bank = Bank()

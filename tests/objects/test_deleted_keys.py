@@ -541,7 +541,7 @@ def test_a_dict_that_lies_where_something_made_before_has_died():
             del made
             outcomes.append(is_empty_when_c_code_has_popped_the_last(addresses, kept, a=1))
 
-    for _ in range(20):
+    for _ in range(200):
         core.Transaction(transaction, ()).run()
         if True in outcomes:
             break  # the memory is another one each time, as the collector's moments are

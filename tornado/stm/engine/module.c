@@ -1031,6 +1031,8 @@ static PyMethodDef methods[] = {
     {"in_fiber", _PyCFunction_CAST(in_fiber), METH_FASTCALL | METH_KEYWORDS,
      DOC("in_fiber(barriers, function, *args, **kwargs): call it on the loop's thread, irrevocable or alone: it lets a fiber go on, which may"
          " wait; its new frames have barriers, or need not have any")},
+    {"fiber_goes_on", fiber_goes_on, METH_NOARGS,
+     DOC("fiber_goes_on(): in a fiber that has waited: what its frames loop over is opened, in the transaction that lets it go on.")},
     {"is_in_c", is_in_c, METH_NOARGS, DOC("is_in_c(): is anything but functions in Python between the beginning of this fiber and here?")},
     {"ask_main", engine_ask_main, METH_O,
      DOC("ask_main(f): from an exclusive transaction, have the main thread call f() between transactions")},

@@ -69,7 +69,10 @@ class Driver:
     @trusted
     def switch(self, awaitable):
         self._fiber._waits_in_c = core.is_in_c()
-        return _current_stack().parent.switch(awaitable)
+        try:
+            return _current_stack().parent.switch(awaitable)
+        finally:
+            core.fiber_goes_on()
 
 
 @trusted

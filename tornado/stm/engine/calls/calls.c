@@ -164,8 +164,20 @@ call_captured(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
     return result;
 }
 
+/* Of an iterator that calls something: a loop takes what is captured for what needs nothing, so there are guards in it from here on. */
+static PyObject *
+call_guarded(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *result = call_captured(self, args, nargs, kwnames);
+    Tx *tx = stm_self;
+    if (result != NULL && tx != NULL && tx->open && open_iter(tx, result) < 0)
+        Py_CLEAR(result);
+    return result;
+}
+
 static PyMethodDef call_captured_def = {"call_captured", _PyCFunction_CAST(call_captured),
                                         METH_FASTCALL | METH_KEYWORDS, NULL};
+static PyMethodDef call_guarded_def = {"call_guarded", _PyCFunction_CAST(call_guarded), METH_FASTCALL | METH_KEYWORDS, NULL};
 
 /* reversed() may give what a method returns, which can be old. */
 static bool
@@ -203,7 +215,7 @@ effects_register(PyObject *callable, int effect, PyObject *twin)
             return -1;
     }
     else if (twin == NULL && PyType_Check(callable) && makes_containers(callable)) {
-        twin = shared_function(&call_captured_def, callable);
+        twin = shared_function(structure_calls((PyTypeObject *)callable) ? &call_guarded_def : &call_captured_def, callable);
         if (twin == NULL)
             return -1;
     }
@@ -1062,7 +1074,7 @@ static bool
 only_notes(PyObject *twin)
 {
     const PyMethodDef *def = PyCFunction_CheckExact(twin) ? ((PyCFunctionObject *)twin)->m_ml : NULL;
-    return def == &call_captured_def || def == &call_fresh_def;
+    return def == &call_captured_def || def == &call_guarded_def || def == &call_fresh_def;
 }
 
 /* The same in an exclusive transaction: what stands in stands in there, too, and some calls belong on another thread. */

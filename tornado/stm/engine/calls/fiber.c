@@ -7,7 +7,7 @@
  *      is irrevocable      Others run beside it.
  *
  * When a fiber goes on, what it has opened before is no more: that was another transaction.  Its frames open again what they use, for
- * each instruction does that itself.  So a fiber goes on alone
+ * each instruction does that itself, but for the next step of a loop: what its frames loop over is opened at once.  So a fiber goes on alone
  *
  *      within C code       (the sort() that calls a key function which waits): that relies on what it has opened when it began, as
  *                          does who resumes a generator: is_in_c();
@@ -61,6 +61,31 @@ in_fiber(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n, PyObj
     PyObject *result = call_on_anchor(args[1], args + 2, n - 2, kwnames);
     thread_of(tx)->in_fiber = outer;
     return result;
+}
+
+/* Open what waits on the stack of a frame for the next step of a loop. */
+static int
+open_loops(Tx *tx, _PyInterpreterFrame *frame)
+{
+    for (_PyStackRef *at = _PyFrame_Stackbase(frame); at < frame->stackpointer; at++) {
+        PyObject *o = PyStackRef_IsNullOrInt(*at) ? NULL : PyStackRef_AsPyObjectBorrow(*at);
+        if (o != NULL && PyIter_Check(o) && open_iter(tx, o) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* goes_on(): this fiber does, perhaps in another transaction. */
+PyObject *
+fiber_goes_on(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    Tx *tx = stm_open;
+    _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
+    for (; tx != NULL && frame != NULL && frame->owner == FRAME_OWNED_BY_THREAD; frame = frame->previous) {
+        if (open_loops(tx, frame) < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* is_in_c(): is anything but functions in Python between the beginning of this stack and here? */

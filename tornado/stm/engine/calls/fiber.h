@@ -5,6 +5,7 @@
 #include "../core/tx.h"
 
 PyObject *in_fiber(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+PyObject *fiber_goes_on(PyObject *module, PyObject *unused);
 PyObject *is_in_c(PyObject *module, PyObject *unused);
 
 #endif

@@ -608,6 +608,17 @@ open_parts(Tx *tx, PyObject *obj, const Layout *layout, int depth)
     return 0;
 }
 
+/* Does it call something, or compare, as it advances? */
+static bool
+has_guards(const Layout *layout)
+{
+    PARTS(p, layout) {
+        if ((PARSES <= p->role && p->role <= TESTED) || p->role == LOOKED_AT)
+            return true;
+    }
+    return false;
+}
+
 typedef struct { Tx *tx; int result; int depth; PyTypeObject *type; } Traversal;
 
 /* What an iterator without a layout refers to. */
@@ -654,7 +665,8 @@ open_structure_at_depth(Tx *tx, PyObject *obj, int depth)
         v.result = open_parts(tx, obj, layout, depth);
     else
         type->tp_traverse(obj, open_referent, &v);
-    if (v.result == 0)
+    /* What is captured may end, and another one of its type lie in the same place, without guards. */
+    if (v.result == 0 && !(mine && has_guards(layout)))
         note(tx, obj, OPENED_READ, mine);
     return v.result;
 }
@@ -664,6 +676,12 @@ int
 open_structure(Tx *tx, PyObject *obj)
 {
     return open_structure_at_depth(tx, obj, 0);
+}
+
+bool
+structure_calls(PyTypeObject *type)
+{
+    return has_guards(layout_of(type));
 }
 
 static bool

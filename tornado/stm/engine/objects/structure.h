@@ -18,6 +18,9 @@ int open_state(Tx *tx, PyObject *obj);
 /* From now on who uses this endpoint runs alone: others write to its memory, who ask nobody. False where there are too many. Any thread. */
 bool state_expose(PyObject *endpoint);
 int guard_parts(Tx *tx, PyObject *obj);
+
+/* Do iterators of this type call something, or compare, as they advance?  For types that have been registered. */
+bool structure_calls(PyTypeObject *type);
 extern PyObject *stm_unordered;
 void structure_swap(PyObject *obj, void *copy);
 
