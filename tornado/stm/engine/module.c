@@ -1213,8 +1213,8 @@ engine_exec(PyObject *module)
     bias_init();
     if (orec_init() < 0 || born_init() < 0 || reasons_init() < 0 || dict_init() < 0 || ordered_dict_init() < 0 || instances_init() < 0
         || namespaces_init() < 0 || calls_init() < 0 || makers_init() < 0 || trees_init() < 0 || conversion_init() < 0 || functions_init() < 0
-        || endings_init() < 0 || lazy_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0 || sites_init(module) < 0
-        || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0
+        || special_init() < 0 || endings_init() < 0 || lazy_init() < 0 || classes_init() < 0 || views_init() < 0 || mutexes_init() < 0
+        || sites_init(module) < 0 || ready_init(module) < 0 || dispatcher_init(module) < 0 || outbox_init(module) < 0 || sockets_init(module) < 0
         || chain_init() < 0 || handles_init() < 0 || futures_init(module) < 0 || per_thread_init(module) < 0
         || PyModule_AddFunctions(module, mutex_functions) < 0)
         return -1;

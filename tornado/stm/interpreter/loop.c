@@ -130,6 +130,13 @@ loop_is_ours(void)
     return false;
 }
 
+bool
+is_loading_attribute(PyThreadState *tstate)
+{
+    _PyInterpreterFrame *frame = tstate->current_frame;
+    return frame != NULL && PyStackRef_CodeCheck(frame->f_executable) && _PyOpcode_Deopt[frame->instr_ptr->op.code] == LOAD_ATTR;
+}
+
 /* begin_loop(): from here on, frames run on our loop. */
 PyObject *
 begin_loop(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))

@@ -251,6 +251,8 @@ effects_register_instances(PyTypeObject *type, int effect, PyObject *twin)
         : effect == EFFECT_CACHED ? lru_size : effect == EFFECT_COMPUTES_INTO ? ufunc_size : 0;
     if (size != 0 && size != (size_t)type->tp_basicsize)
         effect = EFFECT_EXCLUSIVE;
+    if (effect == EFFECT_CACHED)
+        lru_watch(type);
     for (size_t i = place(&type->tp_call); ; i = (i + 1) % TABLE) {
         if (table[i].key == NULL || table[i].key == &type->tp_call) {
             Py_INCREF(type);
@@ -728,7 +730,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     }
     if (!is_python_class(type))
         return exclusive_for(tx, "construction of", cls);
-    if (classify(type) == &unknown_kind)
+    if (classify(type) == &unknown_kind || has_special_methods_in_c(Py_TYPE(cls)))
         return exclusive_for(tx, "construction of", cls);
     bool watch = ends_in_python(type);
     if (watch)

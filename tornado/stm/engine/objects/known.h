@@ -4,6 +4,7 @@
 
 #include "../thread.h"
 #include "descriptor.h"
+#include "special.h"
 
 #define MAX_DEPTH 100   /* of objects inside objects */
 
@@ -30,6 +31,7 @@ type_entry(Tx *tx, PyTypeObject *t)
     if (t->tp_version_tag == 0)
         PyUnstable_Type_AssignVersionTag(t);
     descriptors_watch(t);
+    special_watch(t);
     *e = (TypeEntry){.type = t, .version = t->tp_version_tag, .kind = k, .reference = is_reference_type(t)};
     return e;
 }

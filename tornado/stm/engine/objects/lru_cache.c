@@ -13,6 +13,7 @@
  */
 #include "lru_cache.h"
 
+#include "../../interpreter/loop.h"
 #include "../calls/callbacks.h"
 #include "access.h"
 #include "dictkeys.h"
@@ -321,6 +322,49 @@ lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
     }
     Py_DECREF(key);
     return found;
+}
+
+/* ---- Calls by C code ------------------------------------------------------------------------- */
+
+static ternaryfunc plain_call;
+
+static PyObject *
+call_from_c(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL || stm_barriers_off || in_trusted_code(tx))
+        return plain_call(self, args, kwargs);
+    Py_ssize_t n = PyTuple_GET_SIZE(args), nkw = kwargs == NULL ? 0 : PyDict_GET_SIZE(kwargs), i = 0;
+    PyObject *names = nkw == 0 ? NULL : PyTuple_New(nkw), *name, *value, *result = NULL;
+    PyObject **all = PyMem_New(PyObject *, n + nkw + 1);
+    if (all == NULL)
+        PyErr_NoMemory();
+    else if (nkw == 0 || names != NULL) {
+        memcpy(all, &PyTuple_GET_ITEM(args, 0), (size_t)n * sizeof(PyObject *));
+        for (Py_ssize_t at = 0; names != NULL && PyDict_Next(kwargs, &at, &name, &value); i++) {
+            PyTuple_SET_ITEM(names, i, Py_NewRef(name));
+            all[n + i] = value;
+        }
+        result = lru_call(self, all, n, names);
+    }
+    PyMem_Free(all);
+    Py_XDECREF(names);
+    return result;
+}
+
+void
+lru_watch(PyTypeObject *type)
+{
+    if (type->tp_call != call_from_c) {
+        plain_call = type->tp_call;
+        type->tp_call = call_from_c;
+    }
+}
+
+bool
+is_watched_lru(PyTypeObject *type)
+{
+    return type->tp_call == call_from_c;
 }
 
 static Cache *

@@ -3,11 +3,12 @@
  * The table of known C types is filled from Python (effects.py).  A class made
  * by a class statement takes the kind of the C types in its MRO; what inherits
  * from a C type that nobody has declared is unknown, and using its state makes
- * a transaction exclusive.
+ * a transaction exclusive; so is one whose special methods are in C.
  */
 #include "types.h"
 
 #include "ndarray.h"
+#include "special.h"
 #include "structure.h"
 
 static struct { PyTypeObject *_Atomic type; Kind kind; } table[TYPE_TABLE];     /* entries are added, by one thread at a time */
@@ -145,5 +146,5 @@ classify(PyTypeObject *type)
         if (kind == &instance_kind && k != &inert_kind)
             kind = k;
     }
-    return kind;
+    return has_special_methods_in_c(type) ? &unknown_kind : kind;
 }

@@ -1,0 +1,326 @@
+/* What the interpreter calls by itself, from C: the special methods of classes, and the functions of properties.
+ *
+ * As a rule these are functions in Python, which have barriers of their own, so barriers for an instance of a class made in Python
+ * leave its operators, its items and so on to them.  But a class may have anything that can be called under such a name:
+ *
+ *      class Config(dict): __getattr__ = dict.get
+ *      class Registry: __getitem__ = _things.__getitem__
+ *      size = property(operator.attrgetter("_size"))
+ *      @property with @functools.lru_cache below it
+ *
+ * The interpreter calls that from C, and nothing announces it.  So
+ *
+ *      a property          calls what is no function in Python as transactional code would, and so does
+ *      an lru_cache        that C code calls (lru_cache.c), and
+ *      a __getattr__,      which proxies and dicts with attributes have;
+ *      a descriptor        in Python (werkzeug's proxies have one for each special method) gives a guard around what it is to be called;
+ *      a method in C       that is bound to an object already lies there with a guard around it;
+ *      any other           makes the class one of which nothing is known: who uses an instance runs alone.
+ */
+#include "special.h"
+
+#include "../../interpreter/entry.h"
+#include "../../interpreter/loop.h"
+#include "../calls/callbacks.h"
+#include "access.h"
+#include "lru_cache.h"
+
+#include "internal/pycore_descrobject.h"
+
+/* ---- Properties -------------------------------------------------------------------------------------------------------- */
+
+static descrgetfunc plain_property_get;
+static descrsetfunc plain_property_set;
+
+/* Does C code here call that, in an attempt that may be rolled back, and nothing announces it? */
+static bool
+goes_past_barriers(PyObject *callable)
+{
+    Tx *tx = stm_open;
+    return tx != NULL && callable != NULL && callable != Py_None && !PyFunction_Check(callable) && !in_trusted_code(tx);
+}
+
+static PyObject *
+property_get(PyObject *self, PyObject *obj, PyObject *type)
+{
+    PyObject *get = ((propertyobject *)self)->prop_get;
+    if (LIKELY(obj == NULL || obj == Py_None || !goes_past_barriers(get)))
+        return plain_property_get(self, obj, type);
+    return stm_call(get, &obj, 1, NULL);
+}
+
+static int
+property_set(PyObject *self, PyObject *obj, PyObject *value)
+{
+    PyObject *change = value == NULL ? ((propertyobject *)self)->prop_del : ((propertyobject *)self)->prop_set;
+    if (LIKELY(!goes_past_barriers(change)))
+        return plain_property_set(self, obj, value);
+    PyObject *args[] = {obj, value}, *result = stm_call(change, args, value == NULL ? 1 : 2, NULL);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* Derived classes that were there before have the original ones. */
+static void
+watch_property(PyTypeObject *type)
+{
+    if (type->tp_descr_get == plain_property_get)
+        type->tp_descr_get = property_get;
+    if (type->tp_descr_set == plain_property_set)
+        type->tp_descr_set = property_set;
+}
+
+/* ---- __getattr__ ------------------------------------------------------------------------------------------------------- */
+
+static getattrofunc hook_of_python;     /* what calls a __getattr__ */
+static PyObject *getattr_name, *getattribute_name;
+
+/* Call what a class has under the name of a special method. */
+static PyObject *
+call_special(PyObject *method, PyObject *self, PyObject *arg)
+{
+    PyObject *args[] = {self, arg};
+    if (Py_TYPE(method)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)
+        return stm_call(method, args, 2, NULL);
+    descrgetfunc get = Py_TYPE(method)->tp_descr_get;
+    PyObject *bound = get != NULL ? get(method, self, (PyObject *)Py_TYPE(self)) : Py_NewRef(method);
+    PyObject *result = bound == NULL ? NULL : stm_call(bound, args + 1, 1, NULL);
+    Py_XDECREF(bound);
+    return result;
+}
+
+static bool
+is_plain_lookup(PyTypeObject *type)
+{
+    PyObject *found = _PyType_LookupRef(type, getattribute_name);
+    bool plain = found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
+        && ((PyWrapperDescrObject *)found)->d_wrapped == (void *)PyObject_GenericGetAttr;
+    Py_XDECREF(found);
+    return plain;
+}
+
+/* In the place of the interpreter's own, where a class has a __getattr__ that is no function in Python. */
+static PyObject *
+getattr_hook(PyObject *self, PyObject *name)
+{
+    Tx *tx = stm_open;
+    PyTypeObject *type = Py_TYPE(self);
+    if (tx == NULL || in_trusted_code(tx))
+        return hook_of_python(self, name);
+    if (!is_plain_lookup(type))
+        return exclusive_for(tx, "__getattr__ in C of", self) < 0 ? NULL : hook_of_python(self, name);
+    PyObject *value = PyObject_GenericGetAttr(self, name);
+    if (value != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return value;
+    PyObject *method = _PyType_LookupRef(type, getattr_name);
+    if (method == NULL)
+        return NULL;
+    PyErr_Clear();
+    value = call_special(method, self, name);
+    Py_DECREF(method);
+    return value;
+}
+
+/* ---- Descriptors in Python --------------------------------------------------------------------------------------------- */
+
+static descrgetfunc get_of_python;      /* what calls a __get__ */
+
+static PyObject *
+get_guarded(PyObject *self, PyObject *obj, PyObject *type)
+{
+    PyObject *value = get_of_python(self, obj, type);
+    Tx *tx = stm_open;
+    if (value == NULL || obj == NULL || tx == NULL || !PyCallable_Check(value) || PyFunction_Check(value) || PyMethod_Check(value)
+        || is_python_class(Py_TYPE(value)) || in_trusted_code(tx) || is_loading_attribute(tx->tstate))
+        return value;
+    Py_SETREF(value, guarded_new(value, USE_NOTHING));
+    return value;
+}
+
+/* ---- Other special methods --------------------------------------------------------------------------------------------- */
+
+/* By their order.  Not those that are asked for by instructions, which have barriers (__enter__), those of classes (__class_getitem__),
+ * and those that are cared for elsewhere: assignment_hook(), and above. */
+static const char *const special_names[] = {
+    "__abs__", "__add__", "__aiter__", "__and__", "__anext__", "__await__", "__bool__", "__buffer__", "__bytes__", "__call__",
+    "__ceil__", "__complex__", "__contains__", "__del__", "__delete__", "__delitem__", "__dir__", "__divmod__", "__eq__", "__float__",
+    "__floor__", "__floordiv__", "__format__", "__fspath__", "__ge__", "__get__", "__getattribute__", "__getitem__", "__gt__", "__hash__",
+    "__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__", "__imod__", "__imul__", "__index__", "__init__", "__int__",
+    "__invert__", "__ior__", "__ipow__", "__irshift__", "__isub__", "__iter__", "__itruediv__", "__ixor__", "__le__", "__len__",
+    "__length_hint__", "__lshift__", "__lt__", "__matmul__", "__missing__", "__mod__", "__mul__", "__ne__", "__neg__", "__new__",
+    "__next__", "__or__", "__pos__", "__pow__", "__radd__", "__rand__", "__rdivmod__", "__release_buffer__", "__repr__", "__reversed__",
+    "__rfloordiv__", "__rlshift__", "__rmatmul__", "__rmod__", "__rmul__", "__ror__", "__round__", "__rpow__", "__rrshift__", "__rshift__",
+    "__rsub__", "__rtruediv__", "__rxor__", "__set__", "__setitem__", "__sizeof__", "__str__", "__sub__", "__truediv__", "__trunc__",
+    "__xor__",
+};
+
+static int
+compare_names(const void *name, const void *entry)
+{
+    return strcmp(name, *(const char *const *)entry);
+}
+
+static bool
+is_special(PyObject *name)
+{
+    if (!PyUnicode_CheckExact(name) || !PyUnicode_IS_ASCII(name))
+        return false;
+    const char *text = PyUnicode_DATA(name);
+    return text[0] == '_' && text[1] == '_'
+        && bsearch(text, special_names, Py_ARRAY_LENGTH(special_names), sizeof(char *), compare_names) != NULL;
+}
+
+static bool
+is_one_of(PyObject *name, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        if (PyUnicode_EqualToUTF8(name, *names))
+            return true;
+    }
+    return false;
+}
+
+/* Does a method of that C type look at nothing that others can change, or do what the class does without it? */
+static bool
+is_harmless(PyTypeObject *type, PyObject *name, PyObject *descr)
+{
+    static const char *const changing[] = {"__setattr__", "__delattr__", "__getattribute__", "__init__", NULL};
+    static const char *const of_one_slot[] = {
+        "__repr__", "__str__", "__hash__", "__len__", "__iter__", "__next__", "__init__", "__getattribute__", "__format__", "__sizeof__",
+        "__reversed__", "__dir__", NULL,
+    };
+    PyTypeObject *owner = PyDescr_TYPE(descr);
+    bool same = PyUnicode_Equal(PyDescr_NAME(descr), name);
+    if (owner == &PyBaseObject_Type)
+        return same || !is_one_of(PyDescr_NAME(descr), changing);
+    if (!is_python_class(owner) && classify(owner) == &inert_kind)
+        return true;
+    return same && PyType_IsSubtype(type, owner) && is_one_of(name, of_one_slot);
+}
+
+/* How CPython's classmethod and staticmethod begin. */
+typedef struct { PyObject_HEAD PyObject *callable; } Wrapper;
+
+/* May the interpreter call what the class has under that name, without a barrier? */
+static bool
+is_python(PyTypeObject *type, PyObject *name, PyObject *value)
+{
+    PyTypeObject *t = Py_TYPE(value);
+    if (PyFunction_Check(value) || value == Py_None || t == &Guarded_Type || is_watched_lru(t) || PyCFunction_Check(value)
+        || t == stm_method_wrapper_type)
+        return true;
+    if (PyObject_TypeCheck(value, &PyClassMethod_Type) || PyObject_TypeCheck(value, &PyStaticMethod_Type)) {
+        PyObject *inner = ((Wrapper *)value)->callable;
+        return inner == NULL || is_python(type, name, inner);
+    }
+    if (t == &PyWrapperDescr_Type || t == &PyMethodDescr_Type || t == &PyClassMethodDescr_Type)
+        return is_harmless(type, name, value);
+    if (PyMethod_Check(value))
+        return is_python(type, name, PyMethod_GET_FUNCTION(value));
+    if (PyType_Check(value))            /* what is called to make a TypedDict is dict */
+        return is_python_class((PyTypeObject *)value) || value == (PyObject *)&PyDict_Type;
+    return is_python_class(t) || (!PyCallable_Check(value) && t->tp_descr_get == NULL);
+}
+
+bool
+has_special_methods_in_c(PyTypeObject *type)
+{
+    PyObject *mro = type->tp_mro;
+    bool found = false;
+    for (Py_ssize_t i = 0; mro != NULL && !found && i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *dict = is_python_class(base) ? PyType_GetDict(base) : NULL, *name, *value;
+        if (dict == NULL)
+            continue;
+        Py_BEGIN_CRITICAL_SECTION(dict);
+        for (Py_ssize_t at = 0; !found && PyDict_Next(dict, &at, &name, &value);)
+            found = !PyFunction_Check(value) && is_special(name) && !is_python(type, name, value);
+        Py_END_CRITICAL_SECTION();
+        Py_DECREF(dict);
+    }
+    return found;
+}
+
+/* ---- Classes that are met ---------------------------------------------------------------------------------------------- */
+
+/* A function in C that is bound to something else than the instance; but for object.__new__ and the like, which are the C base's, and
+ * NewType's, which does nothing. */
+static bool
+is_to_be_guarded(PyObject *name, PyObject *value)
+{
+    if (!PyCFunction_Check(value))
+        return Py_IS_TYPE(value, stm_method_wrapper_type) && is_special(name);
+    const char *called = ((PyCFunctionObject *)value)->m_ml->ml_name;
+    return is_special(name) && strcmp(called, "__new__") != 0 && strcmp(called, "_idfunc") != 0;
+}
+
+/* Put guards around these values of a class, {name: value}. */
+static void
+guard_values(PyTypeObject *type, PyObject *dict, PyObject *values)
+{
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(values, &at, &name, &value);) {
+        Py_INCREF(value);       /* for ever: somebody may be about to call it */
+        PyObject *guarded = guarded_new(value, USE_NOTHING);
+        if (guarded == NULL || PyDict_SetItem(dict, name, guarded) < 0)
+            PyErr_Clear();
+        Py_XDECREF(guarded);
+    }
+    PyType_Modified(type);
+}
+
+static void
+watch_descriptors(PyTypeObject *type)
+{
+    PyObject *dict = PyType_GetDict(type), *bound = NULL, *name, *value;
+    if (dict == NULL)
+        return;
+    Py_BEGIN_CRITICAL_SECTION(dict);
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &value);) {
+        if (Py_TYPE(value) != &PyProperty_Type && PyObject_TypeCheck(value, &PyProperty_Type))
+            watch_property(Py_TYPE(value));
+        else if (Py_TYPE(value)->tp_descr_get == get_of_python && (is_special(name) || name == getattr_name))
+            Py_TYPE(value)->tp_descr_get = get_guarded;
+        else if (UNLIKELY(is_to_be_guarded(name, value)) && (bound != NULL || (bound = PyDict_New()) != NULL)
+                 && PyDict_SetItem(bound, name, value) < 0)
+            PyErr_Clear();
+    }
+    Py_END_CRITICAL_SECTION();
+    if (bound != NULL)
+        guard_values(type, dict, bound);
+    Py_XDECREF(bound);
+    Py_DECREF(dict);
+}
+
+void
+special_watch(PyTypeObject *type)
+{
+    if (type->tp_getattro == hook_of_python) {
+        PyObject *method = _PyType_LookupRef(type, getattr_name);
+        if (method != NULL && !PyFunction_Check(method))
+            type->tp_getattro = getattr_hook;
+        Py_XDECREF(method);
+    }
+    PyObject *mro = is_python_class(type) ? type->tp_mro : NULL;
+    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++)
+        if (is_python_class((PyTypeObject *)PyTuple_GET_ITEM(mro, i)))
+            watch_descriptors((PyTypeObject *)PyTuple_GET_ITEM(mro, i));
+}
+
+int
+special_init(void)
+{
+    getattr_name = PyUnicode_InternFromString("__getattr__");
+    getattribute_name = PyUnicode_InternFromString("__getattribute__");
+    PyObject *probe = getattr_name == NULL || getattribute_name == NULL ? NULL
+        : PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sOsO}", "probe", "__getattr__", Py_None, "__get__", Py_None);
+    if (probe == NULL)
+        return -1;
+    hook_of_python = ((PyTypeObject *)probe)->tp_getattro;
+    get_of_python = ((PyTypeObject *)probe)->tp_descr_get;
+    Py_DECREF(probe);
+    plain_property_get = PyProperty_Type.tp_descr_get;
+    plain_property_set = PyProperty_Type.tp_descr_set;
+    watch_property(&PyProperty_Type);
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* Special methods and properties that are not in Python. */
+#ifndef TORNADO_STM_SPECIAL_H
+#define TORNADO_STM_SPECIAL_H
+
+#include "../core/base.h"
+
+/* Has a class made in Python, or a base of it, special methods that run no code in Python, but C code that it would not run by itself?
+ * But for __getattr__, which is guarded. */
+bool has_special_methods_in_c(PyTypeObject *type);
+
+/* The class is met for the first time, or as it is now: its properties and its __getattr__ go past no barrier. */
+void special_watch(PyTypeObject *type);
+
+/* The types of the interpreter: from here on. */
+int special_init(void);
+
+#endif
