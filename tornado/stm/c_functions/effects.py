@@ -97,6 +97,7 @@ import zlib
 from collections import OrderedDict, deque, namedtuple
 
 from .. import _engine, placement
+from . import seeds
 
 TYPES = """
     builtins.int INERT
@@ -1260,7 +1261,8 @@ def register(twins, with_barriers, instance_twins):
     for leaf in LEAVES:
         _engine.register_leaf(leaf)
     gc.callbacks.append(_engine.tell_collection)
-    _engine.register_unordered(random._inst)
+    if not seeds.seeded():
+        _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)
     for callable_ in with_barriers:
