@@ -788,6 +788,15 @@ def ordered_operations():
         o["x"] = 1
 
     return table(*[f for f in locals().values()])
+    def set_default_by_name(o):
+        o.setdefault(key="x", default=1)
+
+    def pop_by_name(o):
+        o.pop(key=0)
+
+    def move_by_name(o):
+        o.move_to_end(key=0)
+
 
 
 def counter_operations():
@@ -1487,6 +1496,46 @@ def test_new_objects_are_forgotten():
     assert not [o for o in gc.get_objects() if type(o) is Node]
 
 
+def test_a_context_variable_that_is_set_while_a_block_runs():
+    var = contextvars.ContextVar("var", default="outside")
+
+    async def work():
+        with var.set("inside"):
+            await pause(1)
+        return var.get()
+
+    def end(step):
+        with contextlib.suppress(StopIteration):
+            step()
+            return None
+        return var.get()
+
+    work, context = work(), contextvars.Context()
+    run(context.run, work.send, None)
+    check(lambda: context.run(end, functools.partial(work.send, None)), rest=lambda: None)
+    assert context.run(var.get) == "inside"
+    assert run(context.run, end, functools.partial(work.send, None)) == "outside"
+    token = context.run(var.set, "again")
+    for leave in token.__exit__, lambda *_: token.__exit__(None, None, None):
+        check(lambda leave=leave: context.run(leave, None, None, None), rest=lambda: None)
+        assert context.run(var.get) == "again" and "used" not in repr(token)
+
+
+def test_a_zone_whose_first_use_is_rolled_back_stays_one():
+    zones = ["Europe/Lisbon", "Europe/Paris", "Europe/Rome", "Europe/Oslo", "Asia/Tokyo", "Asia/Dubai", "America/Lima", "America/New_York",
+             "Africa/Cairo", "Australia/Perth"]  # the cache in C keeps eight
+    for clear in range(2):
+        if clear:
+            zoneinfo.ZoneInfo.clear_cache()
+        rolled_back(lambda: zoneinfo.ZoneInfo(zones[0]))
+        first = run(zoneinfo.ZoneInfo, zones[0])
+        for zone in zones[1:]:
+            run(zoneinfo.ZoneInfo, zone)
+        again = run(lambda: zoneinfo.ZoneInfo(key=zones[0]))
+        assert first is again is zoneinfo.ZoneInfo(zones[0])
+        check(lambda: zoneinfo.ZoneInfo(zones[0]))
+
+
 def test_finalizers_of_aborted_objects_have_no_effect():
     dead = []
 
@@ -1814,6 +1863,22 @@ def test_generator_that_dies_of_an_exception():
             g.throw(ZeroDivisionError("x"))
         except ZeroDivisionError:
             pass
+#: C code that takes all items of a generator
+EXHAUSTS = {
+    "|": lambda g: {1: 2}.keys() | g, "&": lambda g: {1: 2}.keys() & g, "-": lambda g: {1: 2}.items() - g, "^": lambda g: {1: 2}.keys() ^ g,
+    "| reversed": lambda g: g | {1: 2}.keys(), "|=": lambda g: operator.ior({1: 2}.keys(), g), "method": lambda g: {1: 2}.keys().__or__(g),
+    "isdisjoint": lambda g: {9: 2}.keys().isdisjoint(g), "int.from_bytes": int.from_bytes, "bytes": bytes, "bytearray": bytearray,
+    "array": lambda g: array.array("i", g), "update": lambda g: {1}.update(g), "unpacked": lambda g: [*g], "fromkeys": dict.fromkeys,
+    "in": lambda g: 99 in g, "slice": lambda g: [0].__setitem__(slice(0, 1), g), "heap": lambda g: heapq.nsmallest(2, g),
+}
+
+
+@pytest.mark.parametrize("exhaust", EXHAUSTS.values(), ids=EXHAUSTS)
+@pytest.mark.parametrize("start", [lambda f: f(), begun], ids=["new", "begun"])
+def test_generator_that_c_code_exhausts(exhaust, start):
+    continues(lambda: start(loop_over_range), quietly(exhaust))
+
+
 
     continues(started_accumulator, die, rest=lambda g: (g.send(1), g.send(2)))
 

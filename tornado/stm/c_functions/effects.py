@@ -348,7 +348,7 @@ CALLS = """
     builtins.str.join ITERATES
     builtins.bytes.* DEEP
     builtins.int.* PURE
-    builtins.int.from_bytes READS
+    builtins.int.from_bytes ITERATES
     builtins.float.* PURE
     builtins.complex.* PURE
     builtins.range.* PURE

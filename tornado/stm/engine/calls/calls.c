@@ -392,6 +392,12 @@ open_to_create(Tx *tx, PyObject *obj)
         return open_attributes(tx, obj) < 0 ? -1 : open_memory_of_attributes(tx, obj);
     return kind == &generator_kind || kind == &iterator_kind ? open_iter(tx, obj) : open_deep_read(tx, obj);
 }
+static int
+open_token(Tx *tx, PyObject *obj)
+{
+    return Py_IS_TYPE(obj, &PyContextToken_Type) ? open_structure(tx, obj) : 0;
+}
+
 
 static bool
 has_callable(Args a)
@@ -519,15 +525,14 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return become_inevitable(tx, GRADE_IRREVOCABLE);
     case EFFECT_RUNS_CONTEXT:
         return receiver == NULL ? 0 : open_context(tx, receiver);
-    case EFFECT_SETS_CONTEXT: {
-        /* ContextVar.reset uses its token up. */
-        if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_structure(tx, a.args[1]) < 0)
+    case EFFECT_SETS_CONTEXT:
+        /* ContextVar.reset uses its token up, and so does the end of `with variable.set(value):`. */
+        if (open_args(tx, a, 0, open_token) < 0)
             return -1;
         /* A thread gets its context when somebody asks for that. */
         if (tx->tstate->context == NULL)
             Py_XDECREF(PyContext_CopyCurrent());
         return tx->tstate->context == NULL ? -1 : open_context(tx, tx->tstate->context);
-    }
     case EFFECT_OPAQUE:
         return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CONVERTS: {
@@ -573,7 +578,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
             return open_array_item(tx, receiver, second, a.args[2]);
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
-        return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
+        if (second == NULL)     /* the key has a name */
+            return a.nkw == 0 ? 0 : open_whole_write(tx, receiver);
+        return open_key_write(tx, receiver, second, false);
     case EFFECT_DELETES_KEY: {
         if (second == NULL)
             return open_whole_write(tx, receiver);
