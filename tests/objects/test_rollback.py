@@ -3,6 +3,7 @@
 import _thread
 import array
 import asyncio
+import codecs
 import collections
 import contextlib
 import contextvars
@@ -435,6 +436,11 @@ class Line(deque):
 
 
 def quietly(f):
+class Defaults(defaultdict):
+    def __init__(self, *contents, **named):
+        super().__init__(*contents, **named)
+
+
     """Operations on containers in any state: those that find nothing do nothing."""
 
     @functools.wraps(f)
@@ -831,7 +837,8 @@ def default_operations():
         o["missing"]
 
     def append_to_missing(o):
-        o["missing"].append(1)
+        if o.default_factory is not int:
+            o["missing"].append(1)
 
     def call_missing(o):
         o.__missing__("other")
@@ -840,6 +847,33 @@ def default_operations():
         o.default_factory = None
 
     return table(*[f for f in locals().values()])
+    def begin_anew(o):
+        o.__init__(int, a=1)
+
+    def interpolate_missing(o):
+        "%(missing)s %(b)s" % o
+
+    def interpolate_missing_bytes(o):
+        b"%(missing)a" % o
+
+    def interpolate_behind_a_proxy(o):
+        "%(missing)s" % types.MappingProxyType(o)
+
+    def interpolate_by_operator(o):
+        operator.mod("%(missing)s", o)
+
+    def translate_missing(o):
+        with contextlib.suppress(TypeError):
+            "xyz".translate(o)
+
+    def decode_missing(o):
+        with contextlib.suppress(TypeError):
+            codecs.charmap_decode(b"ab", "strict", o)
+
+    def encode_missing(o):
+        with contextlib.suppress(TypeError):
+            codecs.charmap_encode("ab", "strict", o)
+
 
 
 def set_operations():
@@ -1102,6 +1136,8 @@ CONTAINERS = {
     "dict with __missing__": (lambda: ManyKeys(numbered(5)), dict_operations()),
     "defaultdict": (lambda: defaultdict(list, numbered(5)), {**dict_operations(), **default_operations()}),
     "OrderedDict": (lambda: OrderedDict(numbered(5)), {**dict_operations(), **ordered_operations()}),
+    "defaultdict of a function": (lambda: defaultdict(lambda: [1], numbered(5)), default_operations()),
+    "defaultdict subclass": (lambda: labelled(functools.partial(Defaults, list), numbered(5)), default_operations()),
     "Counter": (lambda: Counter(numbered(5)), {**dict_operations(), **counter_operations()}),
     "set": (lambda: set(floats(5)), set_operations()),
     "set subclass": (lambda: labelled(Crowd, floats(5)), set_operations()),

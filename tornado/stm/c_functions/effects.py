@@ -33,6 +33,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     DEEP         reads the arguments and all that they contain (compares, encodes)
     PRINTS       the same, but what iterators would yield
     INTERPOLATES the same, and what the second argument returns for keys that a text, the first one, names
+    LOOKS_UP     the same as DEEP, and looks items up in the arguments, which may make what they miss
     ITERATES     takes items from the arguments
     GETS_KEY GETS_ITEM PUTS_KEY DELETES_KEY      the first argument at the key that is the second; GETS_ITEM by subscription
     MUTATES      changes the first argument in any way, takes items from the others
@@ -346,6 +347,7 @@ CALLS = """
     builtins.str.* DEEP
     builtins.str.__getitem__ GETS_ITEM    # and of other types, whose wrapper is the same
     builtins.str.join ITERATES
+    builtins.str.translate LOOKS_UP
     builtins.bytes.* DEEP
     builtins.int.* PURE
     builtins.int.from_bytes ITERATES
@@ -401,7 +403,6 @@ CALLS = """
     builtins.dict.__reversed__ ITERATES
     builtins.dict.__class_getitem__ PURE
     collections.defaultdict.copy READS
-    collections.defaultdict.__missing__ PUTS_KEY
     collections.OrderedDict.move_to_end MUTATES
     collections.OrderedDict.popitem MUTATES
     collections.OrderedDict.pop DELETES_KEY
@@ -885,6 +886,8 @@ CALLS = """
     _io._IOBase.* USES
     _string.formatter_parser PURE
     _string.formatter_field_name_split PURE
+    _codecs.charmap_encode LOOKS_UP
+    _codecs.charmap_decode LOOKS_UP
     _codecs.* READS    # codecs are registered exclusively
     _codecs.register EXCLUSIVE
     _codecs.unregister EXCLUSIVE

@@ -130,6 +130,26 @@ def ordered_dict_update(self, other=_missing, /, **kwargs):
 
 
 def dict_subclass(cls, rows, /):
+def default_missing(self, key, /):
+    """Twin of ``defaultdict.__missing__``."""
+    factory = self.default_factory
+    if factory is None:
+        raise KeyError(key)
+    return dict.setdefault(self, key, factory())
+
+
+def namespace_init(self, /, *args, **kwargs):
+    """Twin of ``SimpleNamespace.__init__``, also of one that has attributes already."""
+    if len(args) > 1:
+        raise TypeError(f"{type(self).__name__} expected at most 1 argument, got {len(args)}")
+    if args:
+        given = args[0] if type(args[0]) is dict else dict(args[0])
+        if not all(isinstance(name, str) for name in given):
+            raise TypeError("keywords must be strings")
+        self.__dict__.update(given)
+    self.__dict__.update(kwargs)
+
+
     """Twin of the call of a subclass of dict that has no constructor of its own, with an iterator of rows."""
     self = cls.__new__(cls)
     dict_update(self, rows)
@@ -575,3 +595,4 @@ TWINS = {
         builtins.exec, builtins.eval, builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
         _lru_wrapper.cache_clear, _warnings.warn)},
 }
+    defaultdict.__missing__: default_missing,

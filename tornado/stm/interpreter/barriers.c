@@ -409,7 +409,7 @@ stm_binary(PyObject *left, PyObject *right, int op)
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
         return open_interpolated(tx, left, right) < 0 ? -1 : open_operand(tx, left, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR && ka->contents != NULL) {
-        if ((ka->mapping ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
+        if ((ka->mapping ? open_dict_operand(tx, right) : open_iter(tx, right)) < 0)
             return -1;
         return ka == &list_kind && op == NB_INPLACE_ADD ? open_list_append(tx, left)
             : open_merge(tx, left, right);

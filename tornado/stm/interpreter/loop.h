@@ -323,6 +323,8 @@ STM_BINARY_LEFT(PyObject *left, PyObject *right, int op)
         return STM_ITEM_LEFT(left, right);
     if (!STM_OPERANDS_LEFT(left, right))
         return false;
+    if (PyDict_CheckExact(left) && !PyDict_CheckExact(right))
+        return true;        /* what is no dict may be rows, which are looked into, too */
     Tx *tx = stm_open;
     return !(is_settled_container(tx, left) && is_settled_container(tx, right) && STM_QUIET(tx));
 }

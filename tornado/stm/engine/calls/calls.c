@@ -259,17 +259,6 @@ typedef struct {
 
 typedef int (*Opener)(Tx *tx, PyObject *obj);
 
-/* What an iterator will yield cannot be opened before it is there. */
-static int
-open_deep(Tx *tx, PyObject *obj)
-{
-    Kind kind = kind_of(tx, obj);
-    if (kind == &generator_kind
-        || (kind == &iterator_kind && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
-        return exclusive_for(tx, "a look into the items of", obj);
-    return open_deep_read(tx, obj);
-}
-
 /* The effect of calling an instance of the type. */
 static const EffectEntry *
 lookup_instances(PyTypeObject *type)
@@ -520,6 +509,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
             ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CALLED_LATER:
+    case EFFECT_LOOKS_UP:
+        return open_args(tx, a, 0, open_lookups) < 0 ? -1 : open_args(tx, a, 0, open_deep);
         return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE);
