@@ -18,6 +18,7 @@ import resource
 import subprocess
 import sys
 import types
+import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest

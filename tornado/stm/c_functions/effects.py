@@ -721,7 +721,6 @@ CALLS = """
     datetime.datetime PURE
     datetime.timedelta PURE
     datetime.timezone PURE
-    zoneinfo.ZoneInfo PURE    # what it keeps of an aborted attempt is the same zone
     zoneinfo.ZoneInfo.utcoffset PURE
     zoneinfo.ZoneInfo.dst PURE
     zoneinfo.ZoneInfo.tzname PURE

@@ -27,6 +27,7 @@ import struct
 import sys
 import time
 import types
+import zoneinfo
 from collections import OrderedDict, defaultdict
 
 from .. import _engine, core
@@ -103,7 +104,7 @@ def dict_update(self, other=_missing, /, **kwargs):
             for key, value in dict.items(other):
                 dict.__setitem__(self, key, value)
         elif hasattr(other, "keys"):
-            for key in other.keys():  # noqa: SIM118, what has keys() need not be iterable
+            for key in list(other.keys()):  # all of them first: looking one up may change their order
                 dict.__setitem__(self, key, other[key])
         else:
             for i, row in enumerate(other):
@@ -248,13 +249,13 @@ def _format(text, args, kwargs, numbering, depth):
     if depth == 0:
         raise ValueError("Max string recursion exceeded")
     pieces = []
-    for literal, name, spec, conversion in list(_string.formatter_parser(text)):
+    for literal, name, spec, conversion in _string.formatter_parser(text):  # one by one: a mistake counts when its turn comes
         pieces.append(literal)
         if name is None:
             continue
         first, path = _string.formatter_field_name_split(name)
         value = _argument(numbering.number(first), args, kwargs)
-        for is_attribute, part in list(path):
+        for is_attribute, part in path:
             value = getattr(value, part) if is_attribute else value[part]
         if conversion == "r":
             value = repr(value)
@@ -291,7 +292,8 @@ class unpack_iterator:
     def __init__(self, layout, buffer, /):
         _check_unpack(layout, buffer)
         self._layout = layout
-        self._view = memoryview(buffer).cast("B")
+        view = memoryview(buffer)
+        self._view = view.cast("B") if view.nbytes else view  # of what has no bytes no shape can be cast
         self._at = 0
 
     def __iter__(self):
@@ -331,7 +333,17 @@ def dumps(obj, protocol=None, *, fix_imports=True, buffer_callback=None):
     """Twin of ``pickle.dumps``: what is not plain data is pickled in Python, as it asks for itself."""
     if buffer_callback is None and _is_plain(obj):
         return _dumps(obj, protocol, fix_imports)
-    return pickle._dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
+    try:
+        return pickle._dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
+    except RecursionError:  # C code may go deeper
+        return _dumps_alone(obj, protocol, fix_imports, buffer_callback)
+
+
+@trusted
+def _dumps_alone(obj, protocol, fix_imports, buffer_callback):
+    core.exclusive_anew("pickling of what is deeply nested")
+    core.exclusive("pickling of what is deeply nested")  # where it cannot begin anew
+    return pickle.dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
 
 
 @trusted
@@ -439,6 +451,30 @@ _locale_setlocale = _locale.setlocale
 @trusted
 def rlock_release_save(lock):
     """Twin of ``RLock._release_save``, with which a condition begins to wait."""
+#: key → zone, of those whose first use has been committed; they are kept, as programs keep few
+_zones = {}
+
+
+@trusted
+def zone_info(*args, **kwargs):
+    """Twin of ``ZoneInfo``, which keeps what it makes in two caches, one of them in C.
+
+    What an aborted attempt has made would stay in that one alone: one zone could be two objects then, and datetimes
+    tell by the object whether two of them are in the same zone.
+    """
+    key = args[0] if args else kwargs.get("key")
+    known = _zones.get(key) if type(key) is str else None
+    if known is None:
+        core.exclusive("the first use of a time zone")
+    made = _ZoneInfo(*args, **kwargs)
+    if made is not known:
+        core.exclusive("the first use of a time zone")  # the caches have been cleared
+        _zones[made.key] = made
+    return made
+
+
+_ZoneInfo = zoneinfo.ZoneInfo
+
     return _engine.mutex_native(lock, "_release_save", ())
 
 
@@ -572,6 +608,7 @@ WITH_BARRIERS = {
         _csv.Writer.writerow, _csv.Writer.writerows)},
 }
 
+    pickle.dumps: dumps,
 TWINS = {
     **WITH_BARRIERS,
     functools.cmp_to_key: cmp_to_key,
@@ -584,13 +621,13 @@ TWINS = {
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
     _enter_decimal_context: enter_decimal_context,
-    pickle.dumps: dumps,
     pickle.loads: loads,
     _sleep: sleep,
     _simple_queue_put: simple_queue_put,
     _queue.SimpleQueue.put_nowait: simple_queue_put_nowait,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
+    zoneinfo.ZoneInfo: zone_info,
     **{function: _engine.c_twin(function) for function in (
         builtins.exec, builtins.eval, builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
         _lru_wrapper.cache_clear, _warnings.warn)},

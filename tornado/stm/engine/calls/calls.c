@@ -747,7 +747,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         *entry = &via[VIA_NEW];
         return check_doomed(tx);
     }
-    if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == &dict_kind) {
+    if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == &dict_kind && type->tp_init == PyDict_Type.tp_init) {
         Kind kind = kind_of(tx, a.args[0]);
         if (kind == &generator_kind || kind == &iterator_kind) {
             /* A subclass of dict from rows: the twin takes them one by one. */
