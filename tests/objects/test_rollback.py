@@ -436,12 +436,12 @@ class Line(deque):
     pass
 
 
-def quietly(f):
 class Defaults(defaultdict):
     def __init__(self, *contents, **named):
         super().__init__(*contents, **named)
 
 
+def quietly(f):
     """Operations on containers in any state: those that find nothing do nothing."""
 
     @functools.wraps(f)
@@ -788,13 +788,6 @@ def ordered_operations():
     def pop_first(o):
         o.popitem(last=False)
 
-    def move_and_delete(o):
-        o.move_to_end(1)
-        del o[2]
-        o[0] = 3
-        o["x"] = 1
-
-    return table(*[f for f in locals().values()])
     def set_default_by_name(o):
         o.setdefault(key="x", default=1)
 
@@ -804,6 +797,13 @@ def ordered_operations():
     def move_by_name(o):
         o.move_to_end(key=0)
 
+    def move_and_delete(o):
+        o.move_to_end(1)
+        del o[2]
+        o[0] = 3
+        o["x"] = 1
+
+    return table(*[f for f in locals().values()])
 
 
 def counter_operations():
@@ -847,7 +847,6 @@ def default_operations():
     def replace_factory(o):
         o.default_factory = None
 
-    return table(*[f for f in locals().values()])
     def begin_anew(o):
         o.__init__(int, a=1)
 
@@ -875,6 +874,7 @@ def default_operations():
         with contextlib.suppress(TypeError):
             codecs.charmap_encode("ab", "strict", o)
 
+    return table(*[f for f in locals().values()])
 
 
 def set_operations():
@@ -1136,9 +1136,9 @@ CONTAINERS = {
     "dict subclass": (lambda: labelled(Shelf, numbered(5)), dict_operations()),
     "dict with __missing__": (lambda: ManyKeys(numbered(5)), dict_operations()),
     "defaultdict": (lambda: defaultdict(list, numbered(5)), {**dict_operations(), **default_operations()}),
-    "OrderedDict": (lambda: OrderedDict(numbered(5)), {**dict_operations(), **ordered_operations()}),
     "defaultdict of a function": (lambda: defaultdict(lambda: [1], numbered(5)), default_operations()),
     "defaultdict subclass": (lambda: labelled(functools.partial(Defaults, list), numbered(5)), default_operations()),
+    "OrderedDict": (lambda: OrderedDict(numbered(5)), {**dict_operations(), **ordered_operations()}),
     "Counter": (lambda: Counter(numbered(5)), {**dict_operations(), **counter_operations()}),
     "set": (lambda: set(floats(5)), set_operations()),
     "set subclass": (lambda: labelled(Crowd, floats(5)), set_operations()),
@@ -1375,6 +1375,22 @@ def test_what_more_begins_anew_alone(make):
     assert not rolled
 
 
+class Space(types.SimpleNamespace):
+    def __init__(self, **attributes):
+        super().__init__(**attributes)
+
+
+@pytest.mark.parametrize("cls", [types.SimpleNamespace, Space])
+def test_a_namespace_that_begins_anew(cls):
+    rolled_back(lambda space: space.__init__(a=2, b=3), cls(a=1))
+
+
+@pytest.mark.parametrize("make", [lambda: Space(a=1), lambda: Defaults(list, {1: 2})])
+def test_what_begins_in_its_class_does_not_begin_alone(make):
+    run(make)
+    check(make)
+
+
 def test_making_exceptions_does_not_run_alone():
     def make():
         return [Refused("new").args, ValueError("new").args, KeyError().args, Closed(1, "new").args]
@@ -1480,6 +1496,46 @@ def test_context_variables():
     contextvars.Context().run(lambda: (var.set("outside"), both()))
 
 
+def test_a_context_variable_that_is_set_while_a_block_runs():
+    var = contextvars.ContextVar("var", default="outside")
+
+    async def work():
+        with var.set("inside"):
+            await pause(1)
+        return var.get()
+
+    def end(step):
+        with contextlib.suppress(StopIteration):
+            step()
+            return None
+        return var.get()
+
+    work, context = work(), contextvars.Context()
+    run(context.run, work.send, None)
+    check(lambda: context.run(end, functools.partial(work.send, None)), rest=lambda: None)
+    assert context.run(var.get) == "inside"
+    assert run(context.run, end, functools.partial(work.send, None)) == "outside"
+    token = context.run(var.set, "again")
+    for leave in token.__exit__, lambda *_: token.__exit__(None, None, None):
+        check(lambda leave=leave: context.run(leave, None, None, None), rest=lambda: None)
+        assert context.run(var.get) == "again" and "used" not in repr(token)
+
+
+def test_a_zone_whose_first_use_is_rolled_back_stays_one():
+    zones = ["Europe/Lisbon", "Europe/Paris", "Europe/Rome", "Europe/Oslo", "Asia/Tokyo", "Asia/Dubai", "America/Lima", "America/New_York",
+             "Africa/Cairo", "Australia/Perth"]  # the cache in C keeps eight
+    for clear in range(2):
+        if clear:
+            zoneinfo.ZoneInfo.clear_cache()
+        rolled_back(lambda: zoneinfo.ZoneInfo(zones[0]))
+        first = run(zoneinfo.ZoneInfo, zones[0])
+        for zone in zones[1:]:
+            run(zoneinfo.ZoneInfo, zone)
+        again = run(lambda: zoneinfo.ZoneInfo(key=zones[0]))
+        assert first is again is zoneinfo.ZoneInfo(zones[0])
+        check(lambda: zoneinfo.ZoneInfo(zones[0]))
+
+
 def test_lru_cache():
     calls = []
 
@@ -1531,46 +1587,6 @@ def test_new_objects_are_forgotten():
     check(mutate, head)
     gc.collect()
     assert not [o for o in gc.get_objects() if type(o) is Node]
-
-
-def test_a_context_variable_that_is_set_while_a_block_runs():
-    var = contextvars.ContextVar("var", default="outside")
-
-    async def work():
-        with var.set("inside"):
-            await pause(1)
-        return var.get()
-
-    def end(step):
-        with contextlib.suppress(StopIteration):
-            step()
-            return None
-        return var.get()
-
-    work, context = work(), contextvars.Context()
-    run(context.run, work.send, None)
-    check(lambda: context.run(end, functools.partial(work.send, None)), rest=lambda: None)
-    assert context.run(var.get) == "inside"
-    assert run(context.run, end, functools.partial(work.send, None)) == "outside"
-    token = context.run(var.set, "again")
-    for leave in token.__exit__, lambda *_: token.__exit__(None, None, None):
-        check(lambda leave=leave: context.run(leave, None, None, None), rest=lambda: None)
-        assert context.run(var.get) == "again" and "used" not in repr(token)
-
-
-def test_a_zone_whose_first_use_is_rolled_back_stays_one():
-    zones = ["Europe/Lisbon", "Europe/Paris", "Europe/Rome", "Europe/Oslo", "Asia/Tokyo", "Asia/Dubai", "America/Lima", "America/New_York",
-             "Africa/Cairo", "Australia/Perth"]  # the cache in C keeps eight
-    for clear in range(2):
-        if clear:
-            zoneinfo.ZoneInfo.clear_cache()
-        rolled_back(lambda: zoneinfo.ZoneInfo(zones[0]))
-        first = run(zoneinfo.ZoneInfo, zones[0])
-        for zone in zones[1:]:
-            run(zoneinfo.ZoneInfo, zone)
-        again = run(lambda: zoneinfo.ZoneInfo(key=zones[0]))
-        assert first is again is zoneinfo.ZoneInfo(zones[0])
-        check(lambda: zoneinfo.ZoneInfo(zones[0]))
 
 
 def test_finalizers_of_aborted_objects_have_no_effect():
@@ -1847,6 +1863,22 @@ def test_generator_closed_in_the_aborted_attempt(function):
     continues(lambda: begun(function), close)
 
 
+#: C code that takes all items of a generator
+EXHAUSTS = {
+    "|": lambda g: {1: 2}.keys() | g, "&": lambda g: {1: 2}.keys() & g, "-": lambda g: {1: 2}.items() - g, "^": lambda g: {1: 2}.keys() ^ g,
+    "| reversed": lambda g: g | {1: 2}.keys(), "|=": lambda g: operator.ior({1: 2}.keys(), g), "method": lambda g: {1: 2}.keys().__or__(g),
+    "isdisjoint": lambda g: {9: 2}.keys().isdisjoint(g), "int.from_bytes": int.from_bytes, "bytes": bytes, "bytearray": bytearray,
+    "array": lambda g: array.array("i", g), "update": lambda g: {1}.update(g), "unpacked": lambda g: [*g], "fromkeys": dict.fromkeys,
+    "in": lambda g: 99 in g, "slice": lambda g: [0].__setitem__(slice(0, 1), g), "heap": lambda g: heapq.nsmallest(2, g),
+}
+
+
+@pytest.mark.parametrize("exhaust", EXHAUSTS.values(), ids=EXHAUSTS)
+@pytest.mark.parametrize("start", [lambda f: f(), begun], ids=["new", "begun"])
+def test_generator_that_c_code_exhausts(exhaust, start):
+    continues(lambda: start(loop_over_range), quietly(exhaust))
+
+
 @pytest.mark.parametrize("function", [f for f in GENERATORS if f is not loop_over_deque], ids=lambda f: f.__name__)
 def test_common_generators_need_not_run_alone(function):
     for _ in range(2):
@@ -1900,22 +1932,6 @@ def test_generator_that_dies_of_an_exception():
             g.throw(ZeroDivisionError("x"))
         except ZeroDivisionError:
             pass
-#: C code that takes all items of a generator
-EXHAUSTS = {
-    "|": lambda g: {1: 2}.keys() | g, "&": lambda g: {1: 2}.keys() & g, "-": lambda g: {1: 2}.items() - g, "^": lambda g: {1: 2}.keys() ^ g,
-    "| reversed": lambda g: g | {1: 2}.keys(), "|=": lambda g: operator.ior({1: 2}.keys(), g), "method": lambda g: {1: 2}.keys().__or__(g),
-    "isdisjoint": lambda g: {9: 2}.keys().isdisjoint(g), "int.from_bytes": int.from_bytes, "bytes": bytes, "bytearray": bytearray,
-    "array": lambda g: array.array("i", g), "update": lambda g: {1}.update(g), "unpacked": lambda g: [*g], "fromkeys": dict.fromkeys,
-    "in": lambda g: 99 in g, "slice": lambda g: [0].__setitem__(slice(0, 1), g), "heap": lambda g: heapq.nsmallest(2, g),
-}
-
-
-@pytest.mark.parametrize("exhaust", EXHAUSTS.values(), ids=EXHAUSTS)
-@pytest.mark.parametrize("start", [lambda f: f(), begun], ids=["new", "begun"])
-def test_generator_that_c_code_exhausts(exhaust, start):
-    continues(lambda: start(loop_over_range), quietly(exhaust))
-
-
 
     continues(started_accumulator, die, rest=lambda g: (g.send(1), g.send(2)))
 

@@ -38,7 +38,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     GETS_KEY GETS_ITEM PUTS_KEY DELETES_KEY      the first argument at the key that is the second; GETS_ITEM by subscription
     MUTATES      changes the first argument in any way, takes items from the others
     MUTATES_DEEP the same, and reads all that the arguments contain
-    MUTATES_SECOND   changes the second argument
+    MUTATES_SECOND   changes the second argument, reads those behind it
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
     BINDS        is the ``__get__`` of a type in C: of a slot, it reads the second argument's attribute
@@ -462,8 +462,8 @@ CALLS = """
     builtins.bytearray.reverse MUTATES
     builtins.bytearray.clear MUTATES
     builtins.bytearray.resize MUTATES
-    builtins.bytearray.fromhex PURE
-    builtins.bytearray.maketrans PURE
+    builtins.bytearray.startswith DEEP
+    builtins.bytearray.endswith DEEP
 
     array.array.* READS
     array.array.append MUTATES
@@ -640,7 +640,7 @@ CALLS = """
     builtins.dict.__len__ READS
     builtins.list.__contains__ DEEP
     builtins.dict.__or__ READS
-    builtins.dict.__ior__ MUTATES
+    builtins.dict.__ior__ MUTATES_DEEP
     builtins.list.__iter__ ITERATES
     builtins.list.__add__ READS
     builtins.list.__mul__ READS
@@ -649,7 +649,7 @@ CALLS = """
     builtins.set.__and__ READS
     builtins.set.__sub__ READS
     builtins.set.__xor__ READS
-    builtins.set.__ior__ MUTATES
+    builtins.set.__ior__ MUTATES_DEEP    # the wrapper is the same
     builtins.set.__iand__ MUTATES
     builtins.set.__isub__ MUTATES
     builtins.set.__ixor__ MUTATES
@@ -885,9 +885,9 @@ CALLS = """
     _io._IOBase.* USES
     _string.formatter_parser PURE
     _string.formatter_field_name_split PURE
+    _codecs.* READS    # codecs are registered exclusively
     _codecs.charmap_encode LOOKS_UP
     _codecs.charmap_decode LOOKS_UP
-    _codecs.* READS    # codecs are registered exclusively
     _codecs.register EXCLUSIVE
     _codecs.unregister EXCLUSIVE
     _codecs.register_error EXCLUSIVE
@@ -989,9 +989,9 @@ CALLS = """
     _socket.socket.getsockname PURE    # binding and connecting do not come back
     _socket.socket.getpeername PURE
     _socket.inet_pton PURE
-    _socket.inet_ntop PURE
+    _socket.inet_ntop READS
     _socket.inet_aton PURE
-    _socket.inet_ntoa PURE
+    _socket.inet_ntoa READS
     _socket.getdefaulttimeout PURE
     _thread.lock PURE
     _thread.allocate_lock PURE

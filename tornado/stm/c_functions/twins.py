@@ -130,7 +130,6 @@ def ordered_dict_update(self, other=_missing, /, **kwargs):
         self[key] = value
 
 
-def dict_subclass(cls, rows, /):
 def default_missing(self, key, /):
     """Twin of ``defaultdict.__missing__``."""
     factory = self.default_factory
@@ -151,6 +150,7 @@ def namespace_init(self, /, *args, **kwargs):
     self.__dict__.update(kwargs)
 
 
+def dict_subclass(cls, rows, /):
     """Twin of the call of a subclass of dict that has no constructor of its own, with an iterator of rows."""
     self = cls.__new__(cls)
     dict_update(self, rows)
@@ -326,6 +326,13 @@ def _check_unpack(layout, buffer):
 _iter_unpack = struct.Struct.iter_unpack
 
 
+def write_lines(self, lines, /):
+    """Twin of ``BytesIO.writelines``, which reads the memory of each line."""
+    io.BytesIO.tell(self)  # one that has been closed complains before it asks for lines
+    for line in lines:
+        io.BytesIO.write(self, line)
+
+
 # ---- Pickles -------------------------------------------------------------------------------------------------------
 
 
@@ -444,13 +451,6 @@ def _setlocale(category, locale):
 _locale_setlocale = _locale.setlocale
 
 
-# ---- Locks ---------------------------------------------------------------------------------------------------------
-# What they mean between transactions and threads: engine/objects/mutex.c.
-
-
-@trusted
-def rlock_release_save(lock):
-    """Twin of ``RLock._release_save``, with which a condition begins to wait."""
 #: key → zone, of those whose first use has been committed; they are kept, as programs keep few
 _zones = {}
 
@@ -475,6 +475,13 @@ def zone_info(*args, **kwargs):
 
 _ZoneInfo = zoneinfo.ZoneInfo
 
+# ---- Locks ---------------------------------------------------------------------------------------------------------
+# What they mean between transactions and threads: engine/objects/mutex.c.
+
+
+@trusted
+def rlock_release_save(lock):
+    """Twin of ``RLock._release_save``, with which a condition begins to wait."""
     return _engine.mutex_native(lock, "_release_save", ())
 
 
@@ -601,6 +608,7 @@ WITH_BARRIERS = {
     defaultdict: _dict_twin(defaultdict, 1, dict_update),
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
+    pickle.dumps: dumps,
     **{function: _engine.c_twin(function) for function in (
         all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
@@ -608,16 +616,19 @@ WITH_BARRIERS = {
         _csv.Writer.writerow, _csv.Writer.writerows)},
 }
 
-    pickle.dumps: dumps,
 TWINS = {
     **WITH_BARRIERS,
     functools.cmp_to_key: cmp_to_key,
     operator.call: call,
+    defaultdict.__missing__: default_missing,
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
+    types.SimpleNamespace.__init__: namespace_init,
+    io.BytesIO.writelines: write_lines,
     _create_decimal: create_decimal,
     _abc_init: abc_init,
     _locale.setlocale: setlocale,
+    zoneinfo.ZoneInfo: zone_info,
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
     _enter_decimal_context: enter_decimal_context,
@@ -627,9 +638,7 @@ TWINS = {
     _queue.SimpleQueue.put_nowait: simple_queue_put_nowait,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
-    zoneinfo.ZoneInfo: zone_info,
     **{function: _engine.c_twin(function) for function in (
         builtins.exec, builtins.eval, builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
         _lru_wrapper.cache_clear, _warnings.warn)},
 }
-    defaultdict.__missing__: default_missing,

@@ -381,12 +381,6 @@ open_to_create(Tx *tx, PyObject *obj)
         return open_attributes(tx, obj) < 0 ? -1 : open_memory_of_attributes(tx, obj);
     return kind == &generator_kind || kind == &iterator_kind ? open_iter(tx, obj) : open_deep_read(tx, obj);
 }
-static int
-open_token(Tx *tx, PyObject *obj)
-{
-    return Py_IS_TYPE(obj, &PyContextToken_Type) ? open_structure(tx, obj) : 0;
-}
-
 
 static bool
 has_callable(Args a)
@@ -396,6 +390,12 @@ has_callable(Args a)
             return true;
     }
     return false;
+}
+
+static int
+open_token(Tx *tx, PyObject *obj)
+{
+    return Py_IS_TYPE(obj, &PyContextToken_Type) ? open_structure(tx, obj) : 0;
 }
 
 static int
@@ -416,6 +416,12 @@ before_init(Tx *tx, Args a)
     bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind;
     if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
+    /* What it sets is else written by none but who runs alone, such as a default_factory. */
+    PyTypeObject *base = c_base(Py_TYPE(a.args[0]));
+    bool sets_more = (kind == &dict_kind && base->tp_init != PyDict_Type.tp_init)
+        || (kind == &instance_kind && base->tp_init != PyBaseObject_Type.tp_init);
+    if (sets_more && !captured(tx, a.args[0]))
+        return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (kind == &instance_kind || kind == &inert_kind || kind == &tuple_kind || kind == &class_kind
         || kind == &function_kind || kind == &module_kind)
         return 0;
@@ -503,14 +509,14 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (a.n > 1 && open_interpolated(tx, a.args[0], a.args[1]) < 0)
             return -1;
         return open_args(tx, a, 0, open_printed);
+    case EFFECT_LOOKS_UP:
+        return open_args(tx, a, 0, open_lookups) < 0 ? -1 : open_args(tx, a, 0, open_deep);
     case EFFECT_ITERATES:
         return open_args(tx, a, 0, open_iter);
     case EFFECT_COMPILES:
         return receiver == NULL || PyUnicode_Check(receiver) || PyBytes_Check(receiver)
             ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CALLED_LATER:
-    case EFFECT_LOOKS_UP:
-        return open_args(tx, a, 0, open_lookups) < 0 ? -1 : open_args(tx, a, 0, open_deep);
         return a.n > 1 && PyCallable_Check(a.args[1]) && effect_as_callback(tx, a.args[1]) < 0 ? -1 : check_doomed(tx);
     case EFFECT_IRREVOCABLE:
         return become_inevitable(tx, GRADE_IRREVOCABLE);
@@ -591,7 +597,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
             return -1;
         return open_args(tx, a, 0, open_deep);
     case EFFECT_MUTATES_SECOND:
-        return second == NULL ? 0 : open_whole_write(tx, second);
+        if (second == NULL || open_whole_write(tx, second) < 0)
+            return second == NULL ? 0 : -1;
+        return open_args(tx, a, 2, open_whole_read);
     case EFFECT_LIST_APPEND:
         return open_list_append(tx, receiver);
     case EFFECT_LIST_EXTEND:
