@@ -2,6 +2,7 @@
 
 import _thread
 import array
+import ast
 import asyncio
 import codecs
 import collections
@@ -18,6 +19,7 @@ import resource
 import subprocess
 import sys
 import types
+import weakref
 import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
 
@@ -1380,12 +1382,22 @@ class Space(types.SimpleNamespace):
         super().__init__(**attributes)
 
 
-@pytest.mark.parametrize("cls", [types.SimpleNamespace, Space])
-def test_a_namespace_that_begins_anew(cls):
-    rolled_back(lambda space: space.__init__(a=2, b=3), cls(a=1))
+class Reference(weakref.ref):
+    def __init__(self, thing):
+        super().__init__(thing, None)
 
 
-@pytest.mark.parametrize("make", [lambda: Space(a=1), lambda: Defaults(list, {1: 2})])
+class Branch(ast.Name):
+    def __init__(self, **fields):
+        super().__init__(**fields)
+
+
+@pytest.mark.parametrize("make", [lambda: types.SimpleNamespace(id="a"), lambda: Space(id="a"), lambda: Branch(id="a"), lambda: ast.Name(id="a")])
+def test_attributes_that_begin_anew(make):
+    rolled_back(lambda obj: obj.__init__(id="b", ctx=3), make())
+
+
+@pytest.mark.parametrize("make", [lambda: Space(a=1), lambda: Defaults(list, {1: 2}), lambda: Reference(Space)])
 def test_what_begins_in_its_class_does_not_begin_alone(make):
     run(make)
     check(make)

@@ -416,10 +416,10 @@ before_init(Tx *tx, Args a)
     bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind;
     if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
-    /* What it sets is else written by none but who runs alone, such as a default_factory. */
+    /* A default_factory, which else only who runs alone sets; attributes. */
     PyTypeObject *base = c_base(Py_TYPE(a.args[0]));
     bool sets_more = (kind == &dict_kind && base->tp_init != PyDict_Type.tp_init)
-        || (kind == &instance_kind && base->tp_init != PyBaseObject_Type.tp_init);
+        || (kind == &instance_kind && base->tp_dictoffset != 0 && base->tp_init != PyBaseObject_Type.tp_init);
     if (sets_more && !captured(tx, a.args[0]))
         return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (kind == &instance_kind || kind == &inert_kind || kind == &tuple_kind || kind == &class_kind
