@@ -1,19 +1,22 @@
 """The tables of effects: every line means something here, and what has no line runs alone."""
 
+import asyncio
 import mmap
+import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
 from interpreters import needs_engine
-from tornado.stm import activation, core
+from tornado import stm
+from tornado.stm import activation, core, transaction
 
 needs_engine()
 
-from meeting import is_alone
+from meeting import APART, CONFLICT, is_alone, meet
 from tornado.stm import _engine
-from tornado.stm.c_functions import effects
+from tornado.stm.c_functions import effects, seeds
 from tornado.stm.core import trusted
 
 activation.activate()
@@ -230,3 +233,72 @@ def test_a_scanner_is_used_by_who_has_made_it_beside_others_and_else_alone():
     assert found == (([12, "ab", 3, "c"], "!"), False)
     old = pattern.scanner("abcb")
     assert run(lambda: (old.search().start(), core.is_exclusive())) == (1, True)
+
+
+def draw():
+    return random.random()
+
+
+@pytest.fixture
+def by_chance():
+    def begin():
+        random.seed()
+        seeds.note()
+        _engine.register_unordered(random._inst)
+
+    begin()
+    yield
+    begin()
+
+
+def run_queue():
+    transaction.TransactionQueue().run()
+
+
+def run_loop():
+    stm.run(asyncio.sleep(0), threads=2)
+
+
+@pytest.mark.parametrize("run_something", [run_queue, run_loop])
+@pytest.mark.parametrize("seed", [
+    lambda: random.seed(5), lambda: random.setstate(random.Random(5).getstate()), lambda: random._inst.__init__(5),
+], ids=["seed", "setstate", "anew"])
+def test_what_is_seeded_between_runs_has_an_order(by_chance, seed, run_something):
+    for _ in range(2):
+        run(draw)
+        random.sample(range(5000), 5000)
+        run_something()
+        assert meet(tuple, draw, draw) == APART
+    seed()
+    run_something()
+    assert meet(tuple, draw, draw) == CONFLICT
+
+
+SEEDED_FIRST = """
+import asyncio, random
+
+random.seed(5)
+numbers = [random.random() for _ in range(200)]
+random.seed(5)
+pairs = []
+
+def draw():
+    first = random.random()
+    sum(i * i for i in range(3000))
+    pairs.append((first, random.random()))
+
+async def main():
+    for _ in range(100):
+        asyncio.get_running_loop().call_soon(draw)
+    while len(pairs) < 100:
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+print(pairs == list(zip(numbers[::2], numbers[1::2])))
+"""
+
+
+def test_a_program_that_begins_by_seeding_draws_the_numbers_of_a_serial_run(tmp_path):
+    (tmp_path / "app.py").write_text(SEEDED_FIRST)
+    done = subprocess.run([sys.executable, "-m", "tornado.stm", "-q", "-j", "4", "app.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")

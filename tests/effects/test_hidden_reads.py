@@ -5,14 +5,18 @@ import copy
 import datetime
 import decimal
 import functools
+import hashlib
 import io
+import json
+import operator
 import socket
+import struct
 import sys
 import threading
 import time
 import types
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 
 import pytest
 
@@ -51,6 +55,73 @@ class OwnBytes(bytearray):
 
 class OwnFrozen(frozenset):
     pass
+
+
+class OwnNamespace(types.SimpleNamespace):
+    pass
+
+
+class Returns:
+    """What these methods return C code looks into."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def returned(self, *_):
+        return self.value
+
+    def __dir__(self):
+        return self.returned()
+
+    def __buffer__(self, flags):
+        return self.returned()
+
+    def __iter__(self):
+        yield self.returned()
+
+
+class Decides(type):
+    def __instancecheck__(cls, obj):
+        return obj.value
+
+    def __subclasscheck__(cls, other):
+        return other.value
+
+
+class Decided(metaclass=Decides):
+    pass
+
+
+class OtherItems(dict):
+    """Has items that C code asks for, and not its own."""
+
+    def __init__(self, other):
+        super().__init__(a=1)
+        self.other = other
+
+    def items(self):
+        return self.other.items() if isinstance(self.other, dict) else self.other
+
+
+def class_with(value):
+    return type("WithValue", (), {"value": value})
+
+
+def merge(container, other):
+    container |= other
+
+
+def first_byte(memory, *_):
+    memory[0] = 65
+
+
+def buffered():
+    memory = bytearray(b"abcd")
+    return memory, memoryview(memory)
+
+
+def second_item(row, *_):
+    row[1] = 5
 
 
 def set_note(obj, *_):
@@ -142,6 +213,36 @@ HIDDEN = {
         lambda digits: decimal.Context().create_decimal((0, digits, 0))),
     "whether a view has been released": (
         lambda: (memoryview(b"abc"),), lambda view: view.release(), lambda view: contextlib.suppress(view.nbytes)),
+    **{f"the attributes of a derived namespace, {how}": (lambda: (OwnNamespace(a=1), OwnNamespace(a=1)), set_note, see) for how, see in {
+        "printed": lambda o, p: repr(o), "in a text": lambda o, p: f"{o}", "compared": lambda o, p: o == p, "in a list": lambda o, p: str([o]),
+        "compared in a list": lambda o, p: [o] == [p]}.items()},
+    **{f"the memory of a bytearray, {how}": (lambda: (bytearray(b"abcd"),), first_byte, see) for how, see in {
+        "packed": lambda b: struct.pack_into("4s", bytearray(4), 0, b),
+        "packed by a Struct": lambda b: struct.Struct("4s").pack_into(bytearray(4), 0, b),
+        "written as a line": lambda b: io.BytesIO().writelines([b]),
+        "from hexadecimal digits": lambda b: bytearray.fromhex(b),
+        "made a table": lambda b: bytearray.maketrans(b, b"abcd"),
+        "as one of several beginnings": lambda b: bytearray(b"abc").startswith((b, b"x")),
+        "as one of several ends": lambda b: bytearray(b"abc").endswith((b, b"x")),
+        "as an address": socket.inet_ntoa, "as an address of a family": lambda b: socket.inet_ntop(socket.AF_INET, b),
+    }.items()},
+    **{f"the memory that __buffer__ gives, {how}": (buffered, first_byte, lambda _, view, see=see: see(Returns(view))) for how, see in {
+        "copied": bytes, "unpacked": lambda b: struct.unpack("4s", b), "joined": lambda b: b"".join([b]),
+        "written": lambda b: io.BytesIO().write(b), "hashed": lambda b: hashlib.sha256(b)}.items()},
+    **{f"the rows that {how} takes": (lambda: (["a", 1],), second_item, see) for how, see in {
+        "|=": lambda row: merge({}, [row]), "|= of an OrderedDict": lambda row: merge(OrderedDict(), (row,)),
+        "__ior__": lambda row: {}.__ior__([row]), "operator.ior": lambda row: operator.ior({}, [row])}.items()},
+    **{f"a set for which a frozenset is {how}": (lambda: ({1}, {frozenset([1])}), lambda s, sets: s.add(5), see) for how, see in {
+        "looked": lambda s, sets: s in sets, "looked for by a method": lambda s, sets: sets.__contains__(s),
+        "looked for in what is new": lambda s, sets: s in set(sets), "discarded": lambda s, sets: sets.discard(s),
+        "looked for in a frozenset": lambda s, sets: s in frozenset(sets),
+        "discarded from what is new": lambda s, sets: set(sets).discard(s)}.items()},
+    "the items that a dict says it has": (lambda: ([("k", 1)],), lambda rows: rows.append(("l", 2)), lambda rows: json.dumps(OtherItems(rows))),
+    "the items of another dict": (lambda: ({"k": 1},), lambda d: d.update(k=2), lambda d: json.dumps(OtherItems(d), indent=1, sort_keys=True)),
+    "what is in the items of another dict": (lambda: ([1],), lambda l: l.append(2), lambda l: json.dumps(OtherItems([("k", l)]))),
+    "the names that __dir__ gives": (lambda: (["a"],), lambda names: names.append("b"), lambda names: dir(Returns(names))),
+    "the truth of __instancecheck__": (lambda: ([],), lambda l: l.append(1), lambda l: isinstance(Returns(l), Decided)),
+    "the truth of __subclasscheck__": (lambda: ([],), lambda l: l.append(1), lambda l: issubclass(class_with(l), Decided)),
     "the imported modules": (module_dict, replace_module, import_it),
     "the imported modules, by a call": (module_dict, replace_module, lambda modules: __import__("made_for_hidden_reads")),
     "whether a stream has been closed": (lambda: (OwnStream(),), lambda stream: stream.close(), lambda stream: stream.closed),
@@ -171,6 +272,12 @@ def test_sizes_of_what_does_not_change_conflict_with_nothing():
         pass
 
     assert meet(lambda: (Thing(),), set_note, sys.getsizeof) == APART
+
+
+@pytest.mark.parametrize("rows", [Returns, lambda row: iter([row]), lambda row: (row for _ in "x"), lambda row: map(list, [row])],
+                         ids=["object", "iterator", "generator", "map"])
+def test_rows_that_are_not_there_yet_are_taken_alone(rows):
+    assert meet(lambda: (["a", 1],), second_item, lambda row: merge({}, rows(row))) == ALONE
 
 
 @pytest.mark.parametrize("count", [weakref.getweakrefcount, weakref.getweakrefs, sys.getrefcount])

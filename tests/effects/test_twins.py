@@ -32,6 +32,7 @@ import sys
 import time
 import types
 import warnings
+import zoneinfo
 from collections import OrderedDict, defaultdict
 
 import pytest
@@ -44,6 +45,7 @@ from tornado.stm import activation, core, transaction
 
 needs_engine()
 
+from beside import runs_beside_others
 from tornado.stm.c_functions import twins
 from tornado.stm.input_output import files, sockets
 
@@ -223,6 +225,15 @@ class IterableDict(OtherDict):
         return iter([*super().keys(), "iterated"])
 
 
+class RecentlyUsed(OrderedDict):
+    """Looking up a key moves it to the end."""
+
+    def __getitem__(self, key):
+        value = super().__getitem__(key)
+        self.move_to_end(key)
+        return value
+
+
 class Stream:
     """A file object of the program's own."""
 
@@ -283,6 +294,11 @@ KINDS = {
     "other dict": lambda world, rows: OtherDict(rows),
     "iterable dict": lambda world, rows: IterableDict(rows),
     "mapping": lambda world, rows: Mapping(world, rows),
+    "recently used": lambda world, rows: RecentlyUsed(rows),
+    "default": lambda world, rows: defaultdict(function(world, "made", lambda: [5]), rows),
+    "without default": lambda world, rows: defaultdict(None, rows),
+    "bytes stream": lambda world, contents: bytes_stream(contents),
+    "empty view": lambda world, shape: memoryview(bytes(4)).cast("B", shape)[:0],
     "key": lambda world, name: function(world, "key", FUNCTIONS[name]),
     "compare": lambda world, name: function(world, "compare", lambda a, b: number(a) - number(b)),
     "stream": lambda world, _: world.keep(Stream(world)),
@@ -296,6 +312,16 @@ KINDS = {
 }
 
 FUNCTIONS = {"same": lambda x: x, "minus": lambda x: -number(x), "text": str, "list": lambda x: [number(x)]}
+
+
+def bytes_stream(contents):
+    """A stream at the end of these; a closed one if there are none."""
+    stream = io.BytesIO()
+    if contents is None:
+        stream.close()
+    else:
+        stream.write(contents)
+    return stream
 
 
 def with_notes(exception, notes):
@@ -332,7 +358,7 @@ ROWS = st.lists(st.one_of(
 ), max_size=4)
 CONTENTS = st.dictionaries(st.sampled_from("abc"), NUMBERS, max_size=3).map(lambda d: tuple(d.items()))
 MAPPINGS = st.one_of(
-    st.tuples(st.sampled_from(["dict", "other dict", "iterable dict", "mapping"]), CONTENTS), iterables(ROWS),
+    st.tuples(st.sampled_from(["dict", "other dict", "iterable dict", "mapping", "recently used"]), CONTENTS), iterables(ROWS),
 )
 DICTS = st.tuples(st.just("dict"), CONTENTS)
 ORDERED = CONTENTS.map(lambda rows: ("ordered", rows))
@@ -341,6 +367,7 @@ TEXTS = st.sampled_from(["", "a", "é", "\ud800", "x\ny", 5, None, b"b"])
 BYTES = st.one_of(
     st.sampled_from([b"", b"ab"]), st.sampled_from([("bytearray", b"xy"), ("view", b"vw"), "text", 3, None]),
 )
+BUFFERS = st.one_of(BYTES, st.just(("empty view", (2, 2))))
 FIELDS = st.one_of(VALUES, TEXTS, st.sampled_from([("list", (("value", 1), "x,y")), 'quo"ted']))
 WRITERS = st.tuples(st.just("writer"), st.sampled_from([_csv.QUOTE_MINIMAL, _csv.QUOTE_NONNUMERIC, _csv.QUOTE_NONE, _csv.QUOTE_NOTNULL]))
 DIALECTS = st.sampled_from(["excel", "missing", None, 5, ("dialect", ";"), ("dialect", "too long")])
@@ -349,6 +376,7 @@ KINDS["writer"] = lambda world, quoting: _csv.writer(world.keep(Stream(world)), 
 FORMATS = st.sampled_from([
     "", "{}", "{} {}", "{0}{1}", "{a}", "{0.a}", "{0.b[0]}", "{0[1]}", "{!r:>5}", "{:{}}", "{0}{}", "{", "}", "{0.}", "{a[x]}",
     "{!x}", "{0.missing}", "{:{:{}}}", "{a:>{b}}", "{0[}", "{-1}", "{ 0 }", "{!}", "{}{0}", "{0.a.real}", "{:d}",
+    "{0.missing} {", "{0.missing[}", "{0.a} {", "{0.missing} {!x}",
 ])
 FORMATTED = st.one_of(VALUES, st.tuples(st.just("attributes"), NUMBERS), st.just(("list", (1, ("value", 2)))))
 DATA = st.recursive(
@@ -445,9 +473,16 @@ CALLS = {
     str.format_map: Call(FORMATS, st.one_of(MAPPINGS, st.just(("as it is", {"a": 1})), FORMATTED)),
     bytes.join: Call(st.sampled_from([b"", b"-"]), iterables(st.lists(BYTES, max_size=4))),
     bytearray.join: Call(st.just(("bytearray", b"-")), iterables(st.lists(BYTES, max_size=4))),
-    struct.iter_unpack: Call(st.sampled_from(["<H", "b", "", "z", b"<I", 4]), BYTES, result=items_of),
-    struct.Struct.iter_unpack: Call(st.sampled_from([struct.Struct("<H"), struct.Struct("b"), struct.Struct("")]), BYTES,
-                                    result=items_of, buffer=BYTES),
+    struct.iter_unpack: Call(st.sampled_from(["<H", "b", "", "z", b"<I", 4]), BUFFERS, result=items_of),
+    struct.Struct.iter_unpack: Call(st.sampled_from([struct.Struct("<H"), struct.Struct("b"), struct.Struct("")]), BUFFERS,
+                                    result=items_of, buffer=BUFFERS),
+    io.BytesIO.writelines: Call(st.tuples(st.just("bytes stream"), st.sampled_from([b"", b"xy", None])),
+                                st.one_of(iterables(st.lists(BYTES, max_size=4)), BYTES)),
+    defaultdict.__missing__: Call(st.tuples(st.sampled_from(["default", "without default"]), CONTENTS),
+                                  st.one_of(st.sampled_from("abc"), VALUES, LISTS)),
+    types.SimpleNamespace.__init__: Call(st.tuples(st.just("attributes"), NUMBERS), MAPPINGS, needed=1, a=NUMBERS, c=VALUES),
+    zoneinfo.ZoneInfo: Call(st.sampled_from(["UTC", "Europe/Berlin", "not/there", "../there", 5]), needed=0,
+                            key=st.sampled_from(["UTC", 5]), result=str),
     _csv.reader: Call(iterables(st.lists(TEXTS, max_size=3)), DIALECTS, needed=1, result=items_of, delimiter=st.sampled_from([";", 5])),
     _csv.writer: Call(st.sampled_from([("stream", None), 5]), DIALECTS, needed=1, result=lambda made: made.dialect.delimiter,
                       quoting=st.sampled_from([_csv.QUOTE_ALL, "a"])),
@@ -505,6 +540,8 @@ def described(value, depth=0):
         return "generator", value.gi_frame is None or value.gi_frame.f_lasti
     if isinstance(value, (bytearray, memoryview)):
         return type(value).__name__, bytes(value)
+    if isinstance(value, io.BytesIO):
+        return type(value).__name__, "closed" if value.closed else value.getvalue()
     if isinstance(value, types.SimpleNamespace):
         return type(value).__name__, described(vars(value))
     return type(value).__name__
@@ -943,8 +980,9 @@ def test_making_what_an_alias_is_of(origin):
 
 
 
-def test_making_a_dict_of_a_class():
-    class Rows(dict):
+@pytest.mark.parametrize("base", [dict, defaultdict, OrderedDict])
+def test_making_a_dict_of_a_class(base):
+    class Rows(base):
         pass
 
     @EXAMPLES
@@ -953,6 +991,22 @@ def test_making_a_dict_of_a_class():
         compared(lambda: dict(Rows(make(World(), (kind, rows)))))
 
     check()
+
+
+class Node:
+    def __init__(self, inner):
+        self.inner = inner
+
+
+def chain(n):
+    return Node(chain(n - 1)) if n else None
+
+
+def test_pickling_as_deep_as_the_c_code_goes():
+    nodes = chain(400)
+    assert compared(pickle.dumps, nodes) == ("returned", pickle.dumps(nodes))
+    shallow = chain(20)
+    assert runs_beside_others(pickle.dumps, shallow) == pickle.dumps(shallow)
 
 
 # ---- What strategies do not show ----------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 import _thread
 import array
+import ast
 import asyncio
+import codecs
 import collections
 import contextlib
 import contextvars
@@ -17,6 +19,8 @@ import resource
 import subprocess
 import sys
 import types
+import weakref
+import zoneinfo
 from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
@@ -434,6 +438,11 @@ class Line(deque):
     pass
 
 
+class Defaults(defaultdict):
+    def __init__(self, *contents, **named):
+        super().__init__(*contents, **named)
+
+
 def quietly(f):
     """Operations on containers in any state: those that find nothing do nothing."""
 
@@ -781,6 +790,15 @@ def ordered_operations():
     def pop_first(o):
         o.popitem(last=False)
 
+    def set_default_by_name(o):
+        o.setdefault(key="x", default=1)
+
+    def pop_by_name(o):
+        o.pop(key=0)
+
+    def move_by_name(o):
+        o.move_to_end(key=0)
+
     def move_and_delete(o):
         o.move_to_end(1)
         del o[2]
@@ -822,13 +840,41 @@ def default_operations():
         o["missing"]
 
     def append_to_missing(o):
-        o["missing"].append(1)
+        if o.default_factory is not int:
+            o["missing"].append(1)
 
     def call_missing(o):
         o.__missing__("other")
 
     def replace_factory(o):
         o.default_factory = None
+
+    def begin_anew(o):
+        o.__init__(int, a=1)
+
+    def interpolate_missing(o):
+        "%(missing)s %(b)s" % o
+
+    def interpolate_missing_bytes(o):
+        b"%(missing)a" % o
+
+    def interpolate_behind_a_proxy(o):
+        "%(missing)s" % types.MappingProxyType(o)
+
+    def interpolate_by_operator(o):
+        operator.mod("%(missing)s", o)
+
+    def translate_missing(o):
+        with contextlib.suppress(TypeError):
+            "xyz".translate(o)
+
+    def decode_missing(o):
+        with contextlib.suppress(TypeError):
+            codecs.charmap_decode(b"ab", "strict", o)
+
+    def encode_missing(o):
+        with contextlib.suppress(TypeError):
+            codecs.charmap_encode("ab", "strict", o)
 
     return table(*[f for f in locals().values()])
 
@@ -1092,6 +1138,8 @@ CONTAINERS = {
     "dict subclass": (lambda: labelled(Shelf, numbered(5)), dict_operations()),
     "dict with __missing__": (lambda: ManyKeys(numbered(5)), dict_operations()),
     "defaultdict": (lambda: defaultdict(list, numbered(5)), {**dict_operations(), **default_operations()}),
+    "defaultdict of a function": (lambda: defaultdict(lambda: [1], numbered(5)), default_operations()),
+    "defaultdict subclass": (lambda: labelled(functools.partial(Defaults, list), numbered(5)), default_operations()),
     "OrderedDict": (lambda: OrderedDict(numbered(5)), {**dict_operations(), **ordered_operations()}),
     "Counter": (lambda: Counter(numbered(5)), {**dict_operations(), **counter_operations()}),
     "set": (lambda: set(floats(5)), set_operations()),
@@ -1329,6 +1377,32 @@ def test_what_more_begins_anew_alone(make):
     assert not rolled
 
 
+class Space(types.SimpleNamespace):
+    def __init__(self, **attributes):
+        super().__init__(**attributes)
+
+
+class Reference(weakref.ref):
+    def __init__(self, thing):
+        super().__init__(thing, None)
+
+
+class Branch(ast.Name):
+    def __init__(self, **fields):
+        super().__init__(**fields)
+
+
+@pytest.mark.parametrize("make", [lambda: types.SimpleNamespace(id="a"), lambda: Space(id="a"), lambda: Branch(id="a"), lambda: ast.Name(id="a")])
+def test_attributes_that_begin_anew(make):
+    rolled_back(lambda obj: obj.__init__(id="b", ctx=3), make())
+
+
+@pytest.mark.parametrize("make", [lambda: Space(a=1), lambda: Defaults(list, {1: 2}), lambda: Reference(Space)])
+def test_what_begins_in_its_class_does_not_begin_alone(make):
+    run(make)
+    check(make)
+
+
 def test_making_exceptions_does_not_run_alone():
     def make():
         return [Refused("new").args, ValueError("new").args, KeyError().args, Closed(1, "new").args]
@@ -1432,6 +1506,46 @@ def test_context_variables():
         assert var.get() == "outside" and other.get(None) is None
 
     contextvars.Context().run(lambda: (var.set("outside"), both()))
+
+
+def test_a_context_variable_that_is_set_while_a_block_runs():
+    var = contextvars.ContextVar("var", default="outside")
+
+    async def work():
+        with var.set("inside"):
+            await pause(1)
+        return var.get()
+
+    def end(step):
+        with contextlib.suppress(StopIteration):
+            step()
+            return None
+        return var.get()
+
+    work, context = work(), contextvars.Context()
+    run(context.run, work.send, None)
+    check(lambda: context.run(end, functools.partial(work.send, None)), rest=lambda: None)
+    assert context.run(var.get) == "inside"
+    assert run(context.run, end, functools.partial(work.send, None)) == "outside"
+    token = context.run(var.set, "again")
+    for leave in token.__exit__, lambda *_: token.__exit__(None, None, None):
+        check(lambda leave=leave: context.run(leave, None, None, None), rest=lambda: None)
+        assert context.run(var.get) == "again" and "used" not in repr(token)
+
+
+def test_a_zone_whose_first_use_is_rolled_back_stays_one():
+    zones = ["Europe/Lisbon", "Europe/Paris", "Europe/Rome", "Europe/Oslo", "Asia/Tokyo", "Asia/Dubai", "America/Lima", "America/New_York",
+             "Africa/Cairo", "Australia/Perth"]  # the cache in C keeps eight
+    for clear in range(2):
+        if clear:
+            zoneinfo.ZoneInfo.clear_cache()
+        rolled_back(lambda: zoneinfo.ZoneInfo(zones[0]))
+        first = run(zoneinfo.ZoneInfo, zones[0])
+        for zone in zones[1:]:
+            run(zoneinfo.ZoneInfo, zone)
+        again = run(lambda: zoneinfo.ZoneInfo(key=zones[0]))
+        assert first is again is zoneinfo.ZoneInfo(zones[0])
+        check(lambda: zoneinfo.ZoneInfo(zones[0]))
 
 
 def test_lru_cache():
@@ -1759,6 +1873,22 @@ def test_generator_closed_in_the_aborted_attempt(function):
             pass  # it yields in its finally block
 
     continues(lambda: begun(function), close)
+
+
+#: C code that takes all items of a generator
+EXHAUSTS = {
+    "|": lambda g: {1: 2}.keys() | g, "&": lambda g: {1: 2}.keys() & g, "-": lambda g: {1: 2}.items() - g, "^": lambda g: {1: 2}.keys() ^ g,
+    "| reversed": lambda g: g | {1: 2}.keys(), "|=": lambda g: operator.ior({1: 2}.keys(), g), "method": lambda g: {1: 2}.keys().__or__(g),
+    "isdisjoint": lambda g: {9: 2}.keys().isdisjoint(g), "int.from_bytes": int.from_bytes, "bytes": bytes, "bytearray": bytearray,
+    "array": lambda g: array.array("i", g), "update": lambda g: {1}.update(g), "unpacked": lambda g: [*g], "fromkeys": dict.fromkeys,
+    "in": lambda g: 99 in g, "slice": lambda g: [0].__setitem__(slice(0, 1), g), "heap": lambda g: heapq.nsmallest(2, g),
+}
+
+
+@pytest.mark.parametrize("exhaust", EXHAUSTS.values(), ids=EXHAUSTS)
+@pytest.mark.parametrize("start", [lambda f: f(), begun], ids=["new", "begun"])
+def test_generator_that_c_code_exhausts(exhaust, start):
+    continues(lambda: start(loop_over_range), quietly(exhaust))
 
 
 @pytest.mark.parametrize("function", [f for f in GENERATORS if f is not loop_over_deque], ids=lambda f: f.__name__)

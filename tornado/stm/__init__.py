@@ -13,6 +13,8 @@ import sys
 from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
+from .c_functions import seeds as _seeds  # noqa: F401, it takes note of what a program begins with
+
 __all__ = ["install", "run"]
 
 T = TypeVar("T")

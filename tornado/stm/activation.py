@@ -7,6 +7,7 @@ import site
 import threading
 
 from . import conflictlog, core
+from .c_functions import seeds
 from .core import once
 
 if core.COMPILED:
@@ -77,3 +78,16 @@ def activate():
         _engine.holds(functools.partial, "func")
         _engine.begin_loop()
     conflictlog.begin()
+
+
+def begin_run():
+    """Transactions are about to run, of a program that may have seeded the module's random numbers since they last did."""
+    if core.COMPILED and seeds.seeded():
+        _engine.register_unordered(None)
+    core.begin_collecting()
+
+
+def end_run():
+    """They have run, and may have drawn any number of them."""
+    core.end_collecting()
+    seeds.note()

@@ -33,11 +33,12 @@ Effects of calls (the receiver of a method counts as the first argument)
     DEEP         reads the arguments and all that they contain (compares, encodes)
     PRINTS       the same, but what iterators would yield
     INTERPOLATES the same, and what the second argument returns for keys that a text, the first one, names
+    LOOKS_UP     the same as DEEP, and looks items up in the arguments, which may make what they miss
     ITERATES     takes items from the arguments
     GETS_KEY GETS_ITEM PUTS_KEY DELETES_KEY      the first argument at the key that is the second; GETS_ITEM by subscription
     MUTATES      changes the first argument in any way, takes items from the others
     MUTATES_DEEP the same, and reads all that the arguments contain
-    MUTATES_SECOND   changes the second argument
+    MUTATES_SECOND   changes the second argument, reads those behind it
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
     BINDS        is the ``__get__`` of a type in C: of a slot, it reads the second argument's attribute
@@ -97,6 +98,7 @@ import zlib
 from collections import OrderedDict, deque, namedtuple
 
 from .. import _engine, placement
+from . import seeds
 
 TYPES = """
     builtins.int INERT
@@ -345,9 +347,10 @@ CALLS = """
     builtins.str.* DEEP
     builtins.str.__getitem__ GETS_ITEM    # and of other types, whose wrapper is the same
     builtins.str.join ITERATES
+    builtins.str.translate LOOKS_UP
     builtins.bytes.* DEEP
     builtins.int.* PURE
-    builtins.int.from_bytes READS
+    builtins.int.from_bytes ITERATES
     builtins.float.* PURE
     builtins.complex.* PURE
     builtins.range.* PURE
@@ -400,7 +403,6 @@ CALLS = """
     builtins.dict.__reversed__ ITERATES
     builtins.dict.__class_getitem__ PURE
     collections.defaultdict.copy READS
-    collections.defaultdict.__missing__ PUTS_KEY
     collections.OrderedDict.move_to_end MUTATES
     collections.OrderedDict.popitem MUTATES
     collections.OrderedDict.pop DELETES_KEY
@@ -460,8 +462,8 @@ CALLS = """
     builtins.bytearray.reverse MUTATES
     builtins.bytearray.clear MUTATES
     builtins.bytearray.resize MUTATES
-    builtins.bytearray.fromhex PURE
-    builtins.bytearray.maketrans PURE
+    builtins.bytearray.startswith DEEP
+    builtins.bytearray.endswith DEEP
 
     array.array.* READS
     array.array.append MUTATES
@@ -638,7 +640,7 @@ CALLS = """
     builtins.dict.__len__ READS
     builtins.list.__contains__ DEEP
     builtins.dict.__or__ READS
-    builtins.dict.__ior__ MUTATES
+    builtins.dict.__ior__ MUTATES_DEEP
     builtins.list.__iter__ ITERATES
     builtins.list.__add__ READS
     builtins.list.__mul__ READS
@@ -647,7 +649,7 @@ CALLS = """
     builtins.set.__and__ READS
     builtins.set.__sub__ READS
     builtins.set.__xor__ READS
-    builtins.set.__ior__ MUTATES
+    builtins.set.__ior__ MUTATES_DEEP    # the wrapper is the same
     builtins.set.__iand__ MUTATES
     builtins.set.__isub__ MUTATES
     builtins.set.__ixor__ MUTATES
@@ -719,7 +721,6 @@ CALLS = """
     datetime.datetime PURE
     datetime.timedelta PURE
     datetime.timezone PURE
-    zoneinfo.ZoneInfo PURE    # what it keeps of an aborted attempt is the same zone
     zoneinfo.ZoneInfo.utcoffset PURE
     zoneinfo.ZoneInfo.dst PURE
     zoneinfo.ZoneInfo.tzname PURE
@@ -885,6 +886,8 @@ CALLS = """
     _string.formatter_parser PURE
     _string.formatter_field_name_split PURE
     _codecs.* READS    # codecs are registered exclusively
+    _codecs.charmap_encode LOOKS_UP
+    _codecs.charmap_decode LOOKS_UP
     _codecs.register EXCLUSIVE
     _codecs.unregister EXCLUSIVE
     _codecs.register_error EXCLUSIVE
@@ -986,9 +989,9 @@ CALLS = """
     _socket.socket.getsockname PURE    # binding and connecting do not come back
     _socket.socket.getpeername PURE
     _socket.inet_pton PURE
-    _socket.inet_ntop PURE
+    _socket.inet_ntop READS
     _socket.inet_aton PURE
-    _socket.inet_ntoa PURE
+    _socket.inet_ntoa READS
     _socket.getdefaulttimeout PURE
     _thread.lock PURE
     _thread.allocate_lock PURE
@@ -1260,7 +1263,8 @@ def register(twins, with_barriers, instance_twins):
     for leaf in LEAVES:
         _engine.register_leaf(leaf)
     gc.callbacks.append(_engine.tell_collection)
-    _engine.register_unordered(random._inst)
+    if not seeds.seeded():
+        _engine.register_unordered(random._inst)
     for callable_, twin in twins.items():
         _engine.register_effect(callable_, _engine.EFFECTS["TWIN"], twin)
     for callable_ in with_barriers:

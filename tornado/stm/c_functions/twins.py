@@ -27,6 +27,7 @@ import struct
 import sys
 import time
 import types
+import zoneinfo
 from collections import OrderedDict, defaultdict
 
 from .. import _engine, core
@@ -103,7 +104,7 @@ def dict_update(self, other=_missing, /, **kwargs):
             for key, value in dict.items(other):
                 dict.__setitem__(self, key, value)
         elif hasattr(other, "keys"):
-            for key in other.keys():  # noqa: SIM118, what has keys() need not be iterable
+            for key in list(other.keys()):  # all of them first: looking one up may change their order
                 dict.__setitem__(self, key, other[key])
         else:
             for i, row in enumerate(other):
@@ -127,6 +128,26 @@ def ordered_dict_update(self, other=_missing, /, **kwargs):
                 self[key] = value
     for key, value in kwargs.items():
         self[key] = value
+
+
+def default_missing(self, key, /):
+    """Twin of ``defaultdict.__missing__``."""
+    factory = self.default_factory
+    if factory is None:
+        raise KeyError(key)
+    return dict.setdefault(self, key, factory())
+
+
+def namespace_init(self, /, *args, **kwargs):
+    """Twin of ``SimpleNamespace.__init__``, also of one that has attributes already."""
+    if len(args) > 1:
+        raise TypeError(f"{type(self).__name__} expected at most 1 argument, got {len(args)}")
+    if args:
+        given = args[0] if type(args[0]) is dict else dict(args[0])
+        if not all(isinstance(name, str) for name in given):
+            raise TypeError("keywords must be strings")
+        self.__dict__.update(given)
+    self.__dict__.update(kwargs)
 
 
 def dict_subclass(cls, rows, /):
@@ -228,13 +249,13 @@ def _format(text, args, kwargs, numbering, depth):
     if depth == 0:
         raise ValueError("Max string recursion exceeded")
     pieces = []
-    for literal, name, spec, conversion in list(_string.formatter_parser(text)):
+    for literal, name, spec, conversion in _string.formatter_parser(text):  # one by one: a mistake counts when its turn comes
         pieces.append(literal)
         if name is None:
             continue
         first, path = _string.formatter_field_name_split(name)
         value = _argument(numbering.number(first), args, kwargs)
-        for is_attribute, part in list(path):
+        for is_attribute, part in path:
             value = getattr(value, part) if is_attribute else value[part]
         if conversion == "r":
             value = repr(value)
@@ -271,7 +292,8 @@ class unpack_iterator:
     def __init__(self, layout, buffer, /):
         _check_unpack(layout, buffer)
         self._layout = layout
-        self._view = memoryview(buffer).cast("B")
+        view = memoryview(buffer)
+        self._view = view.cast("B") if view.nbytes else view  # of what has no bytes no shape can be cast
         self._at = 0
 
     def __iter__(self):
@@ -304,6 +326,13 @@ def _check_unpack(layout, buffer):
 _iter_unpack = struct.Struct.iter_unpack
 
 
+def write_lines(self, lines, /):
+    """Twin of ``BytesIO.writelines``, which reads the memory of each line."""
+    io.BytesIO.tell(self)  # one that has been closed complains before it asks for lines
+    for line in lines:
+        io.BytesIO.write(self, line)
+
+
 # ---- Pickles -------------------------------------------------------------------------------------------------------
 
 
@@ -311,7 +340,17 @@ def dumps(obj, protocol=None, *, fix_imports=True, buffer_callback=None):
     """Twin of ``pickle.dumps``: what is not plain data is pickled in Python, as it asks for itself."""
     if buffer_callback is None and _is_plain(obj):
         return _dumps(obj, protocol, fix_imports)
-    return pickle._dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
+    try:
+        return pickle._dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
+    except RecursionError:  # C code may go deeper
+        return _dumps_alone(obj, protocol, fix_imports, buffer_callback)
+
+
+@trusted
+def _dumps_alone(obj, protocol, fix_imports, buffer_callback):
+    core.exclusive_anew("pickling of what is deeply nested")
+    core.exclusive("pickling of what is deeply nested")  # where it cannot begin anew
+    return pickle.dumps(obj, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)
 
 
 @trusted
@@ -411,6 +450,30 @@ def _setlocale(category, locale):
 
 _locale_setlocale = _locale.setlocale
 
+
+#: key → zone, of those whose first use has been committed; they are kept, as programs keep few
+_zones = {}
+
+
+@trusted
+def zone_info(*args, **kwargs):
+    """Twin of ``ZoneInfo``, which keeps what it makes in two caches, one of them in C.
+
+    What an aborted attempt has made would stay in that one alone: one zone could be two objects then, and datetimes
+    tell by the object whether two of them are in the same zone.
+    """
+    key = args[0] if args else kwargs.get("key")
+    known = _zones.get(key) if type(key) is str else None
+    if known is None:
+        core.exclusive("the first use of a time zone")
+    made = _ZoneInfo(*args, **kwargs)
+    if made is not known:
+        core.exclusive("the first use of a time zone")  # the caches have been cleared
+        _zones[made.key] = made
+    return made
+
+
+_ZoneInfo = zoneinfo.ZoneInfo
 
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # What they mean between transactions and threads: engine/objects/mutex.c.
@@ -545,6 +608,7 @@ WITH_BARRIERS = {
     defaultdict: _dict_twin(defaultdict, 1, dict_update),
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
+    pickle.dumps: dumps,
     **{function: _engine.c_twin(function) for function in (
         all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
@@ -556,15 +620,18 @@ TWINS = {
     **WITH_BARRIERS,
     functools.cmp_to_key: cmp_to_key,
     operator.call: call,
+    defaultdict.__missing__: default_missing,
     struct.iter_unpack: unpack_all,
     struct.Struct.iter_unpack: iter_unpack,
+    types.SimpleNamespace.__init__: namespace_init,
+    io.BytesIO.writelines: write_lines,
     _create_decimal: create_decimal,
     _abc_init: abc_init,
     _locale.setlocale: setlocale,
+    zoneinfo.ZoneInfo: zone_info,
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
     _enter_decimal_context: enter_decimal_context,
-    pickle.dumps: dumps,
     pickle.loads: loads,
     _sleep: sleep,
     _simple_queue_put: simple_queue_put,

@@ -944,7 +944,7 @@ static PyMethodDef methods[] = {
     {"register_converters", register_converters, METH_O,
      DOC("register_converters(name): under this name classes have the C objects that convert their instances")},
     {"register_unordered", register_unordered, METH_O,
-     DOC("register_unordered(generator): nobody can tell in which order its random numbers are drawn")},
+     DOC("register_unordered(generator): nobody can tell in which order its random numbers are drawn (None: of no generator)")},
     {"register_module", register_module, METH_VARARGS,
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},

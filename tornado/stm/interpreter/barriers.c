@@ -16,7 +16,7 @@
 #include "internal/pycore_ceval.h"
 
 /* Methods that C code calls, and what it looks at in what they return. */
-enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH, PRINTS };
+enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH, LOOKS_AT_ALL, LOOKS_AT_MEMORY, PRINTS };
 static const struct { const char *name; int at; } looked_into[] = {
     {"__iter__", LOOKS_AT_ITEMS},
     {"keys", LOOKS_AT_ITEMS},
@@ -27,6 +27,11 @@ static const struct { const char *name; int at; } looked_into[] = {
     {"__gt__", LOOKS_AT_TRUTH},
     {"__ge__", LOOKS_AT_TRUTH},
     {"__contains__", LOOKS_AT_TRUTH},
+    {"__instancecheck__", LOOKS_AT_TRUTH},
+    {"__subclasscheck__", LOOKS_AT_TRUTH},
+    {"__dir__", LOOKS_AT_ITEMS},
+    {"__buffer__", LOOKS_AT_MEMORY},
+    {"items", LOOKS_AT_ALL},    /* where it encodes them */
     {"__getitem__", PRINTS},    /* where a text is formatted; else it hands it on */
     {"__missing__", PRINTS},
 };
@@ -409,7 +414,7 @@ stm_binary(PyObject *left, PyObject *right, int op)
     if (op == NB_REMAINDER || op == NB_INPLACE_REMAINDER)
         return open_interpolated(tx, left, right) < 0 ? -1 : open_operand(tx, left, ka);
     if (op >= NB_INPLACE_ADD && op != NB_SUBSCR && ka->contents != NULL) {
-        if ((ka->mapping ? open_mapping(tx, right) : open_iter(tx, right)) < 0)
+        if ((ka->mapping ? open_dict_operand(tx, right) : open_iter(tx, right)) < 0)
             return -1;
         return ka == &list_kind && op == NB_INPLACE_ADD ? open_list_append(tx, left)
             : open_merge(tx, left, right);
@@ -956,6 +961,13 @@ is_formatting(Tx *tx)
     return may_be_operator && (now.op.arg == NB_REMAINDER || now.op.arg == NB_INPLACE_REMAINDER);
 }
 
+/* It may write there, too. */
+static int
+open_memory_for_any_use(Tx *tx, PyObject *view)
+{
+    return PyMemoryView_Check(view) && !PyMemoryView_GET_BUFFER(view)->readonly ? open_whole_write(tx, view) : open_whole_read(tx, view);
+}
+
 PyObject *
 stm_return(Tx *tx, PyObject *name, PyObject *result)
 {
@@ -967,6 +979,8 @@ stm_return(Tx *tx, PyObject *name, PyObject *result)
     if (i == LOOKED_INTO)
         return result;
     int opened = looked_into[i].at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
+        : looked_into[i].at == LOOKS_AT_ALL ? open_deep(tx, result)
+        : looked_into[i].at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
         : looked_into[i].at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
     if (opened < 0)

@@ -261,7 +261,7 @@ stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
     if (receiver == NULL || Py_TYPE(receiver) != known->receiver || known->needs == CALL_OF_TWIN)
         return false;
     if (known->needs == CALL_OF_CAPTURED)
-        return captured(tx, receiver);
+        return captured(tx, receiver) && !(PySet_CheckExact(receiver) && n > 0 && may_be_set_as_key(PyStackRef_AsPyObjectBorrow(site[2])));
     if (known->needs == CALL_OF_KEYS)
         return is_open(tx, receiver);
     if (known->needs == CALL_OF_ATTRIBUTE) {

@@ -109,12 +109,12 @@ begins_plainly(_PyInterpreterFrame *frame)
 /* What is to be done if not. -1 with an exception: it must not begin. */
 int stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame);
 
-/* Does C code look into what functions of that name return? As their first letters say: those of "keys" and "__iter__". */
+/* Does C code look into what functions of that name return? As their first letters say: those of "keys", "items" and "__iter__". */
 static inline bool
 may_be_looked_into(PyObject *name)
 {
     char first = *(const char *)((PyASCIIObject *)name + 1);    /* or something else, of a name that is not ASCII */
-    return first == '_' || first == 'k';
+    return first == '_' || first == 'k' || first == 'i';
 }
 
 /* What a function of that name returns to C code, or NULL with an exception: takes the reference. */
@@ -298,7 +298,7 @@ STM_CONTAINS_LEFT(PyObject *item, PyObject *container)
         return false;
     /* A constant looks into nothing, but bytes do into a bytearray; what is found by its hash compares itself. */
     bool settled = is_constant(item) && !PyBytes_CheckExact(item) && (is_constant(container) || is_settled_container(tx, container));
-    if (!settled && (PyDict_CheckExact(container) || PySet_CheckExact(container)))
+    if (!settled && (PyDict_CheckExact(container) || (PySet_CheckExact(container) && !may_be_set_as_key(item))))
         settled = captured(tx, container) || read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS);
     return !((LIKELY(settled) || opened_item(tx, container, item, OF_READ_ITEM)) && STM_QUIET(tx));
 }
@@ -323,6 +323,8 @@ STM_BINARY_LEFT(PyObject *left, PyObject *right, int op)
         return STM_ITEM_LEFT(left, right);
     if (!STM_OPERANDS_LEFT(left, right))
         return false;
+    if (PyDict_CheckExact(left) && !PyDict_CheckExact(right))
+        return true;        /* what is no dict may be rows, which are looked into, too */
     Tx *tx = stm_open;
     return !(is_settled_container(tx, left) && is_settled_container(tx, right) && STM_QUIET(tx));
 }

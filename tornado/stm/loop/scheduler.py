@@ -12,7 +12,7 @@ import threading
 import time
 from asyncio import base_events
 
-from .. import core
+from .. import activation, core
 from ..core import trusted
 from ..input_output import sockets
 from ..patches import finalizers
@@ -124,7 +124,7 @@ class Scheduler:
         plain_time = getattr(loop.time, "__func__", None) is base_events.BaseEventLoop.time
         dispatcher.begin(self.threads, not plain_time, loop._clock_resolution)
         helpers = [Worker(self._helper, f"tornado-stm-{i}") for i in range(1, self.threads)]
-        core.begin_collecting()
+        activation.begin_run()
         finalizers.keep_hook_quiet()
         try:
             with signals.all_blocked():  # they are the main thread's business
@@ -144,7 +144,7 @@ class Scheduler:
                         helper.join(0.01)
                 failure = dispatcher.ended()
             finally:
-                core.end_collecting()
+                activation.end_run()
             core.settle()
         if failure is not None:
             raise failure

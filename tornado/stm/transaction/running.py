@@ -115,12 +115,12 @@ class TransactionQueue(core.Queue):
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
         with guarded_signals() as waiting:
-            core.begin_collecting()
+            activation.begin_run()
             finalizers.keep_hook_quiet()
             try:
                 failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
             finally:
-                core.end_collecting()
+                activation.end_run()
             self._dismiss()
             core.settle()
             if failure is not None:

@@ -273,17 +273,6 @@ typedef struct {
 
 typedef int (*Opener)(Tx *tx, PyObject *obj);
 
-/* What an iterator will yield cannot be opened before it is there. */
-static int
-open_deep(Tx *tx, PyObject *obj)
-{
-    Kind kind = kind_of(tx, obj);
-    if (kind == &generator_kind
-        || (kind == &iterator_kind && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
-        return exclusive_for(tx, "a look into the items of", obj);
-    return open_deep_read(tx, obj);
-}
-
 /* The effect of calling an instance of the type. */
 static const EffectEntry *
 lookup_instances(PyTypeObject *type)
@@ -418,6 +407,12 @@ has_callable(Args a)
 }
 
 static int
+open_token(Tx *tx, PyObject *obj)
+{
+    return Py_IS_TYPE(obj, &PyContextToken_Type) ? open_structure(tx, obj) : 0;
+}
+
+static int
 open_printed(Tx *tx, PyObject *obj)
 {
     return open_deep_read(tx, obj);
@@ -435,6 +430,12 @@ before_init(Tx *tx, Args a)
     bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind;
     if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
+    /* A default_factory, which else only who runs alone sets; attributes. */
+    PyTypeObject *base = c_base(Py_TYPE(a.args[0]));
+    bool sets_more = (kind == &dict_kind && base->tp_init != PyDict_Type.tp_init)
+        || (kind == &instance_kind && base->tp_dictoffset != 0 && base->tp_init != PyBaseObject_Type.tp_init);
+    if (sets_more && !captured(tx, a.args[0]))
+        return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (kind == &instance_kind || kind == &inert_kind || kind == &tuple_kind || kind == &class_kind
         || kind == &function_kind || kind == &module_kind)
         return 0;
@@ -522,6 +523,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (a.n > 1 && open_interpolated(tx, a.args[0], a.args[1]) < 0)
             return -1;
         return open_args(tx, a, 0, open_printed);
+    case EFFECT_LOOKS_UP:
+        return open_args(tx, a, 0, open_lookups) < 0 ? -1 : open_args(tx, a, 0, open_deep);
     case EFFECT_ITERATES:
         return open_args(tx, a, 0, open_iter);
     case EFFECT_COMPILES:
@@ -533,15 +536,14 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return become_inevitable(tx, GRADE_IRREVOCABLE);
     case EFFECT_RUNS_CONTEXT:
         return receiver == NULL ? 0 : open_context(tx, receiver);
-    case EFFECT_SETS_CONTEXT: {
-        /* ContextVar.reset uses its token up. */
-        if (a.n > 1 && Py_IS_TYPE(a.args[1], &PyContextToken_Type) && open_structure(tx, a.args[1]) < 0)
+    case EFFECT_SETS_CONTEXT:
+        /* ContextVar.reset uses its token up, and so does the end of `with variable.set(value):`. */
+        if (open_args(tx, a, 0, open_token) < 0)
             return -1;
         /* A thread gets its context when somebody asks for that. */
         if (tx->tstate->context == NULL)
             Py_XDECREF(PyContext_CopyCurrent());
         return tx->tstate->context == NULL ? -1 : open_context(tx, tx->tstate->context);
-    }
     case EFFECT_OPAQUE:
         return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CONVERTS: {
@@ -587,7 +589,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
             return open_array_item(tx, receiver, second, a.args[2]);
         if (second != NULL && PySlice_Check(second) && a.n > 2 && open_iter(tx, a.args[2]) < 0)
             return -1;
-        return second == NULL ? 0 : open_key_write(tx, receiver, second, false);
+        if (second == NULL)     /* the key has a name */
+            return a.nkw == 0 ? 0 : open_whole_write(tx, receiver);
+        return open_key_write(tx, receiver, second, false);
     case EFFECT_DELETES_KEY: {
         if (second == NULL)
             return open_whole_write(tx, receiver);
@@ -607,7 +611,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
             return -1;
         return open_args(tx, a, 0, open_deep);
     case EFFECT_MUTATES_SECOND:
-        return second == NULL ? 0 : open_whole_write(tx, second);
+        if (second == NULL || open_whole_write(tx, second) < 0)
+            return second == NULL ? 0 : -1;
+        return open_args(tx, a, 2, open_whole_read);
     case EFFECT_LIST_APPEND:
         return open_list_append(tx, receiver);
     case EFFECT_LIST_EXTEND:
@@ -763,7 +769,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         *entry = &via[VIA_NEW];
         return check_doomed(tx);
     }
-    if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == &dict_kind) {
+    if (a.n == 1 && a.nkw == 0 && Py_TYPE(cls) == &PyType_Type && classify(type) == &dict_kind && type->tp_init == PyDict_Type.tp_init) {
         Kind kind = kind_of(tx, a.args[0]);
         if (kind == &generator_kind || kind == &iterator_kind) {
             /* A subclass of dict from rows: the twin takes them one by one. */

@@ -8,6 +8,7 @@
 
 #include "../thread.h"
 #include "access.h"
+#include "dict.h"
 #include "instance.h"
 #include "known.h"
 
@@ -91,25 +92,65 @@ open_deep_read(Tx *tx, PyObject *obj)
     return LIKELY(kind == &inert_kind) ? 0 : open_and_visit(tx, obj, kind, go_deeper, &depth);
 }
 
-/* `text % values` looks items up in values that are no tuple, by their own method, and prints what that returns: what
- * a __getitem__ or __missing__ in Python does the evaluation loop opens (stm_return). */
+int
+open_deep(Tx *tx, PyObject *obj)
+{
+    Kind kind = kind_of(tx, obj);
+    if (kind == &generator_kind
+        || (kind == &iterator_kind && !PyDictViewSet_Check(obj) && !PyDictValues_Check(obj)))
+        return exclusive_for(tx, "a look into the items of", obj);
+    return open_deep_read(tx, obj);
+}
+
+static int
+open_lookups_inside(Tx *tx, PyObject *obj, void *Py_UNUSED(arg))
+{
+    return open_lookups(tx, obj);
+}
+
+/* C code looks items up in it, by its own method, and goes on with what that returns: what a __getitem__ or __missing__ in Python does
+ * the evaluation loop opens (stm_return). */
+int
+open_lookups(Tx *tx, PyObject *obj)
+{
+    static PyObject *getitem, *missing;
+    PyMappingMethods *mapping = Py_TYPE(obj)->tp_as_mapping;
+    if (PyTuple_Check(obj) || mapping == NULL || mapping->mp_subscript == NULL)
+        return 0;
+    if (kind_of(tx, obj) == &proxy_kind)
+        return proxy_kind.visit(tx, obj, open_lookups_inside, NULL);
+    if (!is_python_class(Py_TYPE(obj)))
+        return PyDict_Check(obj) ? open_missing_keys(tx, obj) : 0;
+    if (getitem == NULL) {
+        getitem = PyUnicode_InternFromString("__getitem__");
+        missing = PyUnicode_InternFromString("__missing__");
+    }
+    bool as_dict = PyDict_Check(obj) && mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript;
+    return open_through_method(tx, obj, as_dict ? missing : getitem);
+}
+
+/* `text % values` does so in values that are no tuple, and prints what it finds. */
 int
 open_interpolated(Tx *tx, PyObject *text, PyObject *values)
 {
-    static PyObject *getitem, *missing;
     bool may_look_up = PyUnicode_Check(text) ? PyUnicode_FindChar(text, '(', 0, PyUnicode_GET_LENGTH(text), 1) >= 0
         : PyBytes_Check(text) || PyByteArray_Check(text);
-    PyMappingMethods *mapping = Py_TYPE(values)->tp_as_mapping;
-    if (may_look_up && is_python_class(Py_TYPE(values)) && !PyTuple_Check(values) && mapping != NULL && mapping->mp_subscript != NULL) {
-        if (getitem == NULL) {
-            getitem = PyUnicode_InternFromString("__getitem__");
-            missing = PyUnicode_InternFromString("__missing__");
-        }
-        bool as_dict = PyDict_Check(values) && mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript;
-        if (open_through_method(tx, values, as_dict ? missing : getitem) < 0)
-            return -1;
-    }
-    return open_deep_read(tx, values);
+    return may_look_up && open_lookups(tx, values) < 0 ? -1 : open_deep_read(tx, values);
+}
+
+/* `dict |= other`: what has no keys is taken for rows. */
+int
+open_dict_operand(Tx *tx, PyObject *other)
+{
+    static PyObject *keys;
+    if (keys == NULL)
+        keys = PyUnicode_InternFromString("keys");
+    PyObject *method = _PyType_LookupRef(Py_TYPE(other), keys);
+    bool mapping = method != NULL;
+    Py_XDECREF(method);
+    if (mapping)
+        return open_mapping(tx, other);
+    return kind_of(tx, other) == &instance_kind ? exclusive_for(tx, "a look into the items of", other) : open_deep(tx, other);
 }
 
 /* All of it; 1 if it is of C types that copy and pickle know, 0 if not. */

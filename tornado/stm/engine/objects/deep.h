@@ -12,6 +12,10 @@ int visit_unless_inert(Tx *tx, PyObject *obj, Visit visit, void *arg);
 int visit_referents(Tx *tx, PyObject *obj, Visit visit, void *arg);
 
 int open_deep_read(Tx *tx, PyObject *obj);
+/* The same for what is looked into at once: the items of a generator or an iterator cannot be opened before they are there. */
+int open_deep(Tx *tx, PyObject *obj);
+int open_lookups(Tx *tx, PyObject *obj);
+int open_dict_operand(Tx *tx, PyObject *other);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);
 int open_attributes(Tx *tx, PyObject *obj);

@@ -6,6 +6,7 @@
 #include "dict.h"
 
 #include "../calls/callbacks.h"
+#include "../calls/calls.h"
 #include "access.h"
 #include "deep.h"
 #include "dictkeys.h"
@@ -250,6 +251,23 @@ read_item(Tx *tx, PyObject *dict, PyObject *key)
         : PyDict_SetDefaultRef(dict, key, value, NULL);   /* the factory may have put one there */
     Py_XDECREF(value);
     return r < 0 ? -1 : 0;
+}
+
+/* It is not known which. Only what a type in C makes is known to be new, and needs not be opened. */
+int
+open_missing_keys(Tx *tx, PyObject *dict)
+{
+    if (!inserts_missing_keys(dict))
+        return 0;
+    PyObject *factory = PyObject_GetAttrString(dict, "default_factory");
+    if (factory == NULL || factory == Py_None) {
+        Py_XDECREF(factory);
+        return factory == NULL ? -1 : 0;
+    }
+    bool makes = PyType_Check(factory) && !is_python_class((PyTypeObject *)factory);
+    int r = makes ? call_with_own(tx, factory) : exclusive_for(tx, "keys that are missing, and made by C code, in", dict);
+    Py_DECREF(factory);
+    return r < 0 ? -1 : open_whole_write(tx, dict);
 }
 
 /* The dict may come to have its entries at other places, where others may look them up by these. A thread may change keys meanwhile, which

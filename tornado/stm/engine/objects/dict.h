@@ -15,6 +15,8 @@ int lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first);
 
 int visit_dict(Tx *tx, PyObject *dict, Visit visit, void *arg);
 int open_merge(Tx *tx, PyObject *obj, PyObject *other);
+/* C code is about to look keys up, and may come to insert missing ones. */
+int open_missing_keys(Tx *tx, PyObject *dict);
 int delete_key(Tx *tx, PyObject *obj, PyObject *key, PyObject **value);
 
 /* A key is about to be changed, or inserted (`old` is NULL): the entry of the log, or NULL with an exception. */

@@ -209,6 +209,7 @@ visit_generator(Tx *tx, PyObject *gen, Visit Py_UNUSED(visit), void *Py_UNUSED(a
 
 const struct Kind generator_kind = {
     .c_state = C_STATE_WHOLE,
+    .read_whole = open_iter,
     .write_whole = open_iter,
     .iterate = iterate,
     .visit = visit_generator,

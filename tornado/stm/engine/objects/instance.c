@@ -473,12 +473,22 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
     return r < 0 ? -1 : bias_revoke(tx, obj);
 }
 
+/* Does a class inherit methods in C that look at all attributes: those of a types.SimpleNamespace? */
+static bool
+shows_attributes(PyTypeObject *type)
+{
+    PyTypeObject *base = c_base(type);
+    return base != &PyBaseObject_Type
+        && ((type->tp_repr == base->tp_repr && base->tp_repr != PyBaseObject_Type.tp_repr)
+            || (type->tp_richcompare == base->tp_richcompare && base->tp_richcompare != PyBaseObject_Type.tp_richcompare));
+}
+
 static int
 visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
     if (PyExceptionInstance_Check(obj))
         return visit_exception(tx, obj, visit, arg);
-    if (is_python_class(Py_TYPE(obj)))
+    if (is_python_class(Py_TYPE(obj)) && !shows_attributes(Py_TYPE(obj)))
         return check_doomed(tx);    /* its methods are Python, and have barriers of their own */
     PyObject *dict = PyObject_GenericGetDict(obj, NULL);
     if (dict == NULL) {

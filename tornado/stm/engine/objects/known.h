@@ -234,4 +234,11 @@ container_read_by_bias(Tx *tx, PyObject *obj)
     return is_builtin_container(obj) && read_by_bias(tx, obj);
 }
 
+/* May this be a set, which is looked for in another one as the frozenset that is equal to it? */
+static inline bool
+may_be_set_as_key(PyObject *key)
+{
+    return Py_TYPE(key)->tp_hash == PyObject_HashNotImplemented;
+}
+
 #endif

@@ -325,10 +325,19 @@ read_whole(Tx *tx, PyObject *set)
     return lock_whole_read(tx, set, lock_shared_container);
 }
 
+/* A set that is looked for as a frozenset. */
+static int
+open_key(Tx *tx, PyObject *key)
+{
+    return UNLIKELY(may_be_set_as_key(key)) && PyAnySet_Check(key) ? open_whole_read(tx, key) : 0;
+}
+
 static int
 read_element(Tx *tx, PyObject *set, PyObject *key)
 {
     Py_hash_t hash;
+    if (open_key(tx, key) < 0)
+        return -1;
     int open = is_open_for_keys(tx, set);
     if (open != 0)
         return open < 0 ? -1 : 0;
@@ -392,6 +401,8 @@ int
 open_set_change(Tx *tx, PyObject *set, PyObject *key)
 {
     Py_hash_t hash;
+    if (open_key(tx, key) < 0)
+        return -1;
     if (captured(tx, set) || opened(tx, set, OPENED_WRITE))
         return check_doomed(tx);
     if (kind_of(tx, set) != &set_kind)
