@@ -10,6 +10,8 @@ import asyncio
 import collections
 import faulthandler
 import functools
+import heapq
+import io
 import random
 import sys
 
@@ -49,7 +51,120 @@ class CacheOfOne(BoundedCache):
         super().__init__(1)
 
 
-OBJECTS = {cls.__name__: cls for cls in (BoundedCache, CacheOfOne)}
+class BoundedDeque:
+    def __init__(self):
+        self.items = collections.deque(range(10), maxlen=10)
+
+    def use(self, x):
+        self.items.append(x)
+        self.items.appendleft(x)
+        n = len(self.items.copy())
+        expect(n == 10, f"{n} items")
+
+    def check(self):
+        self.use(1)
+
+
+class Deque:
+    def __init__(self):
+        self.items = collections.deque(range(100))
+
+    def use(self, x):
+        self.items.rotate(1)
+        self.items.append(x)
+        self.items.rotate(x % 3)
+        self.items.popleft()  # never from an empty one
+        self.items.reverse()
+
+    def check(self):
+        expect(len(list(self.items)) == len(self.items), "items are lost")
+
+
+class Ordered:
+    def __init__(self):
+        self.items = collections.OrderedDict((i, i) for i in range(20))
+
+    def use(self, x):
+        self.items[x % 40] = x
+        self.items.get(x % 20)
+        self.items.pop(x % 37, None)
+        if 0 in self.items:
+            try:
+                self.items.move_to_end(0)
+            except KeyError as e:
+                expect(e.args == (0,), repr(e))  # another one has taken it out
+
+    def check(self):
+        expect(len(list(self.items)) == len(self.items) == len(list(reversed(self.items))), "keys are lost")
+
+
+class Text:
+    def __init__(self):
+        self.stream = io.StringIO()
+
+    def use(self, x):
+        self.stream.write("a")
+        self.stream.seek(0)
+        if x % 7 == 0:
+            self.stream.write("ab" * (x % 50))
+            self.stream.truncate(3)
+        expect(set(self.stream.getvalue()) <= set("ab\0"), "other text")
+
+    def check(self):
+        self.use(7)
+
+
+class Bytes(Text):
+    def use(self, x):
+        self.stream.write(b"a")
+        self.stream.seek(0)
+        if x % 7 == 0:
+            self.stream.write(b"ab" * (x % 50))
+            self.stream.truncate(3)
+        expect(set(self.stream.getvalue()) <= set(b"ab\0"), "other bytes")
+
+    def __init__(self):
+        self.stream = io.BytesIO()
+
+
+class Heap:
+    """Of floats, and of tuples."""
+
+    def __init__(self, item=float):
+        self.item, self.items = item, [item(i) for i in range(50)]
+
+    def use(self, x):
+        heapq.heappush(self.items, self.item(x))
+        heapq.heappop(self.items)
+        heapq.heappushpop(self.items, self.item(x % 97))
+        heapq.heapreplace(self.items, self.item(x % 101))
+
+    def check(self):
+        expect(set(map(type, self.items)) == {type(self.item(1))}, "other items")
+
+
+class HeapOfTuples(Heap):
+    def __init__(self):
+        super().__init__(lambda x: (x % 5, str(x)))
+
+
+class Bytearray:
+    def __init__(self):
+        self.items = bytearray(100)
+
+    def use(self, x):
+        self.items.extend(b"ab")
+        self.items.pop()
+        self.items.pop()  # never from an empty one
+        self.items[3] = 1
+
+    def check(self):
+        expect(len(self.items) > 3, "items are lost")
+
+
+OBJECTS = {cls.__name__: cls for cls in (
+    BoundedCache, CacheOfOne, BoundedDeque, Deque, Ordered, Text, Bytes, Heap, HeapOfTuples, Bytearray,
+)}
 
 
 async def use(made, callbacks):
