@@ -16,10 +16,12 @@ import _queue
 import _socket
 import _ssl
 import _thread
+import abc
 import builtins
 import decimal
 import errno
 import functools
+import importlib
 import io
 import locale
 import operator
@@ -1179,3 +1181,33 @@ def test_a_method_that_is_known_and_then_bound():
     finally:
         core.inject_aborts(0, 0)
     assert found == [[1, 2, 3]]
+
+
+def test_a_function_of_another_copy_of_the_module_is_called_itself():
+    """Which has the same definitions in C, and a state of its own."""
+    saved = {name: sys.modules.pop(name) for name in ("abc", "_abc")}
+    try:
+        other = importlib.import_module("abc")
+    finally:
+        sys.modules.update(saved)
+    assert other is not abc
+
+    class Here(metaclass=abc.ABCMeta):
+        pass
+
+    class There(metaclass=other.ABCMeta):
+        pass
+
+    def ask(cls):
+        return {issubclass(int, cls) for _ in range(50)}
+
+    def ask_all():
+        return [ask(cls) for cls in (Here, There, Here, There)]
+
+    activation.activate()
+    assert ask_all() == [{False}] * 4  # and they are not asked for the first time
+    core.inject_aborts(1e-9, 0)  # so that none is sequential
+    try:
+        assert core.Transaction(ask_all, ()).run() == [{False}] * 4
+    finally:
+        core.inject_aborts(0, 0)

@@ -9,7 +9,7 @@ PACKAGE = Path(tornado.stm.__file__).parent
 
 #: from the bottom up, as docs/design.rst names them; what stands in one line does not import each other
 LAYERS = [
-    ["placement", "processors"],
+    ["forks", "placement", "processors"],
     ["_engine", "serial"],
     ["core"],
     ["c_functions", "rebound", "input_output", "patches", "conflictlog", "log"],

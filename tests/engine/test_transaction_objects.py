@@ -487,6 +487,109 @@ def test_a_child_forgets_the_transactions_of_other_threads(exclusively):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def in_child(child):
+    """Does it return True in the child of a fork?"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 2
+        try:
+            status = 0 if child() is True else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@trusted
+def on_threads(n, function):
+    """What it returns on so many threads at the same time."""
+    together, results = threading.Barrier(n), []
+
+    @trusted
+    def call():
+        results.append(function())
+        together.wait(TIMEOUT)
+
+    threads = [threading.Thread(target=call) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT)
+    return results
+
+
+@trusted
+def test_threads_of_a_child_have_nothing_of_threads_of_the_parent():
+    """Which have had the same numbers."""
+    all_of_them = core.PerThread(list)
+    ready, leave = threading.Barrier(5), threading.Event()
+
+    @trusted
+    def keep():
+        all_of_them.mine().append("the parent's")
+        ready.wait(TIMEOUT)
+        leave.wait(TIMEOUT)
+
+    threads = [threading.Thread(target=keep) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ready.wait(TIMEOUT)
+    all_of_them.mine().append("mine")
+    try:
+        assert in_child(lambda: on_threads(8, all_of_them.mine) == [[]] * 8 and all_of_them.mine() == ["mine"])
+    finally:
+        leave.set()
+        for thread in threads:
+            thread.join(TIMEOUT)
+
+
+def locks_of_the_package():
+    """Of its modules, by their names."""
+    from tornado.stm import dashboard, serial, testing  # noqa: F401, all that have locks
+    from tornado.stm.input_output import tls  # noqa: F401
+
+    kinds = threading.Lock, type(threading.RLock())
+    found = {}
+    for module in [module for name, module in sys.modules.items() if name.startswith("tornado.stm.")]:
+        for name, value in vars(module).items():
+            for i, each in enumerate(value if type(value) is list else [value]):
+                if isinstance(each, kinds):
+                    found[f"{module.__name__}.{name}.{i}"] = each
+    return found
+
+
+@trusted
+def test_no_lock_of_the_package_is_kept_by_a_thread_that_is_no_more():
+    locks = locks_of_the_package()
+    assert len(locks) > 5
+    taken, leave = threading.Event(), threading.Event()
+
+    @trusted
+    def keep():
+        for lock in locks.values():
+            lock.acquire()
+        taken.set()
+        leave.wait(TIMEOUT)
+        for lock in locks.values():
+            lock.release()
+
+    @trusted
+    def child():
+        kept = {name.rpartition(".")[0] for name, lock in locks.items() if not lock.acquire(False)}
+        os.write(2, f"kept: {kept}".encode() if kept else b"")
+        return not kept
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    assert taken.wait(TIMEOUT)
+    try:
+        assert in_child(child)
+    finally:
+        leave.set()
+        thread.join(TIMEOUT)
+
+
 FORKED_BY_A_WORKER = """
 import os, signal, sys, threading, time, warnings
 from tornado.stm import activation, core

@@ -583,6 +583,23 @@ def test_a_socket_is_closed_after_its_loop_though_its_peer_does_not_read():
         assert ours.fileno() == -1
 
 
+def test_a_connection_with_the_number_of_one_that_was_accepted_is_read_at_the_end(monkeypatch):
+    """That one has died, without a close()."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as client:
+        client.send(b"not read")
+        ours, _ = listening.accept()
+        ours.setblocking(False)
+        monkeypatch.setattr(sockets, "_reads_accepted", False)
+        with pytest.raises(BlockingIOError):
+            core.Transaction(sockets.receive, (ours, 10, socket.socket.recv, ours)).run()
+        number = ours.detach()
+        os.close(number)
+        other, peer = the_one_of_that_number(number)
+        with other, peer:
+            peer.send(b"read")
+            assert core.Transaction(sockets.receive, (other, 10, socket.socket.recv, other)).run() == b"read"
+
+
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_does_not_send_what_its_parent_will():
     ours, peer = nonblocking_pair()

@@ -21,6 +21,9 @@ from tornado.stm.core import trusted
 
 needs_engine()
 
+sys.path.append(str(ROOT / "tests" / "apps"))
+
+import unlocked_beside
 from progress import TIMEOUT, Latch
 
 activation.activate()
@@ -810,6 +813,18 @@ def test_a_tool_that_replaces_the_methods_of_locks(make_lock):
     finally:
         _engine.set_in_type(type(lock), "acquire", original)
     assert taken and calls
+
+
+# ---- Without a lock ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", list(unlocked_beside.OBJECTS))
+def test_single_operations_are_whole_beside_threads(made):
+    done = subprocess.run(
+        [sys.executable, "-m", "tornado.stm", "-j", "4", "tests/apps/unlocked_beside.py", made, "5000"],
+        cwd=ROOT, capture_output=True, text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 # ---- A random mix --------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
 """What C code keeps of what Python code has evaluated: annotations, type aliases, bounds and defaults of type variables."""
 
+import functools
 import inspect
+import io
 import operator
 import types
 import typing
+import xml.etree.ElementTree as ElementTree
+from collections import OrderedDict
 
 import pytest
 
@@ -141,3 +145,89 @@ def test_a_class_with_a_tuple_of_type_variables_is_made_whatever_is_injected():
             assert run(make) == (int, str)
         finally:
             core.inject_aborts(0, 0)
+
+
+# ---- Containers that C code makes for an object when they are first asked for -----------------------------------------------
+
+
+def leave_addresses(n):
+    """Make so many dicts and lists in this transaction, of which nothing is left but what is remembered of their addresses."""
+    made = [kind() for kind in (dict, list) for _ in range(n)]
+    for each in made:
+        if isinstance(each, dict):
+            each["a"] = 1
+        else:
+            each.append(1)
+    each = None
+    made.clear()
+
+
+class Derived(OrderedDict):
+    pass
+
+
+def annotated(wrap):
+    def made(x: int): ...
+
+    return wrap(made), lambda made: made.__annotations__
+
+
+def attributes_of(kind):
+    return kind(), lambda made: made.__dict__
+
+
+MADE_LATE = {
+    "element": lambda: (ElementTree.Element("a"), lambda made: made.attrib),
+    "function": lambda: ((lambda: None), lambda made: made.__annotations__),
+    "module": lambda: (types.ModuleType("made"), lambda made: made.__annotations__),
+    "class": lambda: (type("Made", (), {}), lambda made: made.__annotations__),
+    "static method": lambda: annotated(staticmethod),
+    "class method": lambda: annotated(classmethod),
+    "dict of a static method": lambda: attributes_of(lambda: staticmethod(print)),
+    "partial": lambda: attributes_of(lambda: functools.partial(print)),
+    "exception": lambda: attributes_of(ValueError),
+    "ordered dict": lambda: attributes_of(OrderedDict),
+    "derived dict": lambda: attributes_of(Derived),
+    "stream": lambda: attributes_of(io.StringIO),
+}
+
+
+@pytest.mark.parametrize("make", MADE_LATE.values(), ids=MADE_LATE.keys())
+def test_what_c_code_makes_late_is_no_container_of_the_transaction(make):
+    for n in range(1, 30):
+        made, look = make()
+        before = dict(make()[1](make()[0]))
+
+        def change(made=made, look=look, n=n):
+            leave_addresses(n)
+            look(made)["x"] = "never was"
+
+        done, _ = rolled_back(change, rest=lambda look=look, made=made: dict(look(made)))
+        assert not done or dict(look(made)) == before
+
+
+@pytest.mark.parametrize("make", [ValueError, OrderedDict, Derived, io.StringIO, lambda: functools.partial(print)])
+def test_an_attribute_for_which_c_code_makes_the_dict(make):
+    for n in range(1, 30):
+        made = make()
+
+        def change(made=made, n=n):
+            leave_addresses(n)
+            made.x = made.y = "never was"
+
+        done, _ = rolled_back(change)
+        assert not done or vars(made) == {}
+
+
+@pytest.mark.parametrize("wrap", [staticmethod, classmethod])
+def test_what_a_method_has_found_in_its_function_is_asked_for_again(wrap):
+    def make():
+        return (annotated(wrap)[0],)
+
+    def look(method):
+        return method.__annotations__
+
+    (method,) = make()
+    rolled_back(look, method, rest=look)
+    assert method.__annotations__ is method.__func__.__annotations__
+    assert meet(make, look, look) == CONFLICT

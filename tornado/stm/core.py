@@ -8,6 +8,8 @@ import functools
 import sys
 import threading
 
+from . import forks
+
 
 def gil_is_enabled():
     """Do threads of this process take turns?  (A free-threaded interpreter may switch its GIL on while it runs.)"""
@@ -69,6 +71,7 @@ class TransactionError(RuntimeError):
 def once(prepare):
     """The function, of which only the first call does anything; those of other threads wait until it is done (decorator)."""
     lock, done = threading.Lock(), False
+    forks.free(lock)
 
     @functools.wraps(prepare)
     def unless_done():

@@ -37,7 +37,7 @@ from typing import Any
 import tornado.httputil
 import tornado.web
 
-from . import conflictlog, core, log
+from . import conflictlog, core, forks, log
 from .core import once, trusted
 
 __all__ = ["add", "serve", "wrap"]
@@ -90,6 +90,7 @@ class _Latest:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        forks.free(self._lock)
         self._made: float | None = None
         self._process: int | None = None
         self._data = b"{}"
@@ -125,7 +126,16 @@ def _error(text: str) -> bytes:
 _latest = _Latest()
 
 #: what makes data: not the program's own executor, which has other things to do
-_executor = concurrent.futures.ThreadPoolExecutor(2, "stm-dashboard")
+_executor: concurrent.futures.ThreadPoolExecutor
+
+
+def _begin_anew() -> None:
+    global _executor
+    _executor = concurrent.futures.ThreadPoolExecutor(2, "stm-dashboard")
+
+
+_begin_anew()
+forks.begin_by(_begin_anew)
 
 
 @trusted

@@ -16,10 +16,13 @@ import threading
 import types
 from _thread import get_ident as thread_ident
 
+from . import forks
+
 #: as many as the compiled engine takes, so that programs are the same
 MOST_THREADS = 127
 
 _turn = threading.RLock()
+forks.free(_turn)
 _guard = types.SimpleNamespace(thread=None, told=False)
 _state = threading.local()
 _ages = itertools.count(1)
@@ -39,6 +42,7 @@ class PerThread:
     def __init__(self, make, /):
         self._make = make
         self._by_thread = {}
+        forks.begin_by(self.begin_anew)
 
     def mine(self):
         """This thread's."""
@@ -47,6 +51,11 @@ class PerThread:
         if found is None:
             found = self._by_thread[thread] = self._make()
         return found
+
+    def begin_anew(self):
+        """In the child of a fork."""
+        thread = thread_ident()
+        self._by_thread = {mine: what for mine, what in self._by_thread.items() if mine == thread}
 
 
 class Transaction:

@@ -39,7 +39,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import activation, core
+from . import activation, core, forks
 from .core import trusted
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Run:
 # ---- Requirements -----------------------------------------------------------------------------------------------------
 
 _one_run = threading.Lock()
+forks.free(_one_run)
 _broken: list[tuple[Any, str]] = []  # (Transaction or None, message); appended to by trusted code, so that a rollback leaves it alone
 
 

@@ -8,7 +8,7 @@
 typedef struct {
     PyObject_HEAD
     PyObject *make;
-    PyObject *by_thread;        /* dict: identifier -> what `make` has returned */
+    PyObject *by_thread;        /* dict: identifier, which threads of a child get again -> what `make` has returned */
 } PerThread;
 
 unsigned long
@@ -31,6 +31,43 @@ mine(PyObject *self, PyObject *Py_UNUSED(unused))
     return found;
 }
 
+/* In the child of a fork. What its parent's other threads have is amid something, and nothing of it may end here: it stays. */
+static PyObject *
+begin_anew(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    PerThread *all = (PerThread *)self;
+    PyObject *thread = PyLong_FromUnsignedLong(identified_thread()), *by_thread = PyDict_New(), *found = NULL;
+    int r = thread == NULL || by_thread == NULL ? -1 : PyDict_GetItemRef(all->by_thread, thread, &found);
+    if (r > 0)
+        r = PyDict_SetItem(by_thread, thread, found);
+    Py_XDECREF(thread);
+    Py_XDECREF(found);
+    if (r < 0) {
+        Py_XDECREF(by_thread);
+        return NULL;
+    }
+    all->by_thread = by_thread;
+    Py_RETURN_NONE;
+}
+
+/* It stays until the end of the process. */
+static int
+register_at_fork(PyObject *self)
+{
+    PyObject *os = PyImport_ImportModule("os"), *function = PyObject_GetAttrString(self, "begin_anew"), *r = NULL;
+    PyObject *register_ = os ? PyObject_GetAttrString(os, "register_at_fork") : NULL;
+    PyObject *named = function ? Py_BuildValue("{s:O}", "after_in_child", function) : NULL, *none = PyTuple_New(0);
+    if (register_ != NULL && named != NULL && none != NULL)
+        r = PyObject_Call(register_, none, named);
+    Py_XDECREF(none);
+    Py_XDECREF(named);
+    Py_XDECREF(register_);
+    Py_XDECREF(function);
+    Py_XDECREF(os);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+}
+
 static PyObject *
 make_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
@@ -45,6 +82,8 @@ make_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     }
     self->make = Py_NewRef(make);
     self->by_thread = by_thread;
+    if (register_at_fork((PyObject *)self) < 0)
+        Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -74,6 +113,7 @@ dealloc(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"mine", mine, METH_NOARGS, PyDoc_STR("mine($self, /)\n--\n\nThis thread's.")},
+    {"begin_anew", begin_anew, METH_NOARGS, PyDoc_STR("begin_anew($self, /)\n--\n\nForget the other threads', after a fork.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,7 +7,7 @@ import sys
 import types
 import weakref
 
-from .. import core
+from .. import core, forks
 from ..core import trusted
 from . import files
 
@@ -174,6 +174,7 @@ class _Output:
 
 _output = core.PerThread(_Output)
 _writing = _thread.RLock()
+forks.free(_writing)
 
 
 @trusted

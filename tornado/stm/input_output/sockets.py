@@ -61,8 +61,8 @@ class Inbox(deque):
 #: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for
 _errors = {}
 
-#: file descriptors of connections that the program has accepted and not closed
-accepted = set()
+#: file descriptor of a connection that the program has accepted and not closed -> its file, as of an `Inbox`
+accepted = {}
 
 _PLAIN = bytes, bytearray
 
@@ -109,6 +109,12 @@ def _file(fd):
         return os.fstat(fd).st_ino
     except OSError:
         return None
+
+
+@trusted
+def is_accepted(fd):
+    """Has the program accepted the connection that has this number now?"""
+    return fd in accepted and accepted[fd] == _file(fd)
 
 
 def _inbox(fd):
@@ -191,7 +197,7 @@ def _left(sock, size, flags=0):
 @trusted
 def receive(sock, size, read, *readers):
     """At most so many bytes from the socket: what an aborted attempt left, else what ``read(*readers, size)`` gives."""
-    if not _reads_accepted and _fileno(sock) in accepted:
+    if not _reads_accepted and is_accepted(_fileno(sock)):
         raise _would_block()
     data = _take(sock, read, *readers, size)
     if type(data) is tuple:  # an aborted attempt has received it by recvfrom()
@@ -395,7 +401,7 @@ def accept(self):
         _make_socket(connection, self.family, self.type, self.proto, fd)
         if socket.getdefaulttimeout() is None and _gettimeout(self):
             connection.setblocking(True)
-        accepted.add(fd)
+        accepted[fd] = _file(fd)
         item = connection, address
         if core.puts_off():
             core.on_abort(_replace_first, _fileno(self), item)
@@ -495,7 +501,7 @@ def _close_now(sock):
     fd = _fileno(sock)
     inboxes.pop(fd, None)
     _errors.pop(fd, None)
-    accepted.discard(fd)
+    accepted.pop(fd, None)
     box = core.take_outbox(fd)
     if box is None or not box.close_later(_replace):
         _close(sock)

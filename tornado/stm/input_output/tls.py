@@ -14,7 +14,7 @@ import gc
 import ssl
 import threading
 
-from .. import core
+from .. import core, forks
 from ..core import trusted
 from . import sockets
 
@@ -27,6 +27,7 @@ _do_handshake = _methods.do_handshake
 #: OpenSSL bears one call at a time for a connection, and Python sees to that no more: what one transaction has written may be on
 #: its way, after its commit, while another one reads.  Each lock is for many connections.
 _locks = [threading.RLock() for _ in range(256)]
+forks.free(*_locks)
 
 #: id of an _SSLSocket -> (it, the error with which its handshake failed in an aborted attempt)
 _failures = {}

@@ -214,6 +214,8 @@ know_call(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
         known.twin = PyModule_Check(receiver) || !function ? plain_twin(callable, receiver) : NULL;
         if (known.twin == NULL)
             return;
+        if (function)
+            known.receiver = receiver;
         break;
     default:
         return;
@@ -306,9 +308,9 @@ known_twin(Tx *tx, PyObject *callable, _PyStackRef self_or_null)
     if (method == NULL || known->method != method || known->needs != CALL_OF_TWIN)
         return NULL;
     PyObject *receiver = receiver_of(callable, self_or_null);
-    if (receiver == NULL || Py_TYPE(receiver) != known->receiver || (PyCFunction_CheckExact(callable) && !PyModule_Check(receiver)))
+    if (receiver == NULL)
         return NULL;
-    return known->twin;
+    return known->receiver == (PyCFunction_CheckExact(callable) ? (void *)receiver : (void *)Py_TYPE(receiver)) ? known->twin : NULL;
 }
 
 int

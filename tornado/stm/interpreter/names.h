@@ -19,7 +19,8 @@ enum { OF_READ_ATTR, OF_WRITTEN_ATTR, OF_READ_ITEM, OF_WRITTEN_ITEM, OF_GLOBAL }
 /* A C function and what makes that a call of it needs nothing. That stays so. */
 typedef struct {
     const void *method;         /* PyMethodDef */
-    PyTypeObject *receiver;     /* of exactly this type; of a function, that of its module */
+    void *receiver;             /* of exactly this type; of a function, that of its module, or, with a twin, the module itself: of several
+                                   copies of a module, which have the same definitions, one has the twin */
     enum {
         CALL_PURE,              /* nothing has to */
         CALL_OF_CAPTURED,       /* a receiver made in this transaction */

@@ -90,7 +90,7 @@ class Scheduler:
         sockets.read_no_more()
         # Also from those that a transaction which runs meanwhile watches when it commits: the kernel would report again and
         # again what nobody reads.
-        self.dispatcher.leave_unread(lambda fd: fd in sockets.accepted or is_listening(fd))
+        self.dispatcher.leave_unread(lambda fd: sockets.is_accepted(fd) or is_listening(fd))
         self._look_whether_drained(True, time.monotonic() + grace, busy, then)
 
     def _look_whether_drained(self, is_busy, until, busy, then):

@@ -35,7 +35,7 @@ import threading
 import types
 from collections import namedtuple
 
-from .. import core
+from .. import core, forks
 from ..core import trusted
 
 PATCHES = {
@@ -199,6 +199,7 @@ def patches(moment):
 
 _applied = set()
 _lock = threading.RLock()
+forks.free(_lock)
 
 
 @trusted

@@ -40,7 +40,7 @@ import threading
 import time
 import types
 
-from .. import core
+from .. import core, forks
 from ..core import trusted
 
 _thread_time_ns = time.thread_time_ns
@@ -131,6 +131,11 @@ def _call(function):
     function()
 
 
+#: of all loops
+_cpu_time_lock = _thread.allocate_lock()
+forks.free(_cpu_time_lock)
+
+
 class CpuTime:
     """The CPU time that the threads of a loop use.  `native_id` is that of the loop's own."""
 
@@ -138,25 +143,24 @@ class CpuTime:
         self.native_id = _thread.get_native_id()
         self._clocks = [time.pthread_getcpuclockid(_thread.get_ident())]
         self._ended = 0
-        self._lock = _thread.allocate_lock()
 
     @trusted
     def begins(self):
         """This thread begins to run transactions of the loop."""
-        with self._lock:
+        with _cpu_time_lock:
             self._clocks.append(time.pthread_getcpuclockid(_thread.get_ident()))
 
     @trusted
     def ends(self):
         """It does so no more."""
-        with self._lock:
+        with _cpu_time_lock:
             self._clocks.remove(time.pthread_getcpuclockid(_thread.get_ident()))
             self._ended += _thread_time_ns()
 
     @trusted
     def total(self):
         """In nanoseconds."""
-        with self._lock:
+        with _cpu_time_lock:
             return self._ended + sum(map(_clock_gettime_ns, self._clocks))
 
 

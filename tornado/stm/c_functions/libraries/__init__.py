@@ -12,7 +12,7 @@ import types
 from collections import namedtuple
 from pathlib import Path
 
-from ... import core
+from ... import core, forks
 from ...core import trusted
 
 #: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters", "leaf"
@@ -154,6 +154,16 @@ def _declare_known():
             _declare_once()
     finally:
         _declaring = False
+
+
+def _begin_anew():
+    """In the child of a fork: a thread that is gone declares nothing more."""
+    global _declaring
+    _declaring = _declaring and _lock._is_owned()
+
+
+forks.begin_by(_begin_anew)
+forks.free(_lock)
 
 
 def _declare_once():

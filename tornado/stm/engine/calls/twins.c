@@ -20,7 +20,8 @@
 #include "callbacks.h"
 
 /* ---- Heaps ------------------------------------------------------------------------------
- * The order of comparisons and the list that results are those of heapq. */
+ * The order of comparisons and the list that results are those of heapq; as there, all of a call is in the list's critical section, which
+ * comparisons in Python leave meanwhile. */
 
 typedef struct { Tx *tx; PyObject *list; Py_ssize_t n; bool max, logged; } Heap;
 
@@ -184,9 +185,33 @@ heap_push(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
     Heap h;
     if (!heap_of(&h, args, n, 2, max))
         return PyObject_Vectorcall(original, args, n, NULL);
-    if ((h.tx != NULL && open_list_append(h.tx, h.list) < 0) || PyList_Append(h.list, args[1]) < 0)
+    if (h.tx != NULL && open_list_append(h.tx, h.list) < 0)
         return NULL;
-    return rise(&h, 0, measure(&h) - 1) < 0 ? NULL : Py_NewRef(Py_None);
+    int r;
+    Py_BEGIN_CRITICAL_SECTION(h.list);
+    r = PyList_Append(h.list, args[1]) < 0 ? -1 : rise(&h, 0, measure(&h) - 1);
+    Py_END_CRITICAL_SECTION();
+    return r < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+pop_item(Heap *h, PyObject *original)
+{
+    if (measure(h) == 0)
+        return PyObject_CallOneArg(original, h->list);
+    PyObject *last = Py_NewRef(item(h, --h->n));
+    PyObject *result = NULL;
+    if (PyList_SetSlice(h->list, h->n, h->n + 1, NULL) == 0) {
+        if (h->n == 0)
+            result = Py_NewRef(last);
+        else {
+            result = Py_NewRef(item(h, 0));
+            if (put(h, 0, last) < 0 || sink(h, 0) < 0)
+                Py_CLEAR(result);
+        }
+    }
+    Py_DECREF(last);
+    return result;
 }
 
 static PyObject *
@@ -197,20 +222,19 @@ heap_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_list_pop(h.tx, h.list, -1) < 0)
         return NULL;
-    if (measure(&h) == 0)
-        return PyObject_Vectorcall(original, args, n, NULL);
-    PyObject *last = Py_NewRef(item(&h, --h.n));
-    PyObject *result = NULL;
-    if (PyList_SetSlice(h.list, h.n, h.n + 1, NULL) == 0) {
-        if (h.n == 0)
-            result = Py_NewRef(last);
-        else {
-            result = Py_NewRef(item(&h, 0));
-            if (put(&h, 0, last) < 0 || sink(&h, 0) < 0)
-                Py_CLEAR(result);
-        }
-    }
-    Py_DECREF(last);
+    PyObject *result;
+    Py_BEGIN_CRITICAL_SECTION(h.list);
+    result = pop_item(&h, original);
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
+static PyObject *
+replace_root(Heap *h, PyObject *value)
+{
+    PyObject *result = Py_NewRef(item(h, 0));
+    if (put(h, 0, value) < 0 || sink(h, 0) < 0)
+        Py_CLEAR(result);
     return result;
 }
 
@@ -220,14 +244,29 @@ heap_replace(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
     Heap h;
     if (!heap_of(&h, args, n, 2, max))
         return PyObject_Vectorcall(original, args, n, NULL);
-    if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
+    if ((h.tx != NULL && open_whole_read(h.tx, h.list) < 0) || (PyList_GET_SIZE(h.list) > 0 && log_item(&h, 0) < 0))
         return NULL;
-    if (measure(&h) == 0)
-        return PyObject_Vectorcall(original, args, n, NULL);
-    PyObject *result = Py_NewRef(item(&h, 0));
-    if (put(&h, 0, args[1]) < 0 || sink(&h, 0) < 0)
-        Py_CLEAR(result);
+    PyObject *result;
+    Py_BEGIN_CRITICAL_SECTION(h.list);
+    result = measure(&h) == 0 ? PyObject_Vectorcall(original, args, n, NULL) : replace_root(&h, args[1]);
+    Py_END_CRITICAL_SECTION();
     return result;
+}
+
+/* Does the value come back at once, since nothing comes before it? Else `root` is what does; if it is that already, nothing is compared. -1
+ * on error. */
+static int
+comes_back(Heap *h, PyObject *value, PyObject **root)
+{
+    PyObject *first = measure(h) == 0 ? NULL : item(h, 0);
+    if (first != NULL && first == *root)
+        return 0;
+    int r = first == NULL ? 0 : before(h, first, value);
+    if (r < 0 && PyList_GET_SIZE(h->list) == 0 && PyErr_ExceptionMatches(PyExc_RuntimeError))
+        PyErr_SetString(PyExc_IndexError, "index out of range");
+    if (r > 0)
+        *root = item(h, 0);
+    return r < 0 ? -1 : !r;
 }
 
 static PyObject *
@@ -238,12 +277,21 @@ heap_push_pop(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_read(h.tx, h.list) < 0)
         return NULL;
-    int r = measure(&h) == 0 ? 0 : before(&h, item(&h, 0), args[1]);
-    if (r < 0 && PyList_GET_SIZE(h.list) == 0 && PyErr_ExceptionMatches(PyExc_RuntimeError))
-        PyErr_SetString(PyExc_IndexError, "index out of range");
-    if (r <= 0)
-        return r < 0 ? NULL : Py_NewRef(args[1]);
-    return heap_replace(original, args, n, max);
+    PyObject *root = NULL, *result = NULL;
+    int r;
+    Py_BEGIN_CRITICAL_SECTION(h.list);
+    r = comes_back(&h, args[1], &root);
+    Py_XINCREF(root);
+    Py_END_CRITICAL_SECTION();
+    if (r == 0 && log_item(&h, 0) == 0) {       /* which may wait, and a thread changes the heap meanwhile */
+        Py_BEGIN_CRITICAL_SECTION(h.list);
+        PyObject *now = root;
+        r = comes_back(&h, args[1], &now);
+        result = r == 0 ? replace_root(&h, args[1]) : NULL;
+        Py_END_CRITICAL_SECTION();
+    }
+    Py_XDECREF(root);
+    return r > 0 ? Py_NewRef(args[1]) : result;
 }
 
 static PyObject *
@@ -254,11 +302,12 @@ heap_make(PyObject *original, PyObject *const *args, Py_ssize_t n, bool max)
         return PyObject_Vectorcall(original, args, n, NULL);
     if (h.tx != NULL && open_whole_write(h.tx, h.list) < 0)
         return NULL;
-    for (Py_ssize_t i = measure(&h) / 2; --i >= 0;) {
-        if (sink(&h, i) < 0)
-            return NULL;
-    }
-    Py_RETURN_NONE;
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(h.list);
+    for (Py_ssize_t i = measure(&h) / 2; --i >= 0 && r == 0;)
+        r = sink(&h, i);
+    Py_END_CRITICAL_SECTION();
+    return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 #define HEAP_TWIN(function, max) \

@@ -10,6 +10,8 @@
 #include "known.h"
 #include "memoryview.h"
 
+#include "internal/pycore_list.h"
+
 /* ---- Logging ---------------------------------------------------------------------------- */
 
 int
@@ -104,31 +106,60 @@ c_base_method(PyObject *obj, PyObject *name)
 PyObject *
 c_items(PyObject *obj)
 {
-    PyObject *iterator = c_base(Py_TYPE(obj))->tp_iter(obj);
-    PyObject *list = iterator ? PySequence_List(iterator) : NULL;
+    PyObject *list = PyList_New(0), *iterator = NULL, *item;
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    if (list != NULL)
+        iterator = c_base(Py_TYPE(obj))->tp_iter(obj);
+    if (iterator != NULL) {
+        while ((item = Py_TYPE(iterator)->tp_iternext(iterator)) != NULL && _PyList_AppendTakeRef((PyListObject *)list, item) == 0)
+            ;
+    }
+    Py_END_CRITICAL_SECTION();
     Py_XDECREF(iterator);
+    if (PyErr_Occurred())
+        Py_CLEAR(list);
     return list;
 }
 
-PyObject *
-c_method_result(PyObject *obj, const char *method, PyObject *arg)
+int
+call_c_method(PyObject *obj, const char *method, PyObject *arg)
 {
     PyObject *name = PyUnicode_InternFromString(method);
     PyObject *found = name ? c_base_method(obj, name) : NULL;
     PyObject *r = found ? PyObject_CallFunctionObjArgs(found, obj, arg, NULL) : NULL;
     Py_XDECREF(found);
     Py_XDECREF(name);
-    return r;
-}
-
-int
-call_c_method(PyObject *obj, const char *method, PyObject *arg)
-{
-    PyObject *r = c_method_result(obj, method, arg);
     Py_XDECREF(r);
     return r == NULL ? -1 : 0;
 }
 
+int
+replace_contents(Tx *tx, PyObject *obj, const char *empty, PyObject *a, const char *fill, PyObject *b, PyObject *(*contents)(PyObject *))
+{
+    PyObject *names[2] = {PyUnicode_InternFromString(empty), PyUnicode_InternFromString(fill)}, *methods[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        methods[i] = names[i] ? c_base_method(obj, names[i]) : NULL;
+        Py_XDECREF(names[i]);
+    }
+    PyObject *emptied = NULL, *filled = NULL;
+    if (methods[0] != NULL && methods[1] != NULL) {
+        Py_BEGIN_CRITICAL_SECTION(obj);
+        if (contents != NULL)
+            displace(tx, contents(obj));
+        emptied = PyObject_CallFunctionObjArgs(methods[0], obj, a, NULL);
+        if (emptied != NULL)
+            filled = PyObject_CallFunctionObjArgs(methods[1], obj, b, NULL);
+        Py_END_CRITICAL_SECTION();
+    }
+    int r = filled == NULL ? -1 : 0;
+    Py_XDECREF(emptied);
+    Py_XDECREF(filled);
+    Py_XDECREF(methods[0]);
+    Py_XDECREF(methods[1]);
+    return r;
+}
+
+/* obj.key(old), or obj.key() */
 static int
 call_inverse(Tx *tx, Undo *u)
 {
@@ -139,26 +170,6 @@ call_inverse(Tx *tx, Undo *u)
         return -1;
     displace(tx, r);
     return 0;
-}
-
-/* obj.key(old), or obj.key() */
-static const UndoKind undo_method = {.what = "the state", .undo = call_inverse};
-
-static int
-push_by_name(Tx *tx, const UndoKind *kind, PyObject *obj, const char *method, PyObject *value)
-{
-    PyObject *name = PyUnicode_InternFromString(method);
-    if (name == NULL)
-        return -1;
-    Undo *u = undo_push(tx, kind, obj, name, value);
-    Py_DECREF(name);
-    return u == NULL ? -1 : 0;
-}
-
-int
-push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value)
-{
-    return push_by_name(tx, &undo_method, obj, method, value);
 }
 
 /* The size tells whether what is undone has happened: an attempt may end at a barrier after the one that logged it, in front of
@@ -180,9 +191,12 @@ push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value
     if (last != NULL && last->kind == &undo_resizing && last->obj == obj && last->n == n
         && PyUnicode_EqualToUTF8(last->key, method))
         return 0;
-    if (push_by_name(tx, &undo_resizing, obj, method, value) < 0)
+    PyObject *name = PyUnicode_InternFromString(method);
+    Undo *u = name ? undo_push(tx, &undo_resizing, obj, name, value) : NULL;
+    Py_XDECREF(name);
+    if (u == NULL)
         return -1;
-    tx->undo.entries[tx->undo.n - 1].n = n;
+    u->n = n;
     return 0;
 }
 

@@ -98,18 +98,21 @@ bool key_is_logged(Tx *tx, PyObject *obj, PyObject *key, Py_hash_t hash);
  * will be. */
 Undo *undo_push_key(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, Py_hash_t hash, PyObject *old);
 
-/* A list of what iteration in C gives; NULL with an exception. */
+/* A list of what iteration in C gives, which runs no Python code; NULL with an exception. Whole for threads that are no transactions, as
+ * all is that logs or puts back contents, where the iterator locks the object and nothing else: with a second lock the thread might
+ * have to let go of the first one. */
 PyObject *c_items(PyObject *obj);
 
-/* The method of that name of the C type that the object's class derives from; what it returns. An override does not run. */
+/* The method of that name of the C type that the object's class derives from. An override does not run. */
 PyObject *c_base_method(PyObject *obj, PyObject *name);
-PyObject *c_method_result(PyObject *obj, const char *method, PyObject *arg);
 int call_c_method(PyObject *obj, const char *method, PyObject *arg);
 
-/* Undone by obj.method(value), or obj.method(). */
-int push_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value);
-/* The same for an operation that changes the size of the object, which is n now. A call may be announced twice: by
- * the instruction that was specialised for another callable, and by the generic one in its place. */
+/* For a rollback: obj.empty(a) and obj.fill(b), by methods in C that run no code of the program's, and for threads in one step. `contents`,
+ * unless it is NULL, makes a list of what is displaced. */
+int replace_contents(Tx *tx, PyObject *obj, const char *empty, PyObject *a, const char *fill, PyObject *b, PyObject *(*contents)(PyObject *));
+
+/* Undone by obj.method(value), or obj.method(); the operation changes the size of the object, which is n now. A call may be announced
+ * twice: by the instruction that was specialised for another callable, and by the generic one in its place. */
 int push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value, Py_ssize_t n);
 
 #endif

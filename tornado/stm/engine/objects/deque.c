@@ -192,11 +192,32 @@ log_places(Tx *tx, PyObject *deque)
 
 /* ---- Contents ------------------------------------------------------------------------- */
 
+/* Not by an iterator, which locks itself besides. */
+static PyObject *
+deque_contents(PyObject *obj)
+{
+    Deque *d = as_deque(obj);
+    PyObject *items;
+    if (d == NULL)
+        return c_items(obj);
+    Py_BEGIN_CRITICAL_SECTION(obj);
+    items = PyList_New(Py_SIZE(d));
+    Block *b = d->left;
+    for (Py_ssize_t i = 0, at = d->first; items != NULL && i < Py_SIZE(d); i++) {
+        PyList_SET_ITEM(items, i, Py_NewRef(b->items[at]));
+        if (++at == IN_BLOCK) {
+            at = 0;
+            b = b->right;
+        }
+    }
+    Py_END_CRITICAL_SECTION();
+    return items;
+}
+
 static int
 put_contents_back(Tx *tx, Undo *u)
 {
-    displace(tx, c_items(u->obj));
-    return call_c_method(u->obj, "clear", NULL) < 0 ? -1 : call_c_method(u->obj, "extend", u->old);
+    return replace_contents(tx, u->obj, "clear", NULL, "extend", u->old, deque_contents);
 }
 
 static const UndoKind undo_deque = {.what = "all", .undo = put_contents_back};
@@ -216,13 +237,15 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
     if (first && log_places(tx, deque) < 0)
         return -1;
     PySequenceMethods *sequence = c_base(Py_TYPE(deque))->tp_as_sequence;
-    Py_ssize_t n = sequence->sq_length(deque);
+    Py_ssize_t n;
     if (op == DEQUE_POP || op == DEQUE_POPLEFT) {
-        if (n == 0)
-            return 0;
-        PyObject *item = sequence->sq_item(deque, op == DEQUE_POP ? n - 1 : 0);
+        PyObject *item;
+        Py_BEGIN_CRITICAL_SECTION(deque);
+        n = sequence->sq_length(deque);
+        item = n > 0 ? sequence->sq_item(deque, op == DEQUE_POP ? n - 1 : 0) : NULL;
+        Py_END_CRITICAL_SECTION();
         if (item == NULL)
-            return -1;
+            return n > 0 ? -1 : 0;
         int r = push_resizing_inverse(tx, deque, op == DEQUE_POP ? "append" : "appendleft", item, n);
         Py_DECREF(item);
         return r;
@@ -236,7 +259,7 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
     Py_DECREF(maxlen);
     if (bounded)
         return log_all(tx, deque);
-    return push_resizing_inverse(tx, deque, op == DEQUE_APPEND ? "pop" : "popleft", NULL, n);
+    return push_resizing_inverse(tx, deque, op == DEQUE_APPEND ? "pop" : "popleft", NULL, sequence->sq_length(deque));
 }
 
 static int
@@ -265,7 +288,7 @@ const struct Kind deque_kind = {
     .read_whole = lock_container_read,
     .write_whole = lock_container_write,
     .visit = visit_deque,
-    .contents = c_items,
+    .contents = deque_contents,
     .undo = &undo_deque,
     .log_more = log_places,
 };

@@ -55,9 +55,13 @@ static int
 put_contents_back(Tx *tx, Undo *u)
 {
     if (!dict_exchange(u->obj, u->old)) {
+        int r;
+        Py_BEGIN_CRITICAL_SECTION2(u->obj, u->old);
         displace(tx, PyDict_Items(u->obj));
         PyDict_Clear(u->obj);
-        return PyDict_Update(u->obj, u->old);
+        r = PyDict_Update(u->obj, u->old);
+        Py_END_CRITICAL_SECTION2();
+        return r;
     }
     displace(tx, PyDict_Items(u->old));
     PyDict_Clear(u->old);

@@ -235,8 +235,16 @@ read_attr(Tx *tx, PyObject *element, PyObject *name)
         return read_element(tx, element);
     if (read_element(tx, element) < 0)
         return -1;
-    bool there = rest_of(element) != NULL && rest_of(element)->attributes != NULL;
-    return there || is_fresh(tx, element) ? 0 : own_whole(tx, element);
+    if ((rest_of(element) != NULL && rest_of(element)->attributes != NULL) || is_fresh(tx, element))
+        return 0;
+    if (own_whole(tx, element) < 0)
+        return -1;
+    PyObject *dict = PyObject_GenericGetAttr(element, name);    /* which makes it, maybe where a captured one has died */
+    if (dict == NULL)
+        return -1;
+    forget_capture(tx, dict);
+    Py_DECREF(dict);
+    return 0;
 }
 
 static int

@@ -77,7 +77,7 @@ ends_in_python(PyTypeObject *type)
 {
     if (LIKELY(type->tp_finalize == NULL))
         return false;
-    watch_endings(type);    /* it may have got its finalizer just now */
+    watch_endings(type);    /* it may have inherited a finalizer from one in C */
     return type->tp_finalize == python_finalizer || type->tp_finalize == stream_finalizer;
 }
 
@@ -105,8 +105,27 @@ find_finalizers(void)
     return 0;
 }
 
+/* A class may get its __del__ when it has instances, and classes derived from it: so ours stands in the interpreter's table of what it puts
+ * into the slots of classes for their methods. The entry is found by any method that a slot has been made. */
+static int
+stand_in_table(void)
+{
+    PyObject *dict = PyType_GetDict(&PyGen_Type), *method = NULL;
+    struct wrapperbase *entry = NULL;
+    if (PyDict_GetItemStringRef(dict, "__del__", &method) > 0 && Py_IS_TYPE(method, &PyWrapperDescr_Type))
+        entry = ((PyWrapperDescrObject *)method)->d_base;
+    Py_XDECREF(method);
+    Py_DECREF(dict);
+    if (entry == NULL || entry->function != (void *)finalize_python) {
+        PyErr_SetString(PyExc_ImportError, "__del__ is called by something else in this Python");
+        return -1;
+    }
+    entry->function = (void *)python_finalizer;
+    return 0;
+}
+
 int
 endings_init(void)
 {
-    return find_finalizers() < 0 ? -1 : each_derived(&PyBaseObject_Type, watch_endings);
+    return find_finalizers() < 0 || stand_in_table() < 0 ? -1 : each_derived(&PyBaseObject_Type, watch_endings);
 }

@@ -111,6 +111,13 @@ open_dict(Tx *tx, PyObject *obj, PyObject **dict)
     return 0;
 }
 
+PyObject *
+open_function_dict(Tx *tx, PyObject *function)
+{
+    PyObject **dict = _PyObject_GetDictPtr(function);
+    return open_dict(tx, function, dict) < 0 ? NULL : *dict;
+}
+
 static int
 read_attr(Tx *tx, PyObject *obj, PyObject *name)
 {

@@ -8,6 +8,8 @@ int functions_init(void);
 
 /* For who is about to read or write an attribute of that name. */
 int lock_function_attribute(Tx *tx, PyObject *function, PyObject *name, bool write);
+/* Its dict, borrowed, made if need be; NULL with an exception. */
+PyObject *open_function_dict(Tx *tx, PyObject *function);
 
 /* A function in C that all threads use, for long: its references are not counted, for which they would wait for each other. */
 PyObject *shared_function(PyMethodDef *def, PyObject *self);

@@ -69,11 +69,15 @@ dict_of_instance(PyObject *obj)
     PyTypeObject *t = Py_TYPE(obj);
     if (!(t->tp_flags & Py_TPFLAGS_MANAGED_DICT) && t->tp_dictoffset == 0)
         return NULL;
+    PyObject **place = t->tp_flags & Py_TPFLAGS_MANAGED_DICT ? NULL : _PyObject_GetDictPtr(obj);
+    bool there = (place == NULL ? (PyObject *)_PyObject_GetManagedDict(obj) : *place) != NULL;
     PyObject *dict = PyObject_GenericGetDict(obj, NULL);
     if (dict == NULL)
         PyErr_Clear();
     else if (!PyDict_Check(dict))
         Py_CLEAR(dict);
+    else if (!there && stm_self != NULL)
+        forget_capture(stm_self, dict);     /* it has been made just now, maybe where a captured one has died */
     return dict;
 }
 
@@ -337,7 +341,7 @@ instance_value(PyObject *obj, PyObject *name, bool class_has_it)
     if (!class_has_it)
         return _PyObject_GenericGetAttrWithDict(obj, name, NULL, 1);
     PyObject *value = NULL;
-    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
+    PyObject *dict = dict_of_instance(obj);
     if (dict != NULL) {
         PyDict_GetItemRef(dict, name, &value);
         Py_DECREF(dict);
@@ -462,7 +466,6 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
     PyObject *dict = dict_of_instance(obj);
     if (dict == NULL)
         return check_doomed(tx);    /* there is nothing to delete */
-    forget_capture(tx, dict);       /* it may have been made just now, where a captured one has died */
     const void *base = namespace_of(dict);
     PyDictValues *v = inline_values(obj);
     bool first;

@@ -1,8 +1,10 @@
 /* What is evaluated when somebody asks for it first (PEP 649, 695, 696), by Python code, and kept by C code: annotations of classes, functions and
- * modules, values of type aliases, bounds, constraints and defaults of type variables.
+ * modules, values of type aliases, bounds, constraints and defaults of type variables; what static methods and class methods have found in
+ * their functions.
  *
  * What an attempt has evaluated must not be kept when it is rolled back: it consists of objects that are taken back as well.  So who is
- * the first to ask does so alone, unless the class is its own.  A function's annotations are locked, and forgotten again.
+ * the first to ask does so alone, unless the class is its own.  A function's annotations are locked, and forgotten again; so is what a
+ * method has in its dict.
  *
  * C code asks as well, so it is the attributes' getters that take care.
  */
@@ -94,11 +96,25 @@ open_annotations(PyObject *function)
     return undo_push(tx, &undo_annotations, function, NULL, NULL) == NULL ? -1 : 0;
 }
 
+/* Of one without annotations, it makes an empty dict. */
 static bool
 module_is_annotated(PyObject *module)
 {
-    PyObject *dict = ((PyModuleObject *)module)->md_dict;
-    return dict_has(dict, "__annotations__") || !dict_has(dict, "__annotate__");
+    return dict_has(((PyModuleObject *)module)->md_dict, "__annotations__");
+}
+
+/* A static method or class method keeps in its dict what it has asked its function for. */
+static int
+open_wrapped(PyObject *method, const char *attribute)
+{
+    Tx *tx = stm_open;
+    if (tx == NULL)
+        return 0;
+    PyObject *name = PyUnicode_InternFromString(attribute), *dict = name ? open_function_dict(tx, method) : NULL;
+    int there = dict == NULL || open_key_read(tx, dict, name) < 0 ? -1 : PyDict_Contains(dict, name);
+    int r = there != 0 ? there : open_key_write(tx, dict, name, false);
+    Py_XDECREF(name);
+    return r < 0 ? -1 : 0;
 }
 
 #define HAS(type, field, evaluator) (((type *)obj)->field != NULL || ((type *)obj)->evaluator == NULL)
@@ -128,8 +144,29 @@ static getter original_annotations;     /* of functions */
 static PyObject *
 get_annotations(PyObject *function, void *closure)
 {
-    return open_annotations(function) < 0 ? NULL : original_annotations(function, closure);
+    if (open_annotations(function) < 0)
+        return NULL;
+    bool there = ((PyFunctionObject *)function)->func_annotations != NULL;
+    PyObject *annotations = original_annotations(function, closure);
+    if (annotations != NULL && !there && stm_open != NULL)
+        forget_capture(stm_open, annotations);      /* an empty dict may have been made, where a captured one has died */
+    return annotations;
 }
+
+#define EACH_WRAPPED(X) \
+    X(static_annotations, &PyStaticMethod_Type, "__annotations__") \
+    X(static_annotate, &PyStaticMethod_Type, "__annotate__") \
+    X(class_method_annotations, &PyClassMethod_Type, "__annotations__") \
+    X(class_method_annotate, &PyClassMethod_Type, "__annotate__")
+
+#define DEFINE_WRAPPED(name, type, attribute) \
+    static getter original_##name; \
+    static PyObject * \
+    get_##name(PyObject *method, void *closure) \
+    { \
+        return open_wrapped(method, attribute) < 0 ? NULL : original_##name(method, closure); \
+    }
+EACH_WRAPPED(DEFINE_WRAPPED)
 
 /* ---- Once, when the engine is imported ------------------------------------------------------------ */
 
@@ -175,6 +212,7 @@ lazy_init(void)
     Py_DECREF(typing);
     if (alias == NULL)
         return -1;
-#define EXCHANGE(name, type, attribute, is_there) || exchange(type, attribute, get_##name, &original_##name) < 0
-    return exchange(&PyFunction_Type, "__annotations__", get_annotations, &original_annotations) < 0 EACH_LAZY(EXCHANGE) ? -1 : 0;
+#define EXCHANGE(name, type, attribute, ...) || exchange(type, attribute, get_##name, &original_##name) < 0
+    return exchange(&PyFunction_Type, "__annotations__", get_annotations, &original_annotations) < 0
+        EACH_WRAPPED(EXCHANGE) EACH_LAZY(EXCHANGE) ? -1 : 0;
 }

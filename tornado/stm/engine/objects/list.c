@@ -9,8 +9,12 @@
 static int
 cut(Tx *tx, Undo *u)
 {
+    int r;
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
     displace(tx, PyList_GetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj)));
-    return PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
+    r = PyList_SetSlice(u->obj, u->n, PyList_GET_SIZE(u->obj), NULL);
+    Py_END_CRITICAL_SECTION();
+    return r;
 }
 
 static const UndoKind undo_append = {.what = "the end", .undo = cut};
@@ -18,8 +22,14 @@ static const UndoKind undo_append = {.what = "the end", .undo = cut};
 static int
 put_item_back(Tx *tx, Undo *u)
 {
-    displace(tx, PyList_GetItemRef(u->obj, u->n));
-    return PyList_SetItem(u->obj, u->n, Py_NewRef(u->old));
+    int r = 0;
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
+    if (u->n < PyList_GET_SIZE(u->obj)) {       /* else a thread has taken it out */
+        displace(tx, PyList_GetItemRef(u->obj, u->n));
+        r = PyList_SetItem(u->obj, u->n, Py_NewRef(u->old));
+    }
+    Py_END_CRITICAL_SECTION();
+    return r;
 }
 
 static const UndoKind undo_item = {.what = "an item", .undo = put_item_back};
@@ -33,8 +43,12 @@ list_contents(PyObject *list)
 static int
 put_contents_back(Tx *tx, Undo *u)
 {
+    int r;
+    Py_BEGIN_CRITICAL_SECTION2(u->obj, u->old);
     displace(tx, list_contents(u->obj));
-    return PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
+    r = PyList_SetSlice(u->obj, 0, PyList_GET_SIZE(u->obj), u->old);
+    Py_END_CRITICAL_SECTION2();
+    return r;
 }
 
 static const UndoKind undo_list = {.what = "all", .undo = put_contents_back};
@@ -111,14 +125,16 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
         return -1;
     if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, list))
         return 0;
-    Py_ssize_t n = PyList_GET_SIZE(list);
-    if (index != -1 || n <= SMALL_LIST)
+    Py_ssize_t n;
+    PyObject *last;
+    Py_BEGIN_CRITICAL_SECTION(list);
+    n = PyList_GET_SIZE(list);
+    last = index == -1 && n > SMALL_LIST ? PyList_GetItemRef(list, n - 1) : NULL;
+    Py_END_CRITICAL_SECTION();
+    if (last == NULL)
         return log_all(tx, list);
     /* The length that was logged may lie above what is left now. */
     forget_opened(tx, list, OPENED_APPEND);
-    PyObject *last = PyList_GetItemRef(list, n - 1);
-    if (last == NULL)
-        return -1;
     int r = push_resizing_inverse(tx, list, "append", last, n);
     Py_DECREF(last);
     return r;

@@ -10,6 +10,9 @@
  * limit, it puts the result under its key, as into any dict.  In one with a limit it
  * owns the wrapper, does what it has put off so far, and links the result in; what it
  * does to the list of links is in the undo log, step by step.
+ *
+ * Threads that are no transactions call the wrapper in C meanwhile.  Each step, and each inverse, is whole in its critical section,
+ * as the wrapper's own are, and goes by what it finds there.
  */
 #include "lru_cache.h"
 
@@ -96,32 +99,56 @@ link_after(Link *prev, Link *link)
     prev->next = link->next->prev = link;
 }
 
+/* A thread that is no transaction calls the wrapper as well, which drops links, and takes the oldest one for another key.  So whoever
+ * looks at a link is in the wrapper's critical section, in which the dict is nobody else's, and knows then only that it is still there. */
+static bool
+is_there(Cache *c, Link *link)
+{
+    PyObject *there = dict_value(c->cache, link->key, link->hash);
+    Py_XDECREF(there);      /* not the last one, for the dict has it */
+    return there == (PyObject *)link;
+}
+
 /* ---- Steps and their inverses ----------------------------------------------------------- */
 
 typedef struct { enum { MOVED, ADDED, REMOVED } what; Py_ssize_t hits, misses; } Step;
+
+/* Put back what has been removed, unless threads have filled its place. */
+static int
+put_link_back(Tx *tx, Cache *c, Link *prev, Link *link)
+{
+    PyObject *other = dict_value(c->cache, link->key, link->hash);
+    int r = 0;
+    if (other == NULL && PyDict_GET_SIZE(c->cache) < c->maxsize) {
+        r = dict_put(c->cache, link->key, link->hash, (PyObject *)link, &other);
+        if (r == 0)
+            link_after(prev, (Link *)Py_NewRef(link));
+    }
+    displace(tx, other);
+    return r;
+}
 
 /* Of the cache `obj`: what happened to the link `key`, which stood behind `old`; NULL: only the counts have changed. */
 static int
 take_back(Tx *tx, Undo *u)
 {
     Cache *c = (Cache *)u->obj;
-    Link *link = (Link *)u->key;
+    Link *link = (Link *)u->key, *prev = (Link *)u->old;
     Step *step = u->mem;
     PyObject *taken = NULL;
     int r = 0;
     Py_BEGIN_CRITICAL_SECTION(u->obj);
-    if (link != NULL) {
-        if (step->what != REMOVED)
-            unlink_(link);
-        if (step->what == ADDED) {
+    if (prev == NULL || prev == &c->root || !is_there(c, prev))
+        prev = &c->root;
+    if (link != NULL && step->what == REMOVED)
+        r = put_link_back(tx, c, prev, link);
+    else if (link != NULL && prev != link && is_there(c, link)) {
+        unlink_(link);
+        if (step->what == MOVED)
+            link_after(prev, link);
+        else {
             r = dict_take(c->cache, link->key, link->hash, &taken);
-            Py_DECREF(link);
-        }
-        else
-            link_after(u->old == u->obj ? &c->root : (Link *)u->old, link);
-        if (step->what == REMOVED) {
-            Py_INCREF(link);
-            r = dict_put(c->cache, link->key, link->hash, (PyObject *)link, &taken);
+            Py_DECREF(link);    /* the list's; the log has one */
         }
     }
     c->hits = step->hits;
@@ -139,7 +166,7 @@ forget_step(Undo *u)
 
 static const UndoKind undo_step = {.what = "the links", .undo = take_back, .forget = forget_step};
 
-/* Log how to undo what is about to be done. */
+/* Log how to undo what is about to be done. Requires: the critical section. */
 static int
 log_step(Tx *tx, Cache *c, int what, Link *link)
 {
@@ -170,13 +197,11 @@ note_use(PyObject *self, PyObject *const *args, Py_ssize_t n)
     (void)self;
     assert(n == 3);
     Cache *c = (Cache *)args[0];
-    Link *link = args[2] != Py_None ? (Link *)args[2] : NULL;
-    PyObject *there = link != NULL ? dict_value(c->cache, link->key, link->hash) : NULL;
-    if (there != (PyObject *)link)
-        link = NULL;    /* it has been dropped since */
-    int r = log_step(stm_self, c, MOVED, link);
+    int r;
+    Py_BEGIN_CRITICAL_SECTION(args[0]);
+    Link *link = args[2] != Py_None && is_there(c, (Link *)args[2]) ? (Link *)args[2] : NULL;
+    r = log_step(stm_self, c, MOVED, link);
     if (r == 0) {
-        Py_BEGIN_CRITICAL_SECTION(args[0]);
         if (args[1] == Py_True)
             c->hits++;
         else
@@ -185,9 +210,8 @@ note_use(PyObject *self, PyObject *const *args, Py_ssize_t n)
             unlink_(link);
             link_after(c->root.prev, link);
         }
-        Py_END_CRITICAL_SECTION();
     }
-    Py_XDECREF(there);
+    Py_END_CRITICAL_SECTION();
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -241,23 +265,32 @@ own(Tx *tx, Cache *c)
 
 /* ---- Calls ------------------------------------------------------------------------------------ */
 
-/* Take the link out of the cache. */
+/* Take the oldest link out of the cache; the caller drops both references to it that are left, outside of the critical section.
+ * Requires: that, and that there is a link. */
 static int
-drop(Tx *tx, Cache *c, Link *link)
+drop_oldest(Tx *tx, Cache *c, PyObject *dropped[2])
 {
+    Link *link = c->root.next;
     if (log_step(tx, c, REMOVED, link) < 0)
         return -1;
-    Py_INCREF(link);
-    PyObject *taken;
-    int r;
-    Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
     unlink_(link);
-    r = dict_take(c->cache, link->key, link->hash, &taken);
-    Py_END_CRITICAL_SECTION();
-    Py_XDECREF(taken);
-    Py_DECREF(link);
-    Py_DECREF(link);    /* the list's */
-    return r < 0 ? -1 : 0;
+    dropped[0] = (PyObject *)link;  /* the list's */
+    return dict_take(c->cache, link->key, link->hash, &dropped[1]) < 0 ? -1 : 0;
+}
+
+static int
+add_link(Tx *tx, Cache *c, Link *link, PyObject *dropped[2])
+{
+    PyObject *old;
+    int there = PyDict_Contains(c->cache, link->key);   /* Python code may compare: the last step that runs any */
+    if (there != 0)
+        return there < 0 ? -1 : 0;      /* a thread was faster, or the function has called itself with that */
+    if (PyDict_GET_SIZE(c->cache) >= c->maxsize && c->root.next != &c->root && drop_oldest(tx, c, dropped) < 0)
+        return -1;
+    if (log_step(tx, c, ADDED, link) < 0 || dict_put(c->cache, link->key, link->hash, (PyObject *)link, &old) < 0)
+        return -1;
+    link_after(c->root.prev, (Link *)Py_NewRef(link));
+    return 0;
 }
 
 static int
@@ -265,26 +298,35 @@ add(Tx *tx, Cache *c, PyObject *key, PyObject *result)
 {
     if (tx != NULL && own(tx, c) < 0)
         return -1;
-    int there = PyDict_Contains(c->cache, key);
-    if (there != 0)
-        return there < 0 ? -1 : 0;      /* the function has called itself with that */
-    if (PyDict_GET_SIZE(c->cache) >= c->maxsize && c->root.next != &c->root && drop(tx, c, c->root.next) < 0)
-        return -1;
-    Link *link = PyObject_New(Link, c->link_type);
+    Py_hash_t hash = PyObject_Hash(key);
+    Link *link = hash == -1 ? NULL : PyObject_New(Link, c->link_type);
     if (link == NULL)
         return -1;
-    *link = (Link){.ob_base = link->ob_base, .hash = PyObject_Hash(key), .key = Py_NewRef(key), .result = Py_NewRef(result)};
+    *link = (Link){.ob_base = link->ob_base, .hash = hash, .key = Py_NewRef(key), .result = Py_NewRef(result)};
+    PyObject *dropped[2] = {NULL, NULL};
     int r;
     Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
-    r = PyDict_SetItem(c->cache, key, (PyObject *)link);
-    if (r == 0)
-        link_after(c->root.prev, link);
+    r = add_link(tx, c, link, dropped);
     Py_END_CRITICAL_SECTION();
-    if (r < 0) {
-        Py_DECREF(link);
-        return -1;
-    }
-    return log_step(tx, c, ADDED, link);
+    Py_DECREF(link);
+    Py_XDECREF(dropped[0]);
+    Py_XDECREF(dropped[1]);
+    return r;
+}
+
+/* Is there a result for the key? 1 with a reference to it, and to the link of a cache with a limit; 0; -1 with an exception. */
+static int
+look_up(Tx *tx, Cache *c, PyObject *key, PyObject **result, PyObject **link)
+{
+    *link = NULL;
+    if (c->maxsize < 0)
+        return open_key_read(tx, c->cache, key) < 0 ? -1 : PyDict_GetItemRef(c->cache, key, result);
+    int there;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
+    there = PyDict_GetItemRef(c->cache, key, link);
+    *result = there > 0 ? Py_NewRef(((Link *)*link)->result) : NULL;
+    Py_END_CRITICAL_SECTION();
+    return there;
 }
 
 /* A call of the wrapper. */
@@ -299,17 +341,15 @@ lru_call(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
         return NULL;
     if (c->maxsize == 0)
         return put_off_use(tx, c, Py_False, Py_None) < 0 ? NULL : stm_call(c->function, args, n, kwnames);
-    PyObject *key = make_key(c, args, n, kwnames), *found = NULL;
+    PyObject *key = make_key(c, args, n, kwnames), *found = NULL, *link = NULL;
     if (key == NULL)
         return NULL;
-    int there = PyObject_Hash(key) == -1 || (c->maxsize < 0 && open_key_read(tx, c->cache, key) < 0)
-        ? -1 : PyDict_GetItemRef(c->cache, key, &found);
-    if (there >= 0 && put_off_use(tx, c, there ? Py_True : Py_False, there && c->maxsize > 0 ? found : Py_None) < 0) {
+    int there = PyObject_Hash(key) == -1 ? -1 : look_up(tx, c, key, &found, &link);
+    if (there >= 0 && put_off_use(tx, c, there ? Py_True : Py_False, link != NULL ? link : Py_None) < 0) {
         there = -1;
         Py_CLEAR(found);
     }
-    if (there > 0 && c->maxsize > 0)
-        Py_SETREF(found, Py_NewRef(((Link *)found)->result));
+    Py_XDECREF(link);
     if (there == 0) {
         found = stm_call(c->function, args, n, kwnames);
         int r = 0;
@@ -395,12 +435,21 @@ lru_clear(PyObject *original, PyObject *const *args, Py_ssize_t n)
     if (c == NULL && PyErr_Occurred())
         return NULL;
     if (c != NULL) {
-        if (log_step(tx, c, MOVED, NULL) < 0 || (c->maxsize < 0 && open_whole_write(tx, c->cache) < 0))
+        if (c->maxsize < 0 && open_whole_write(tx, c->cache) < 0)
             return NULL;
-        while (c->root.prev != &c->root) {
-            if (drop(tx, c, c->root.prev) < 0)
-                return NULL;
+        int r = 1;
+        for (bool first = true; r > 0; first = false) {
+            PyObject *dropped[2] = {NULL, NULL};
+            Py_BEGIN_CRITICAL_SECTION((PyObject *)c);
+            r = first ? log_step(tx, c, MOVED, NULL) : 0;
+            if (r == 0 && c->root.next != &c->root)
+                r = drop_oldest(tx, c, dropped) < 0 ? -1 : 1;
+            Py_END_CRITICAL_SECTION();
+            Py_XDECREF(dropped[0]);
+            Py_XDECREF(dropped[1]);
         }
+        if (r < 0)
+            return NULL;
     }
     return PyObject_Vectorcall(original, args, n, NULL);
 }

@@ -10,28 +10,49 @@
 #include "dictkeys.h"
 
 #include "internal/pycore_dict.h"
+#include "internal/pycore_list.h"
+
+typedef struct Node {
+    PyObject *key;
+    Py_hash_t hash;
+    struct Node *next, *prev;
+} Node;
 
 typedef struct {
     PyDictObject dict;
-    void *first, *last, **nodes;
+    Node *first, *last, **nodes;
     Py_ssize_t size;
     void *sentinel;
     size_t changes;
     PyObject *attributes, *weakrefs;
 } OrderedDict;
 
+/* Its pairs, as they are at one moment; no method of a key runs. A new list, or NULL with an exception. */
+static PyObject *
+pairs_of(PyObject *od)
+{
+    PyObject *pairs = PyList_New(0);
+    Py_BEGIN_CRITICAL_SECTION(od);
+    for (Node *node = ((OrderedDict *)od)->first; pairs != NULL && node != NULL; node = node->next) {
+        PyObject *value = dict_value(od, node->key, node->hash), *pair = value ? PyTuple_Pack(2, node->key, value) : NULL;
+        Py_XDECREF(value);
+        if (value != NULL && (pair == NULL || _PyList_AppendTakeRef((PyListObject *)pairs, pair) < 0))
+            Py_CLEAR(pairs);
+    }
+    Py_END_CRITICAL_SECTION();
+    return pairs;
+}
+
 static PyObject *
 ordered_dict_contents(PyObject *od)
 {
-    PyObject *view = c_method_result(od, "items", NULL);
-    PyObject *items = view ? PySequence_List(view) : NULL, *copy = items ? PyODict_New() : NULL;
+    PyObject *items = pairs_of(od), *copy = items ? PyODict_New() : NULL;
     for (Py_ssize_t i = 0; copy != NULL && i < PyList_GET_SIZE(items); i++) {
         PyObject *pair = PyList_GET_ITEM(items, i);
         if (PyODict_SetItem(copy, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) < 0)
             Py_CLEAR(copy);
     }
     Py_XDECREF(items);
-    Py_XDECREF(view);
     return copy;
 }
 

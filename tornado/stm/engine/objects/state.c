@@ -18,6 +18,15 @@ swap_back(Tx *Py_UNUSED(tx), Undo *u)
 /* The copy is an object. */
 static const UndoKind undo_copy = {.what = "the state", .undo = swap_back};
 
+/* A stream that has been closed meanwhile must be opened again first. */
+static int
+put_state_back(Tx *tx, Undo *u)
+{
+    return replace_contents(tx, u->obj, "__init__", PyTuple_GET_ITEM(u->old, 0), "__setstate__", u->old, NULL);
+}
+
+static const UndoKind undo_stated = {.what = "the state", .undo = put_state_back};
+
 /* A copy of what `__getstate__` of a stream returns, but for the attributes: it ends with these. */
 static PyObject *
 without_attributes(PyObject *state)
@@ -61,17 +70,9 @@ open_state(Tx *tx, PyObject *obj)
     }
     if (saved != NULL && kind == &stated_kind)
         Py_SETREF(saved, without_attributes(saved));
-    int result = saved == NULL ? -1 : 0;
-    if (saved != NULL && kind == &stated_kind) {
-        /* A stream that has been closed meanwhile must be opened again first. */
-        result = push_inverse(tx, obj, "__setstate__", saved);
-        if (result == 0)
-            result = push_inverse(tx, obj, "__init__", PyTuple_GET_ITEM(saved, 0));
-    }
-    else if (saved != NULL && undo_push(tx, &undo_copy, obj, NULL, saved) == NULL)
-        result = -1;
+    Undo *u = saved == NULL ? NULL : undo_push(tx, kind == &stated_kind ? &undo_stated : &undo_copy, obj, NULL, saved);
     Py_XDECREF(saved);
-    return result;
+    return u == NULL ? -1 : 0;
 }
 
 const struct Kind copied_kind = {.c_state = C_STATE_WHOLE, .read_whole = open_state, .write_whole = open_state};
