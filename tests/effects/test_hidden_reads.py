@@ -1,11 +1,14 @@
 """C code that reads more than the values it is given: the size of their memory, who refers to them, what they were made with."""
 
 import contextlib
+import contextvars
 import copy
 import datetime
 import decimal
 import functools
 import io
+import itertools
+import operator
 import socket
 import sys
 import threading
@@ -117,8 +120,131 @@ VARIABLES = {
     "one by one": lambda view: [view[name] for name in view],
 }
 
+class Slotted:
+    __slots__ = ("x", "y")
+
+    def __init__(self):
+        self.x = self.y = 0
+
+
+class Derived(Slotted):
+    __slots__ = ()
+
+    def by_call(self):
+        return getattr(super(), "x")
+
+    def by_object(self):
+        inherited = super(Derived, self)
+        return inherited.x
+
+    def by_getter(self):
+        return operator.attrgetter("x")(super())
+
+    def by_question(self):
+        return hasattr(super(), "x")
+
+    def other(self):
+        return getattr(super(), "y")
+
+
+class OwnSuper(super):
+    pass
+
+
+def set_x(obj):
+    obj.x += 1
+
+
+VARIABLE = contextvars.ContextVar("VARIABLE")
+
+
+def shared_list(around):
+    """What makes a list and something with that inside."""
+    def make():
+        inside = [1]
+        return inside, around(inside)
+
+    return make
+
+
+def in_contexts(inside):
+    """Two contexts, in which the variable has the list, and one that is equal."""
+    first, second = contextvars.Context(), contextvars.Context()
+    first.run(VARIABLE.set, inside)
+    second.run(VARIABLE.set, [1])
+    return first, second
+
+
+def token():
+    context = contextvars.Context()
+    return context, context.run(VARIABLE.set, 1)
+
+
+def named():
+    def f():
+        pass
+
+    return (f,)
+
+
+def append(inside, _):
+    inside.append(2)
+
+
+#: C objects around others, and ways to see what is in these
+AROUND = {
+    "the text of a partial": (lambda inside: functools.partial(print, inside), repr),
+    "the text of a partial, of what it names": (lambda inside: functools.partial(print, sep=inside), repr),
+    "a partial in a text": (lambda inside: functools.partial(print, inside), lambda p: f"{p}"),
+    "a partial in a text with %": (lambda inside: functools.partial(print, inside), lambda p: "%s" % p),
+    "a list with a partial in a text": (lambda inside: [functools.partial(print, inside)], lambda p: f"{p}"),
+    "the text of a bound method": (lambda inside: types.MethodType(print, inside), repr),
+    "the text of an itemgetter": (lambda inside: operator.itemgetter(inside), repr),
+    "the text of a methodcaller": (lambda inside: operator.methodcaller("x", inside), repr),
+    "the text of a staticmethod": (staticmethod, repr),
+    "the text of a classmethod": (classmethod, repr),
+    "the text of a generic alias": (lambda inside: types.GenericAlias(list, (inside,)), repr),
+    "generic aliases compared": (lambda inside: types.GenericAlias(list, (inside,)), lambda a: a == types.GenericAlias(list, ([1],))),
+    "the text of a union": (lambda inside: int | types.GenericAlias(list, (inside,)), repr),
+    "the text of a slice": (slice, repr),
+    "slices compared": (slice, lambda s: s == slice([1])),
+    "a slice looked for": (slice, lambda s: s in [slice([1])]),
+    "the text of what is repeated": (itertools.repeat, repr),
+    "the text of a context variable": (lambda inside: contextvars.ContextVar("v", default=inside), repr),
+    "contexts compared": (in_contexts, lambda contexts: contexts[0] == contexts[1]),
+}
+
+#: exceptions, what is assigned to, and how that is seen
+SHOWN = {
+    "the text of a SyntaxError": (lambda: SyntaxError("a"), "msg", "b", str),
+    "a SyntaxError in a text": (lambda: SyntaxError("a"), "lineno", 3, lambda e: f"{e}"),
+    "the text of an ImportError": (lambda: ImportError("a"), "msg", "b", str),
+    "the text of a UnicodeDecodeError": (lambda: UnicodeDecodeError("a", b"b", 0, 1, "c"), "reason", "b", str),
+    "the text of a UnicodeEncodeError": (lambda: UnicodeEncodeError("a", "b", 0, 1, "c"), "end", 0, str),
+    "the text of an OSError": (lambda: OSError(1, "b", "c"), "errno", 5, str),
+    "the second file in an OSError": (lambda: OSError(1, "b", "c", None, "d"), "filename2", "e", str),
+}
+
 #: name -> what makes the objects, what changes them, and what sees the change
 HIDDEN = {
+    **{name: (shared_list(around), append, lambda inside, obj, see=see: see(obj)) for name, (around, see) in AROUND.items()},
+    **{name: (lambda make=make: (make(),), lambda e, field=field, value=value: setattr(e, field, value), see)
+       for name, (make, field, value, see) in SHOWN.items()},
+    **{f"a slot through super() {how}": (lambda: (Derived(),), set_x, see)
+       for how, see in [("by a call", Derived.by_call), ("kept", Derived.by_object), ("by an attrgetter", Derived.by_getter),
+                        ("asked for", Derived.by_question), ("of a class of its own", lambda d: OwnSuper(Derived, d).x)]},
+    "the keywords of a partial in its text": (
+        lambda: (functools.partial(int, a=1),), lambda p: p.keywords.update(a=2), repr),
+    "weak references compared": (
+        lambda: ((a := OwnSet(), b := OwnSet()), weakref.ref(a), weakref.ref(b)), lambda sets, r, s: sets[0].add(1), lambda sets, r, s: r == s),
+    "a weak reference looked for": (
+        lambda: ((a := OwnSet(), b := OwnSet()), weakref.ref(a), weakref.ref(b)), lambda sets, r, s: sets[0].add(1), lambda sets, r, s: r in [s]),
+    "the text of a weak reference": (
+        lambda: (n := named()[0], weakref.ref(n)), lambda n, r: setattr(n, "__name__", "b"), lambda n, r: repr(r)),
+    "the text of a token": (token, lambda context, t: context.run(VARIABLE.reset, t), lambda context, t: repr(t)),
+    "the text of a suspended generator's frame": (suspended, lambda g, f: next(g), lambda g, f: repr(f)),
+    "the text of a function": (named, lambda f: setattr(f, "__qualname__", "g"), repr),
+    "the text of a method of a function": (named, lambda f: setattr(f, "__qualname__", "g"), lambda f: repr(types.MethodType(f, 1))),
     "the size of a list": (lambda: ([],), lambda l: l.extend(range(100)), sys.getsizeof),
     "the size of a dict": (lambda: ({},), lambda d: d.update(dict.fromkeys(range(100))), sys.getsizeof),
     "the size of a set": (lambda: (set(),), lambda s: s.update(range(100)), sys.getsizeof),
@@ -164,6 +290,35 @@ def test_a_hidden_read_conflicts_with_a_change(name):
 
     make, change, _ = HIDDEN[name]
     assert meet(make, change, see) == CONFLICT
+
+
+def test_texts_of_methods_and_references_conflict_with_no_attribute():
+    class Thing:
+        def method(self):
+            pass
+
+    def see(thing):
+        repr(thing.method), repr(weakref.ref(thing)), repr(functools.partial(thing.method, thing)), thing.method == thing.see
+
+    Thing.see = Thing.method
+    assert meet(lambda: (Thing(),), set_note, see) == APART
+
+
+def test_another_slot_through_super_conflicts_with_nothing():
+    assert meet(lambda: (Derived(),), set_x, Derived.other) == APART
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_key_that_is_deleted_is_in_no_text(name):
+    """Until the commit its place in the dict is kept; C code that looks into the dict is not to find it."""
+    around, see = AROUND[name]
+
+    def step(d):
+        around_it = around(d)
+        del d["a"]
+        return see(around_it)
+
+    assert "tornado" not in str(run(step, {"a": 1, "b": 2}))
 
 
 def test_sizes_of_what_does_not_change_conflict_with_nothing():

@@ -2,6 +2,7 @@
 #include "exception.h"
 
 #include "access.h"
+#include "deep.h"
 #include "instance.h"
 #include "known.h"
 
@@ -108,17 +109,29 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
     return r;
 }
 
+/* Its text: the arguments, and what a type of its own has besides them, but for what an attribute was missed in. */
 int
 visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
-    static const char *const fields[] = {"args", "errno", "strerror", "filename"};
-    for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
-        PyObject *field = PyUnicode_InternFromString(fields[i]);
-        int r = field ? open_attr_read(tx, obj, field) : -1;
-        Py_XDECREF(field);
-        if (r < 0)
-            return -1;
-    }
+    static PyObject *args_name;
+    if (args_name == NULL)
+        args_name = PyUnicode_InternFromString("args");
+    if (open_attr_read(tx, obj, args_name) < 0)
+        return -1;
     PyObject *args = ((PyBaseExceptionObject *)obj)->args;
-    return args == NULL ? 0 : visit(tx, args, arg);
+    int r = args == NULL ? 0 : visit(tx, args, arg);
+    PyTypeObject *type = c_base(Py_TYPE(obj));
+    for (; r == 0 && type != NULL && type->tp_str != ((PyTypeObject *)PyExc_BaseException)->tp_str; type = type->tp_base) {
+        for (PyMemberDef *m = type->tp_members; r == 0 && m != NULL && m->name != NULL; m++) {
+            PyObject *name = PyUnicode_InternFromString(m->name), *value = NULL;
+            r = name == NULL || open_attr_read(tx, obj, name) < 0 ? -1 : 0;
+            if (r == 0 && (value = PyMember_GetOne((char *)obj, m)) != NULL)
+                r = visit_unless_inert(tx, value, visit, arg);
+            else
+                PyErr_Clear();
+            Py_XDECREF(value);
+            Py_XDECREF(name);
+        }
+    }
+    return r;
 }

@@ -22,7 +22,14 @@ read_attr(Tx *tx, PyObject *frame, PyObject *Py_UNUSED(name))
     return g->gi_frame_state == FRAME_EXECUTING ? check_doomed(tx) : lock_shared(tx, cell_of(g, WHOLE));
 }
 
-const struct Kind frame_kind = {.read_attr = read_attr};
+/* Its text has the line where it is. */
+static int
+visit_frame(Tx *tx, PyObject *frame, Visit Py_UNUSED(visit), void *Py_UNUSED(arg))
+{
+    return read_attr(tx, frame, NULL);
+}
+
+const struct Kind frame_kind = {.visited_in_part = true, .read_attr = read_attr, .visit = visit_frame};
 
 /* ---- Its variables -------------------------------------------------------------------------- */
 

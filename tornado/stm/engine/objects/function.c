@@ -11,11 +11,12 @@
 #include "function.h"
 
 #include "access.h"
+#include "deep.h"
 #include "instance.h"
 #include "known.h"
 #include "namespaces.h"
 
-static PyObject *dict_name, *no_names;
+static PyObject *dict_name, *qualname_name, *no_names;
 static getter get_defaults;     /* the interpreter's */
 static setter set_defaults;
 
@@ -50,11 +51,12 @@ int
 functions_init(void)
 {
     dict_name = PyUnicode_InternFromString("__dict__");
+    qualname_name = PyUnicode_InternFromString("__qualname__");
     no_names = PyFrozenSet_New(NULL);
     PyObject *dict = PyType_GetDict(&PyFunction_Type);
     PyObject *found = dict != NULL ? PyDict_GetItemString(dict, "__kwdefaults__") : NULL;
     Py_XDECREF(dict);
-    if (dict_name == NULL || no_names == NULL)
+    if (dict_name == NULL || qualname_name == NULL || no_names == NULL)
         return -1;
     if (found == NULL || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
         PyErr_SetString(PyExc_ImportError, "__kwdefaults__ of functions is something else in this Python");
@@ -169,13 +171,27 @@ change_attr(Tx *tx, PyObject *obj, PyObject *name, bool Py_UNUSED(del), bool Py_
     return u == NULL ? -1 : 0;
 }
 
+/* What it is compared by and printed with: what a property is around is in no text, nor what an lru_cache has kept. */
+static int
+visit_shown(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    if (PyFunction_Check(obj))
+        return lock_function_attribute(tx, obj, qualname_name, false);
+    return Py_TYPE(obj)->tp_repr == PyBaseObject_Type.tp_repr ? check_doomed(tx) : visit_referents(tx, obj, visit, arg);
+}
+
 const struct Kind function_kind = {
     .plain = true,
+    .visited_in_part = true,
     .read_attr = read_attr,
     .change_attr = change_attr,
+    .visit = visit_shown,
 };
 
 const struct Kind method_kind = {
+    .compared_inside = true,
+    .visited_in_part = true,
     .read_attr = read_attr,
     .change_attr = change_attr,
+    .visit = visit_shown,
 };
