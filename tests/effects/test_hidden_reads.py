@@ -99,6 +99,17 @@ def suspended():
     return g, g.gi_frame
 
 
+def about_to_end():
+    def once():
+        x = 1
+        yield
+        x = 2
+
+    g = run(once)
+    run(next, g)
+    return g, g.gi_frame
+
+
 def enclosing():
     x = 1
 
@@ -273,6 +284,9 @@ HIDDEN = {
     "whether a stream has been closed": (lambda: (OwnStream(),), lambda stream: stream.close(), lambda stream: stream.closed),
     "the timeout of a socket": (a_socket, lambda s: s.settimeout(5), lambda s: s.gettimeout()),
     "whether a socket blocks": (a_socket, lambda s: s.setblocking(False), lambda s: s.getblocking()),
+    "the variables of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_locals["x"]),
+    "the line of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_lineno),
+    "the text of a generator's frame that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: repr(f)),
     "the line of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_lineno),
     "the variables of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_locals),
     **{f"the variables of a suspended generator, {how}": (suspended, lambda g, f: next(g), lambda g, f, see=see: see(f.f_locals))

@@ -1834,6 +1834,69 @@ def test_generator_that_finishes_with_a_value():
     continues(lambda: begun(outer), finish)
 
 
+def remembering():
+    """Keeps what it has caught, and so a traceback with its own frame."""
+    kept = None
+    x = "before"
+    while True:
+        try:
+            got = yield x, kept
+            if got:
+                return
+        except ZeroDivisionError as e:
+            kept, x = e, "caught"
+
+
+def finish_by_sending(g):
+    with contextlib.suppress(StopIteration):
+        g.send("end")
+
+
+def at_frame(function):
+    """Such a generator, and its frame object, which somebody keeps."""
+    g = begun(function)
+    return g, g.gi_frame
+
+
+def caught():
+    g = begun(remembering)
+    return g, g.throw(ZeroDivisionError("x"))[1].__traceback__.tb_frame
+
+
+@pytest.mark.parametrize("make", [lambda: at_frame(remembering), caught], ids=["asked for", "of a traceback"])
+@pytest.mark.parametrize("end", [
+    lambda g: next(g),
+    lambda g: g.close(),
+    finish_by_sending,
+    lambda g: (g.throw(ZeroDivisionError("y")), g.close()),
+], ids=["a step", "closed", "ended", "caught and closed"])  # fmt: skip
+def test_a_frame_object_that_somebody_keeps_is_that_of_the_generator_once_more(make, end):
+    g, frame = make()
+    before = frame.f_locals["x"], frame.f_lineno, frame.f_lasti, frame.f_back
+    check(end, g)
+    assert g.gi_frame is frame and frame.f_generator is g
+    assert (frame.f_locals["x"], frame.f_lineno, frame.f_lasti, frame.f_back) == before
+    assert g.throw(ZeroDivisionError("z"))[0] == "caught" == frame.f_locals["x"]
+    g.close()
+    assert g.gi_frame is None and frame.f_locals["x"] == "caught"
+
+
+def test_a_frame_object_asked_for_by_several_is_one():
+    """It is made when somebody asks first."""
+    kept = {}
+
+    def ask(k, generators):
+        kept[k] = [g.gi_frame for g in generators]
+
+    for _ in range(30):
+        generators = tuple(begun(accumulator) for _ in range(3000))
+        queue = transaction.TransactionQueue()
+        for k in range(4):
+            queue.add(ask, k, generators)
+        queue.run()
+        assert all(len({id(kept[k][i]) for k in kept}) == 1 for i in range(len(generators)))
+
+
 def test_generator_over_a_shared_list_that_grows():
     things = [1, 2]
 
