@@ -6,6 +6,7 @@ import copy
 import datetime
 import decimal
 import functools
+import inspect
 import io
 import itertools
 import operator
@@ -287,6 +288,9 @@ HIDDEN = {
     "the variables of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_locals["x"]),
     "the line of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_lineno),
     "the text of a generator's frame that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: repr(f)),
+    "what makes annotations": (named, lambda f: setattr(f, "__annotations__", {}), lambda f: f.__annotate__),
+    "annotations that are made anew": (named, lambda f: setattr(f, "__annotate__", lambda form: {}), lambda f: f.__annotations__),
+    "annotations in a signature": (named, lambda f: setattr(f, "__annotations__", {}), inspect.signature),
     "the line of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_lineno),
     "the variables of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_locals),
     **{f"the variables of a suspended generator, {how}": (suspended, lambda g, f: next(g), lambda g, f, see=see: see(f.f_locals))
@@ -316,6 +320,12 @@ def test_texts_of_methods_and_references_conflict_with_no_attribute():
 
     Thing.see = Thing.method
     assert meet(lambda: (Thing(),), set_note, see) == APART
+
+
+def test_annotations_are_read_beside_each_other():
+    def f(a: int): pass
+
+    assert meet(lambda: (f,), lambda f: f.__annotations__, lambda f: (f.__annotations__, f.__annotate__)) == APART
 
 
 def test_another_slot_through_super_conflicts_with_nothing():

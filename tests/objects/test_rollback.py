@@ -340,6 +340,57 @@ def test_attributes_of_functions():
     assert (bare.__dict__, bare.__name__, bare.__doc__) == ({}, "bare", None)
 
 
+def described(a: int):
+    pass
+
+
+def with_attributes(obj):
+    obj.p, obj.q, obj.r = 1, 2, 3
+    return obj
+
+
+@pytest.mark.parametrize("make", [
+    lambda: lambda: None, lambda: functools.partial(len), lambda: functools.lru_cache(len), lambda: staticmethod(len),
+    lambda: classmethod(len), lambda: copied(described)], ids=["function", "partial", "cache", "static", "class", "copy"])  # fmt: skip
+@pytest.mark.parametrize("name", ["p", "q", "r"])
+def test_deleted_attributes_of_functions_keep_their_order(make, name):
+    obj = with_attributes(make())
+    before = list(obj.__dict__.items())
+
+    def change(obj):
+        delattr(obj, name)
+        obj.s = 4
+        setattr(obj, name, 5)
+
+    for mutate in lambda obj: delattr(obj, name), change:
+        check(mutate, obj)
+        assert list(obj.__dict__.items()) == before
+
+
+def copied(f, annotations=None):
+    made = types.FunctionType(f.__code__, f.__globals__)
+    made.__annotate__ = f.__annotate__
+    if annotations is not None:
+        made.__annotations__.update(annotations)
+    return made
+
+
+@pytest.mark.parametrize("change", [
+    lambda f: setattr(f, "__annotations__", {}),
+    lambda f: setattr(f, "__annotate__", lambda form: {"c": 1}),
+    lambda f: setattr(f, "__annotate__", None),
+    lambda f: delattr(f, "__annotations__"),
+    lambda f: f.__annotations__,
+    lambda f: (f.__annotations__.update(d=1), setattr(f, "__annotate__", lambda form: {}), f.__annotations__, delattr(f, "__annotations__")),
+])
+@pytest.mark.parametrize("annotations", [None, {}, {"b": str}], ids=["not made", "made", "changed"])
+def test_annotations_of_functions(change, annotations):
+    f = copied(described, annotations)
+    check(change, f)
+    assert f.__annotate__ is described.__annotate__
+    assert f.__annotations__ == {"a": int, **(annotations or {})}
+
+
 def test_closure():
     n, never_set = 1.5, None
     del never_set
