@@ -1697,6 +1697,16 @@ def list_extended(h, n):
 
 
 @op
+def list_extended_by_what_pops(h, n):
+    h.list.extend(("new", h.list.pop()) for _ in range(min(n, len(h.list))))
+
+
+@op
+def long_list_extended_by_what_pops(h, n):
+    h.long += (h.long.pop() for _ in range(n))
+
+
+@op
 def list_inserted(h, n):
     h.list.insert(n + 1, n)
     return h.list.index(n)

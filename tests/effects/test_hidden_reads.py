@@ -199,6 +199,22 @@ def named():
     return (f,)
 
 
+def lacking():
+    """An exception, and an object that raises it when it is asked for anything."""
+    error = AttributeError()
+
+    class Lacking:
+        def __getattr__(self, name):
+            raise error
+
+    return error, Lacking()
+
+
+def miss(_, obj):
+    with contextlib.suppress(AttributeError):
+        obj.missing
+
+
 def append(inside, _):
     inside.append(2)
 
@@ -288,6 +304,8 @@ HIDDEN = {
     "the variables of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_locals["x"]),
     "the line of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_lineno),
     "the text of a generator's frame that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: repr(f)),
+    "what a shared AttributeError says": (lacking, miss, lambda e, _: e.name),
+    "what was lacking, in a shared AttributeError": (lacking, lambda e, obj: hasattr(obj, "other"), lambda e, _: e.obj),
     "what makes annotations": (named, lambda f: setattr(f, "__annotations__", {}), lambda f: f.__annotate__),
     "annotations that are made anew": (named, lambda f: setattr(f, "__annotate__", lambda form: {}), lambda f: f.__annotations__),
     "annotations in a signature": (named, lambda f: setattr(f, "__annotations__", {}), inspect.signature),

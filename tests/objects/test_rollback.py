@@ -300,6 +300,55 @@ def test_constructor_of_a_shared_registry():
     check(lambda everything: [Registered(i) for i in range(3)], Registered.everything)
 
 
+def popping(items, n):
+    for _ in range(n):
+        yield ("new", items.pop())
+
+
+def popping_and_appending(items, n):
+    yield "first"
+    for i in range(n):
+        items.pop()
+        items.pop()
+        yield i
+        items.append("appended")
+        items[len(items) // 2] = "put"
+        yield items.pop()
+
+
+def popping_in_the_middle(items, n):
+    for i in range(n):
+        yield items.pop()
+        del items[3]
+        items.insert(2, "inserted")
+
+
+def add_in_place(items, more):
+    items += more
+
+
+def mapped_to_pop(items, n):
+    return map(lambda _: items.pop(), range(n))
+
+
+@pytest.mark.parametrize("size", [6, 64, 66, 100])
+@pytest.mark.parametrize("changing", [popping, popping_and_appending, popping_in_the_middle, mapped_to_pop])
+@pytest.mark.parametrize("extend", [
+    lambda l, more: l.extend(more), add_in_place, lambda l, more: [*map(l.extend, [more])]], ids=["call", "+=", "mapped"])  # fmt: skip
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_a_list_that_is_extended_by_what_pops_from_it(size, changing, extend, n):
+    def change(items):
+        items.pop()
+        extend(items, changing(items, n))
+        items.append("last")
+        items.pop()
+
+    items = list(range(size))
+    check(lambda items: extend(items, changing(items, n)), items)
+    check(change, items)
+    assert items == list(range(size))
+
+
 def test_class_attributes():
     class Settings:
         level = 1.5
@@ -1443,6 +1492,40 @@ def test_raising_a_shared_exception():
             pass
 
     check(mutate, failure)
+
+
+class OwnAttributeError(AttributeError):
+    pass
+
+
+class Lacking:
+    """Raises the exception that it was made with wherever something is asked for."""
+
+    def __init__(self, error):
+        object.__setattr__(self, "error", error)
+
+    def __getattr__(self, name):
+        raise self.error
+
+
+def miss(lacking):
+    with contextlib.suppress(AttributeError):
+        lacking.missing
+
+
+@pytest.mark.parametrize("make", [AttributeError, OwnAttributeError, lambda: AttributeError(name="a"), lambda: AttributeError(obj=1)])
+@pytest.mark.parametrize("ask", [
+    miss, lambda lacking: hasattr(lacking, "missing"), lambda lacking: getattr(lacking, "missing", None),
+    lambda lacking: (miss(lacking), setattr(lacking.error, "name", "b"), setattr(lacking.error, "obj", None)),
+], ids=["missed", "asked for", "with a default", "missed and changed"])  # fmt: skip
+def test_raising_a_shared_attribute_error(make, ask):
+    error = make()
+    before = error.name, error.obj
+    lacking = Lacking(error)
+    check(ask, lacking)
+    assert (error.name, error.obj) == before
+    miss(lacking)  # who has not noted anything in it does so still
+    assert (error.name, error.obj) == (("missing", lacking) if before == (None, None) else before)
 
 
 def test_exceptions_are_results():

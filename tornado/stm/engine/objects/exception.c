@@ -6,15 +6,22 @@
 #include "instance.h"
 #include "known.h"
 
-/* What raising an exception sets is locked with the exception as a whole. */
+static bool
+is_attribute_error(PyObject *exception)
+{
+    return PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_AttributeError);
+}
+
+/* What raising an exception sets is locked with the exception as a whole.  Who has looked for an attribute notes in an
+ * AttributeError that it gets, and that does not say so yet, what it was. */
 bool
 set_by_raising(PyObject *obj, PyObject *name)
 {
-    static PyObject *names[4];
+    static PyObject *names[6];
     if (!PyExceptionInstance_Check(obj))
         return false;
-    static const char *const texts[4] = {"__traceback__", "__context__", "__cause__", "__suppress_context__"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const texts[6] = {"__traceback__", "__context__", "__cause__", "__suppress_context__", "name", "obj"};
+    for (int i = 0; i < (is_attribute_error(obj) ? 6 : 4); i++) {
         if (names[i] == NULL)
             names[i] = PyUnicode_InternFromString(texts[i]);
         if (name == names[i] || (names[i] != NULL && PyUnicode_Equal(name, names[i])))
@@ -34,6 +41,21 @@ log_exception_field(Tx *tx, PyObject *exception, const char *field)
     return u == NULL ? -1 : 0;
 }
 
+static int
+put_missed_back(Tx *Py_UNUSED(tx), Undo *u)
+{
+    PyAttributeErrorObject *e = (PyAttributeErrorObject *)u->obj;
+    PyObject *name = e->name, *of = e->obj;
+    e->name = u->key;
+    e->obj = u->old;
+    u->key = name;
+    u->old = of;
+    return 0;
+}
+
+/* Not by their names: that they are not set is not None. */
+static const UndoKind undo_missed = {.what = "what an attribute was missed in", .undo = put_missed_back};
+
 /* The exception is about to be raised, which sets its traceback, context and cause. */
 int
 open_exception(Tx *tx, PyObject *exception)
@@ -45,6 +67,9 @@ open_exception(Tx *tx, PyObject *exception)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
+    PyAttributeErrorObject *missed = is_attribute_error(exception) ? (PyAttributeErrorObject *)exception : NULL;
+    if (missed != NULL && undo_push(tx, &undo_missed, exception, missed->name, missed->obj) == NULL)
+        return -1;
     /* Undone backwards: setting the cause sets __suppress_context__ as well. */
     if (log_exception_field(tx, exception, "__traceback__") < 0
         || log_exception_field(tx, exception, "__suppress_context__") < 0
