@@ -379,6 +379,31 @@ def test_references_are_counted_alone(count):
         in (ALONE, [ALONE, CONFLICT])
 
 
+def in_own_builtins(code, again=False):
+    """What makes builtins of the program's own, and a function that finds something there; if `again`, its globals have others by now."""
+    def make():
+        builtins = {"len": len, "value": [1], "__build_class__": __build_class__}
+        names = {"__builtins__": builtins, "__name__": "made_for_hidden_reads"}
+        exec(code, names)
+        if again:
+            names["__builtins__"] = {}
+        return builtins, names["look"]
+
+    return make
+
+
+@pytest.mark.parametrize("code, again", [
+    ("def look(): return len(value)", False),
+    ("def look(): return len(value)", True),
+    ("def other():\n global given\n given = 1\ndef look(): return len(value)", False),
+    ("def look():\n class Own:\n  own = value\n return Own.own", False),
+    ("look = lambda: [len(value) for i in range_][0]\nrange_ = (1, 2)", False),
+], ids=["global", "of before", "beside one that is rebound", "in a class", "in a comprehension"])  # fmt: skip
+def test_builtins_of_its_own_change_alone(code, again):
+    assert meet(in_own_builtins(code, again), lambda builtins, look: builtins.update(value=[2, 3]), lambda builtins, look: look()) \
+        in (ALONE, [ALONE, CONFLICT])
+
+
 def test_an_aborted_attempt_leaves_the_timeout_of_a_socket():
     attempts = []
 

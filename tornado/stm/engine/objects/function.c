@@ -16,20 +16,9 @@
 #include "known.h"
 #include "namespaces.h"
 
-static PyObject *dict_name, *qualname_name, *annotations_name, *no_names;
+static PyObject *dict_name, *qualname_name, *annotations_name;
 static getter get_defaults;     /* the interpreter's */
 static setter set_defaults;
-
-static int
-keep_unchanged(PyObject *dict)
-{
-    Tx *tx = stm_open;
-    if (!PyDict_CheckExact(dict) || is_module_dict(dict))
-        return 0;
-    if (tx != NULL && open_as_globals(tx, dict) < 0)
-        return -1;
-    return register_module_globals(dict, no_names);
-}
 
 static PyObject *
 get_defaults_to_keep(PyObject *function, void *closure)
@@ -53,11 +42,10 @@ functions_init(void)
     dict_name = PyUnicode_InternFromString("__dict__");
     qualname_name = PyUnicode_InternFromString("__qualname__");
     annotations_name = PyUnicode_InternFromString("__annotations__");
-    no_names = PyFrozenSet_New(NULL);
     PyObject *dict = PyType_GetDict(&PyFunction_Type);
     PyObject *found = dict != NULL ? PyDict_GetItemString(dict, "__kwdefaults__") : NULL;
     Py_XDECREF(dict);
-    if (dict_name == NULL || qualname_name == NULL || annotations_name == NULL || no_names == NULL)
+    if (dict_name == NULL || qualname_name == NULL || annotations_name == NULL)
         return -1;
     if (found == NULL || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
         PyErr_SetString(PyExc_ImportError, "__kwdefaults__ of functions is something else in this Python");
