@@ -707,6 +707,10 @@ class Heap:
         self.sorted = [1, 3, 5, 7]
         self.partial = functools.partial(self.long.index, 5)
         self.bound = self.thing.bump
+        self.described = types.FunctionType((lambda a: a).__code__, {}, "described")
+        self.described.p, self.described.q = 1, 2
+        self.around = functools.partial(max, self.list, self.dict)
+        self.erroneous = SyntaxError("message")
         self.variable = contextvars.ContextVar("variable", default=0)
         self.context = contextvars.Context()
         self.context.run(self.variable.set, COINS)
@@ -1459,6 +1463,12 @@ def defaults_of_function(h, n):
 
 
 @op
+def slots_through_super(h):
+    inherited = super(SlottedChild, h.child)
+    return inherited.coins, getattr(super(SlottedChild, h.child), "coins")
+
+
+@op
 def function_attributes(h, n):
     def counted():
         counted.calls += 1
@@ -1472,6 +1482,62 @@ def function_attributes(h, n):
 @op
 def function_attributes_shared(h):
     return h.counted() if "counted" in vars(h) else None
+
+
+@op
+def function_attributes_deleted(h, n):
+    del h.described.p
+    h.described.p = n
+
+
+@op
+def function_attributes_listed(h):
+    return list(vars(h.described).items())
+
+
+@op
+def function_annotated(h, n):
+    if n % 2:
+        h.described.__annotations__ = {"a": n}
+    else:
+        h.described.__annotate__ = lambda form: {"b": n}
+
+
+@op
+def function_annotations(h, n):
+    h.described.__annotations__[n] = n
+    return dict(h.described.__annotations__), h.described.__annotate__ is None
+
+
+@op
+def function_renamed(h, n):
+    h.described.__qualname__ = f"described{n}"
+
+
+@op
+def function_printed(h):
+    return repr(h.described).split()[1]
+
+
+@op
+def printed_from_around(h):
+    text = repr(h.around)
+    return text[text.index("[") :], f"{slice(h.list, h.dict)}", str(operator.itemgetter(h.list)), repr(itertools.repeat(h.list, 1))
+
+
+@op
+def compared_from_around(h):
+    return slice(h.list) == slice([1, 2]), slice(h.dict) == slice({})
+
+
+@op
+def erroneous_changed(h, n):
+    h.erroneous.msg, h.erroneous.lineno = f"message {n}", n
+
+
+@op
+def erroneous_printed(h):
+    return str(h.erroneous), f"{h.erroneous}"
 
 
 @op
@@ -1628,6 +1694,16 @@ def list_deleted(h, n):
 def list_extended(h, n):
     h.list.extend(i for i in range(n))
     h.list += h.list[1:3]
+
+
+@op
+def list_extended_by_what_pops(h, n):
+    h.list.extend(("new", h.list.pop()) for _ in range(min(n, len(h.list))))
+
+
+@op
+def long_list_extended_by_what_pops(h, n):
+    h.long += (h.long.pop() for _ in range(n))
 
 
 @op

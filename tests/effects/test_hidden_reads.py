@@ -1,12 +1,15 @@
 """C code that reads more than the values it is given: the size of their memory, who refers to them, what they were made with."""
 
 import contextlib
+import contextvars
 import copy
 import datetime
 import decimal
 import functools
 import hashlib
+import inspect
 import io
+import itertools
 import json
 import operator
 import socket
@@ -167,6 +170,17 @@ def suspended():
     return g, g.gi_frame
 
 
+def about_to_end():
+    def once():
+        x = 1
+        yield
+        x = 2
+
+    g = run(once)
+    run(next, g)
+    return g, g.gi_frame
+
+
 def enclosing():
     x = 1
 
@@ -188,8 +202,147 @@ VARIABLES = {
     "one by one": lambda view: [view[name] for name in view],
 }
 
+class Slotted:
+    __slots__ = ("x", "y")
+
+    def __init__(self):
+        self.x = self.y = 0
+
+
+class Derived(Slotted):
+    __slots__ = ()
+
+    def by_call(self):
+        return getattr(super(), "x")
+
+    def by_object(self):
+        inherited = super(Derived, self)
+        return inherited.x
+
+    def by_getter(self):
+        return operator.attrgetter("x")(super())
+
+    def by_question(self):
+        return hasattr(super(), "x")
+
+    def other(self):
+        return getattr(super(), "y")
+
+
+class OwnSuper(super):
+    pass
+
+
+def set_x(obj):
+    obj.x += 1
+
+
+VARIABLE = contextvars.ContextVar("VARIABLE")
+
+
+def shared_list(around):
+    """What makes a list and something with that inside."""
+    def make():
+        inside = [1]
+        return inside, around(inside)
+
+    return make
+
+
+def in_contexts(inside):
+    """Two contexts, in which the variable has the list, and one that is equal."""
+    first, second = contextvars.Context(), contextvars.Context()
+    first.run(VARIABLE.set, inside)
+    second.run(VARIABLE.set, [1])
+    return first, second
+
+
+def token():
+    context = contextvars.Context()
+    return context, context.run(VARIABLE.set, 1)
+
+
+def named():
+    def f():
+        pass
+
+    return (f,)
+
+
+def lacking():
+    """An exception, and an object that raises it when it is asked for anything."""
+    error = AttributeError()
+
+    class Lacking:
+        def __getattr__(self, name):
+            raise error
+
+    return error, Lacking()
+
+
+def miss(_, obj):
+    with contextlib.suppress(AttributeError):
+        obj.missing
+
+
+def append(inside, _):
+    inside.append(2)
+
+
+#: C objects around others, and ways to see what is in these
+AROUND = {
+    "the text of a partial": (lambda inside: functools.partial(print, inside), repr),
+    "the text of a partial, of what it names": (lambda inside: functools.partial(print, sep=inside), repr),
+    "a partial in a text": (lambda inside: functools.partial(print, inside), lambda p: f"{p}"),
+    "a partial in a text with %": (lambda inside: functools.partial(print, inside), lambda p: "%s" % p),
+    "a list with a partial in a text": (lambda inside: [functools.partial(print, inside)], lambda p: f"{p}"),
+    "the text of a bound method": (lambda inside: types.MethodType(print, inside), repr),
+    "the text of an itemgetter": (lambda inside: operator.itemgetter(inside), repr),
+    "the text of a methodcaller": (lambda inside: operator.methodcaller("x", inside), repr),
+    "the text of a staticmethod": (staticmethod, repr),
+    "the text of a classmethod": (classmethod, repr),
+    "the text of a generic alias": (lambda inside: types.GenericAlias(list, (inside,)), repr),
+    "generic aliases compared": (lambda inside: types.GenericAlias(list, (inside,)), lambda a: a == types.GenericAlias(list, ([1],))),
+    "the text of a union": (lambda inside: int | types.GenericAlias(list, (inside,)), repr),
+    "the text of a slice": (slice, repr),
+    "slices compared": (slice, lambda s: s == slice([1])),
+    "a slice looked for": (slice, lambda s: s in [slice([1])]),
+    "the text of what is repeated": (itertools.repeat, repr),
+    "the text of a context variable": (lambda inside: contextvars.ContextVar("v", default=inside), repr),
+    "contexts compared": (in_contexts, lambda contexts: contexts[0] == contexts[1]),
+}
+
+#: exceptions, what is assigned to, and how that is seen
+SHOWN = {
+    "the text of a SyntaxError": (lambda: SyntaxError("a"), "msg", "b", str),
+    "a SyntaxError in a text": (lambda: SyntaxError("a"), "lineno", 3, lambda e: f"{e}"),
+    "the text of an ImportError": (lambda: ImportError("a"), "msg", "b", str),
+    "the text of a UnicodeDecodeError": (lambda: UnicodeDecodeError("a", b"b", 0, 1, "c"), "reason", "b", str),
+    "the text of a UnicodeEncodeError": (lambda: UnicodeEncodeError("a", "b", 0, 1, "c"), "end", 0, str),
+    "the text of an OSError": (lambda: OSError(1, "b", "c"), "errno", 5, str),
+    "the second file in an OSError": (lambda: OSError(1, "b", "c", None, "d"), "filename2", "e", str),
+}
+
 #: name -> what makes the objects, what changes them, and what sees the change
 HIDDEN = {
+    **{name: (shared_list(around), append, lambda inside, obj, see=see: see(obj)) for name, (around, see) in AROUND.items()},
+    **{name: (lambda make=make: (make(),), lambda e, field=field, value=value: setattr(e, field, value), see)
+       for name, (make, field, value, see) in SHOWN.items()},
+    **{f"a slot through super() {how}": (lambda: (Derived(),), set_x, see)
+       for how, see in [("by a call", Derived.by_call), ("kept", Derived.by_object), ("by an attrgetter", Derived.by_getter),
+                        ("asked for", Derived.by_question), ("of a class of its own", lambda d: OwnSuper(Derived, d).x)]},
+    "the keywords of a partial in its text": (
+        lambda: (functools.partial(int, a=1),), lambda p: p.keywords.update(a=2), repr),
+    "weak references compared": (
+        lambda: ((a := OwnSet(), b := OwnSet()), weakref.ref(a), weakref.ref(b)), lambda sets, r, s: sets[0].add(1), lambda sets, r, s: r == s),
+    "a weak reference looked for": (
+        lambda: ((a := OwnSet(), b := OwnSet()), weakref.ref(a), weakref.ref(b)), lambda sets, r, s: sets[0].add(1), lambda sets, r, s: r in [s]),
+    "the text of a weak reference": (
+        lambda: (n := named()[0], weakref.ref(n)), lambda n, r: setattr(n, "__name__", "b"), lambda n, r: repr(r)),
+    "the text of a token": (token, lambda context, t: context.run(VARIABLE.reset, t), lambda context, t: repr(t)),
+    "the text of a suspended generator's frame": (suspended, lambda g, f: next(g), lambda g, f: repr(f)),
+    "the text of a function": (named, lambda f: setattr(f, "__qualname__", "g"), repr),
+    "the text of a method of a function": (named, lambda f: setattr(f, "__qualname__", "g"), lambda f: repr(types.MethodType(f, 1))),
     "the size of a list": (lambda: ([],), lambda l: l.extend(range(100)), sys.getsizeof),
     "the size of a dict": (lambda: ({},), lambda d: d.update(dict.fromkeys(range(100))), sys.getsizeof),
     "the size of a set": (lambda: (set(),), lambda s: s.update(range(100)), sys.getsizeof),
@@ -248,6 +401,14 @@ HIDDEN = {
     "whether a stream has been closed": (lambda: (OwnStream(),), lambda stream: stream.close(), lambda stream: stream.closed),
     "the timeout of a socket": (a_socket, lambda s: s.settimeout(5), lambda s: s.gettimeout()),
     "whether a socket blocks": (a_socket, lambda s: s.setblocking(False), lambda s: s.getblocking()),
+    "the variables of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_locals["x"]),
+    "the line of a generator that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: f.f_lineno),
+    "the text of a generator's frame that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: repr(f)),
+    "what a shared AttributeError says": (lacking, miss, lambda e, _: e.name),
+    "what was lacking, in a shared AttributeError": (lacking, lambda e, obj: hasattr(obj, "other"), lambda e, _: e.obj),
+    "what makes annotations": (named, lambda f: setattr(f, "__annotations__", {}), lambda f: f.__annotate__),
+    "annotations that are made anew": (named, lambda f: setattr(f, "__annotate__", lambda form: {}), lambda f: f.__annotations__),
+    "annotations in a signature": (named, lambda f: setattr(f, "__annotations__", {}), inspect.signature),
     "the line of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_lineno),
     "the variables of a suspended generator": (suspended, lambda g, f: next(g), lambda g, f: f.f_locals),
     **{f"the variables of a suspended generator, {how}": (suspended, lambda g, f: next(g), lambda g, f, see=see: see(f.f_locals))
@@ -265,6 +426,41 @@ def test_a_hidden_read_conflicts_with_a_change(name):
 
     make, change, _ = HIDDEN[name]
     assert meet(make, change, see) == CONFLICT
+
+
+def test_texts_of_methods_and_references_conflict_with_no_attribute():
+    class Thing:
+        def method(self):
+            pass
+
+    def see(thing):
+        repr(thing.method), repr(weakref.ref(thing)), repr(functools.partial(thing.method, thing)), thing.method == thing.see
+
+    Thing.see = Thing.method
+    assert meet(lambda: (Thing(),), set_note, see) == APART
+
+
+def test_annotations_are_read_beside_each_other():
+    def f(a: int): pass
+
+    assert meet(lambda: (f,), lambda f: f.__annotations__, lambda f: (f.__annotations__, f.__annotate__)) == APART
+
+
+def test_another_slot_through_super_conflicts_with_nothing():
+    assert meet(lambda: (Derived(),), set_x, Derived.other) == APART
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_key_that_is_deleted_is_in_no_text(name):
+    """Until the commit its place in the dict is kept; C code that looks into the dict is not to find it."""
+    around, see = AROUND[name]
+
+    def step(d):
+        around_it = around(d)
+        del d["a"]
+        return see(around_it)
+
+    assert "tornado" not in str(run(step, {"a": 1, "b": 2}))
 
 
 def test_sizes_of_what_does_not_change_conflict_with_nothing():
@@ -286,6 +482,31 @@ def test_references_are_counted_alone(count):
         pass
 
     assert meet(lambda: (Thing(), []), lambda thing, refs: refs.append(weakref.ref(thing)), lambda thing, refs: count(thing)) \
+        in (ALONE, [ALONE, CONFLICT])
+
+
+def in_own_builtins(code, again=False):
+    """What makes builtins of the program's own, and a function that finds something there; if `again`, its globals have others by now."""
+    def make():
+        builtins = {"len": len, "value": [1], "__build_class__": __build_class__}
+        names = {"__builtins__": builtins, "__name__": "made_for_hidden_reads"}
+        exec(code, names)
+        if again:
+            names["__builtins__"] = {}
+        return builtins, names["look"]
+
+    return make
+
+
+@pytest.mark.parametrize("code, again", [
+    ("def look(): return len(value)", False),
+    ("def look(): return len(value)", True),
+    ("def other():\n global given\n given = 1\ndef look(): return len(value)", False),
+    ("def look():\n class Own:\n  own = value\n return Own.own", False),
+    ("look = lambda: [len(value) for i in range_][0]\nrange_ = (1, 2)", False),
+], ids=["global", "of before", "beside one that is rebound", "in a class", "in a comprehension"])  # fmt: skip
+def test_builtins_of_its_own_change_alone(code, again):
+    assert meet(in_own_builtins(code, again), lambda builtins, look: builtins.update(value=[2, 3]), lambda builtins, look: look()) \
         in (ALONE, [ALONE, CONFLICT])
 
 

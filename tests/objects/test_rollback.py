@@ -304,6 +304,55 @@ def test_constructor_of_a_shared_registry():
     check(lambda everything: [Registered(i) for i in range(3)], Registered.everything)
 
 
+def popping(items, n):
+    for _ in range(n):
+        yield ("new", items.pop())
+
+
+def popping_and_appending(items, n):
+    yield "first"
+    for i in range(n):
+        items.pop()
+        items.pop()
+        yield i
+        items.append("appended")
+        items[len(items) // 2] = "put"
+        yield items.pop()
+
+
+def popping_in_the_middle(items, n):
+    for i in range(n):
+        yield items.pop()
+        del items[3]
+        items.insert(2, "inserted")
+
+
+def add_in_place(items, more):
+    items += more
+
+
+def mapped_to_pop(items, n):
+    return map(lambda _: items.pop(), range(n))
+
+
+@pytest.mark.parametrize("size", [6, 64, 66, 100])
+@pytest.mark.parametrize("changing", [popping, popping_and_appending, popping_in_the_middle, mapped_to_pop])
+@pytest.mark.parametrize("extend", [
+    lambda l, more: l.extend(more), add_in_place, lambda l, more: [*map(l.extend, [more])]], ids=["call", "+=", "mapped"])  # fmt: skip
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_a_list_that_is_extended_by_what_pops_from_it(size, changing, extend, n):
+    def change(items):
+        items.pop()
+        extend(items, changing(items, n))
+        items.append("last")
+        items.pop()
+
+    items = list(range(size))
+    check(lambda items: extend(items, changing(items, n)), items)
+    check(change, items)
+    assert items == list(range(size))
+
+
 def test_class_attributes():
     class Settings:
         level = 1.5
@@ -342,6 +391,57 @@ def test_attributes_of_functions():
 
     check(set_all, bare)
     assert (bare.__dict__, bare.__name__, bare.__doc__) == ({}, "bare", None)
+
+
+def described(a: int):
+    pass
+
+
+def with_attributes(obj):
+    obj.p, obj.q, obj.r = 1, 2, 3
+    return obj
+
+
+@pytest.mark.parametrize("make", [
+    lambda: lambda: None, lambda: functools.partial(len), lambda: functools.lru_cache(len), lambda: staticmethod(len),
+    lambda: classmethod(len), lambda: copied(described)], ids=["function", "partial", "cache", "static", "class", "copy"])  # fmt: skip
+@pytest.mark.parametrize("name", ["p", "q", "r"])
+def test_deleted_attributes_of_functions_keep_their_order(make, name):
+    obj = with_attributes(make())
+    before = list(obj.__dict__.items())
+
+    def change(obj):
+        delattr(obj, name)
+        obj.s = 4
+        setattr(obj, name, 5)
+
+    for mutate in lambda obj: delattr(obj, name), change:
+        check(mutate, obj)
+        assert list(obj.__dict__.items()) == before
+
+
+def copied(f, annotations=None):
+    made = types.FunctionType(f.__code__, f.__globals__)
+    made.__annotate__ = f.__annotate__
+    if annotations is not None:
+        made.__annotations__.update(annotations)
+    return made
+
+
+@pytest.mark.parametrize("change", [
+    lambda f: setattr(f, "__annotations__", {}),
+    lambda f: setattr(f, "__annotate__", lambda form: {"c": 1}),
+    lambda f: setattr(f, "__annotate__", None),
+    lambda f: delattr(f, "__annotations__"),
+    lambda f: f.__annotations__,
+    lambda f: (f.__annotations__.update(d=1), setattr(f, "__annotate__", lambda form: {}), f.__annotations__, delattr(f, "__annotations__")),
+])
+@pytest.mark.parametrize("annotations", [None, {}, {"b": str}], ids=["not made", "made", "changed"])
+def test_annotations_of_functions(change, annotations):
+    f = copied(described, annotations)
+    check(change, f)
+    assert f.__annotate__ is described.__annotate__
+    assert f.__annotations__ == {"a": int, **(annotations or {})}
 
 
 def test_closure():
@@ -1468,6 +1568,40 @@ def test_raising_a_shared_exception():
     check(mutate, failure)
 
 
+class OwnAttributeError(AttributeError):
+    pass
+
+
+class Lacking:
+    """Raises the exception that it was made with wherever something is asked for."""
+
+    def __init__(self, error):
+        object.__setattr__(self, "error", error)
+
+    def __getattr__(self, name):
+        raise self.error
+
+
+def miss(lacking):
+    with contextlib.suppress(AttributeError):
+        lacking.missing
+
+
+@pytest.mark.parametrize("make", [AttributeError, OwnAttributeError, lambda: AttributeError(name="a"), lambda: AttributeError(obj=1)])
+@pytest.mark.parametrize("ask", [
+    miss, lambda lacking: hasattr(lacking, "missing"), lambda lacking: getattr(lacking, "missing", None),
+    lambda lacking: (miss(lacking), setattr(lacking.error, "name", "b"), setattr(lacking.error, "obj", None)),
+], ids=["missed", "asked for", "with a default", "missed and changed"])  # fmt: skip
+def test_raising_a_shared_attribute_error(make, ask):
+    error = make()
+    before = error.name, error.obj
+    lacking = Lacking(error)
+    check(ask, lacking)
+    assert (error.name, error.obj) == before
+    miss(lacking)  # who has not noted anything in it does so still
+    assert (error.name, error.obj) == (("missing", lacking) if before == (None, None) else before)
+
+
 def test_exceptions_are_results():
     things = []
 
@@ -1962,6 +2096,69 @@ def test_generator_that_finishes_with_a_value():
         assert next(g, "end") == "end"
 
     continues(lambda: begun(outer), finish)
+
+
+def remembering():
+    """Keeps what it has caught, and so a traceback with its own frame."""
+    kept = None
+    x = "before"
+    while True:
+        try:
+            got = yield x, kept
+            if got:
+                return
+        except ZeroDivisionError as e:
+            kept, x = e, "caught"
+
+
+def finish_by_sending(g):
+    with contextlib.suppress(StopIteration):
+        g.send("end")
+
+
+def at_frame(function):
+    """Such a generator, and its frame object, which somebody keeps."""
+    g = begun(function)
+    return g, g.gi_frame
+
+
+def caught():
+    g = begun(remembering)
+    return g, g.throw(ZeroDivisionError("x"))[1].__traceback__.tb_frame
+
+
+@pytest.mark.parametrize("make", [lambda: at_frame(remembering), caught], ids=["asked for", "of a traceback"])
+@pytest.mark.parametrize("end", [
+    lambda g: next(g),
+    lambda g: g.close(),
+    finish_by_sending,
+    lambda g: (g.throw(ZeroDivisionError("y")), g.close()),
+], ids=["a step", "closed", "ended", "caught and closed"])  # fmt: skip
+def test_a_frame_object_that_somebody_keeps_is_that_of_the_generator_once_more(make, end):
+    g, frame = make()
+    before = frame.f_locals["x"], frame.f_lineno, frame.f_lasti, frame.f_back
+    check(end, g)
+    assert g.gi_frame is frame and frame.f_generator is g
+    assert (frame.f_locals["x"], frame.f_lineno, frame.f_lasti, frame.f_back) == before
+    assert g.throw(ZeroDivisionError("z"))[0] == "caught" == frame.f_locals["x"]
+    g.close()
+    assert g.gi_frame is None and frame.f_locals["x"] == "caught"
+
+
+def test_a_frame_object_asked_for_by_several_is_one():
+    """It is made when somebody asks first."""
+    kept = {}
+
+    def ask(k, generators):
+        kept[k] = [g.gi_frame for g in generators]
+
+    for _ in range(30):
+        generators = tuple(begun(accumulator) for _ in range(3000))
+        queue = transaction.TransactionQueue()
+        for k in range(4):
+            queue.add(ask, k, generators)
+        queue.run()
+        assert all(len({id(kept[k][i]) for k in kept}) == 1 for i in range(len(generators)))
 
 
 def test_generator_over_a_shared_list_that_grows():

@@ -10,6 +10,7 @@ Kinds of types
     TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
     RECORD     the same, whatever it refers to     PERSISTENT   a container that never changes: what its ``__reduce__`` tells
     MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
+    REFERENCE  a weak one: it is compared by what it refers to     SUPER    attributes of the object that it is for
     STRUCT COPIED STATED   C state that can be put back: a copy of the structure; what the method ``copy`` returns;
                    by ``__getstate__`` and ``__setstate__``
     STREAM     inert, but that lines are taken from it: by who has not opened it, exclusively
@@ -108,7 +109,7 @@ TYPES = """
     builtins.str INERT
     builtins.bytes INERT
     builtins.range INERT
-    builtins.slice INERT
+    builtins.slice RECORD
     types.NoneType INERT
     types.EllipsisType INERT
     types.NotImplementedType INERT
@@ -121,8 +122,8 @@ TYPES = """
     types.GetSetDescriptorType INERT
     types.MemberDescriptorType INERT
     types.MappingProxyType PROXY
-    types.GenericAlias INERT
-    types.UnionType INERT
+    types.GenericAlias RECORD
+    types.UnionType RECORD
     typing.Generic INERT
     typing.TypeVar INERT
     typing.ParamSpec INERT
@@ -141,7 +142,7 @@ TYPES = """
     builtins.property FUNCTION
     builtins.staticmethod FUNCTION
     builtins.classmethod FUNCTION
-    builtins.super INERT
+    builtins.super SUPER
     builtins.tuple TUPLE
     builtins.frozenset TUPLE
     builtins.memoryview BUFFER
@@ -165,7 +166,7 @@ TYPES = """
     types.GeneratorType GENERATOR
     types.CoroutineType GENERATOR
     types.AsyncGeneratorType GENERATOR
-    weakref.ReferenceType INERT
+    weakref.ReferenceType REFERENCE
     weakref.ProxyType UNKNOWN
     re.Pattern INERT
     re.Match PROXY
@@ -186,8 +187,8 @@ TYPES = """
     os.uname_result TUPLE
     os.DirEntry OPAQUE
     zlib._ZlibDecompressor OPAQUE
-    contextvars.ContextVar INERT
-    contextvars.Token INERT
+    contextvars.ContextVar RECORD
+    contextvars.Token CONTEXT
     contextvars.Context CONTEXT
     builtins.enumerate ITERATOR
     builtins.zip ITERATOR

@@ -180,7 +180,7 @@ register_module(PyObject *self, PyObject *args)
     (void)self;
     PyObject *globals, *rebound;
     if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &globals, &rebound)
-        || register_module_globals(globals, rebound) < 0)
+        || register_module_globals(globals, rebound) < 0 || keep_builtins(globals) < 0)
         return NULL;
     Py_RETURN_NONE;
 }

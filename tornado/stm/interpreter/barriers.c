@@ -512,7 +512,7 @@ stm_read_global(_PyInterpreterFrame *frame, PyObject *name)
 {
     BARRIER_OF(tx);
     PyObject *globals = frame->f_globals;
-    if (see_module(tx, globals) < 0)
+    if (see_module(tx, globals) < 0 || keep_unchanged(frame->f_builtins) < 0)
         return -1;
     PyObject *rebound = globals_rebound(globals);
     int is_rebound = rebound == Py_None ? 0 : PySequence_Contains(rebound, name);
@@ -538,18 +538,18 @@ stm_delete_global(_PyInterpreterFrame *frame, PyObject *name)
 }
 
 static int
-open_name(Tx *tx, PyObject *namespace, PyObject *globals, PyObject *name)
+open_name(Tx *tx, PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name)
 {
-    if (namespace != NULL && namespace != globals && open_key_read(tx, namespace, name) < 0)
+    if (namespace != NULL && namespace != frame->f_globals && open_key_read(tx, namespace, name) < 0)
         return -1;
-    return open_global_read(tx, globals, name);
+    return keep_unchanged(frame->f_builtins) < 0 ? -1 : open_global_read(tx, frame->f_globals, name);
 }
 
 int
 stm_read_name(_PyInterpreterFrame *frame, PyObject *name)
 {
     BARRIER_OF(tx);
-    return open_name(tx, frame->f_locals, frame->f_globals, name);
+    return open_name(tx, frame->f_locals, frame, name);
 }
 
 int
@@ -570,7 +570,7 @@ int
 stm_read_name_in(PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name)
 {
     BARRIER_OF(tx);
-    return open_name(tx, namespace, frame->f_globals, name);
+    return open_name(tx, namespace, frame, name);
 }
 
 int

@@ -427,7 +427,7 @@ before_init(Tx *tx, Args a)
     Kind kind = kind_of(tx, a.args[0]);
     if (PyExceptionInstance_Check(a.args[0]))
         return open_exception_init(tx, a.args[0]);
-    bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind;
+    bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind || kind == &super_kind;
     if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
     /* A default_factory, which else only who runs alone sets; attributes. */
@@ -437,7 +437,7 @@ before_init(Tx *tx, Args a)
     if (sets_more && !captured(tx, a.args[0]))
         return exclusive_for(tx, "a new beginning of", a.args[0]);
     if (kind == &instance_kind || kind == &inert_kind || kind == &tuple_kind || kind == &class_kind
-        || kind == &function_kind || kind == &module_kind)
+        || kind == &function_kind || kind == &module_kind || kind == &reference_kind)
         return 0;
     if (kind == &deque_kind)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* changes maxlen too */

@@ -22,6 +22,8 @@
 #include "callbacks.h"
 #include "calls.h"
 
+#include "internal/pycore_unionobject.h"
+
 #define MOST_REACHED 20000      /* objects that one conversion opens one by one: whoever reads more runs alone */
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
@@ -254,7 +256,7 @@ look_through(Tx *tx, PyObject *converter, PyObject *own)
             if (known > 0 && as_partial(next) != NULL && PyList_Append(own, next) < 0)
                 known = -1;
         }
-        else if (type == Py_TYPE(converter) || type == &Py_GenericAliasType || kind_of(tx, next) == &record_kind)
+        else if (type == Py_TYPE(converter) || type == &Py_GenericAliasType || (kind_of(tx, next) == &record_kind && type != &_PyUnion_Type))
             known = type->tp_traverse == NULL ? 0 : type->tp_traverse(next, reach_referent, &reached) == 0 ? 1 : -1;
         else if (PyDict_CheckExact(next) || PyList_CheckExact(next) || PyTuple_CheckExact(next) || PyAnySet_CheckExact(next))
             known = reach_items(next, &reached, own);
@@ -400,6 +402,13 @@ reach_partial(Tx *tx, Partial *p, Reached *r)
     return reach(r, p->function) < 0 || reach(r, p->args) < 0 ? -1 : reach(r, p->keywords);
 }
 
+/* list[int], or int | None: who makes something by that calls the types. */
+static bool
+is_made_of_types(PyTypeObject *type)
+{
+    return type == &Py_GenericAliasType || type == &_PyUnion_Type;
+}
+
 static int
 open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
 {
@@ -420,7 +429,7 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
         return reach_class_of(tx, obj, reached);
     }
     bool is_view = PyDictViewSet_Check(obj) || PyDictValues_Check(obj);
-    bool has_items = kind->visit != NULL || kind == &dict_kind || kind == &list_kind || kind == &set_kind || kind == &deque_kind
+    bool has_items = (kind->visit != NULL && !kind->visited_in_part && !is_made_of_types(type)) || kind == &dict_kind || kind == &list_kind || kind == &set_kind || kind == &deque_kind
         || kind == &ordered_dict_kind || kind == &bytearray_kind || kind == &array_kind || kind == &memoryview_kind
         || kind == &tuple_kind || kind == &proxy_kind;
     bool python = is_python_class(type) && kind->c_state != C_STATE_UNKNOWN;

@@ -10,6 +10,7 @@
 
 #include "../thread.h"
 #include "access.h"
+#include "deep.h"
 
 #include "internal/pycore_context.h"
 
@@ -101,8 +102,27 @@ open_context(Tx *tx, PyObject *ctx)
                      (PyObject *)((struct _pycontextobject *)ctx)->ctx_vars) ? 0 : -1;
 }
 
+/* Contexts are compared by the values of their variables; a token tells its variable, and whether it has been used. */
+static int
+visit_values(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    if (lock_container_read(tx, obj) < 0)
+        return -1;
+    if (Py_IS_TYPE(obj, &PyContextToken_Type))
+        return visit(tx, (PyObject *)((PyContextToken *)obj)->tok_var, arg);
+    PyObject *values = PyMapping_Values(obj);
+    int r = values == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(values); i++)
+        r = visit_unless_inert(tx, PyList_GET_ITEM(values, i), visit, arg);
+    Py_XDECREF(values);
+    return r;
+}
+
 const struct Kind context_kind = {
     .fixed_attributes = true,
     .c_state = C_STATE_WHOLE,
+    .compared_inside = true,
+    .visited_in_part = true,
     .read_whole = lock_container_read,
+    .visit = visit_values,
 };

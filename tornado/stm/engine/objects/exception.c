@@ -2,18 +2,26 @@
 #include "exception.h"
 
 #include "access.h"
+#include "deep.h"
 #include "instance.h"
 #include "known.h"
 
-/* What raising an exception sets is locked with the exception as a whole. */
+static bool
+is_attribute_error(PyObject *exception)
+{
+    return PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_AttributeError);
+}
+
+/* What raising an exception sets is locked with the exception as a whole.  Who has looked for an attribute notes in an
+ * AttributeError that it gets, and that does not say so yet, what it was. */
 bool
 set_by_raising(PyObject *obj, PyObject *name)
 {
-    static PyObject *names[4];
+    static PyObject *names[6];
     if (!PyExceptionInstance_Check(obj))
         return false;
-    static const char *const texts[4] = {"__traceback__", "__context__", "__cause__", "__suppress_context__"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const texts[6] = {"__traceback__", "__context__", "__cause__", "__suppress_context__", "name", "obj"};
+    for (int i = 0; i < (is_attribute_error(obj) ? 6 : 4); i++) {
         if (names[i] == NULL)
             names[i] = PyUnicode_InternFromString(texts[i]);
         if (name == names[i] || (names[i] != NULL && PyUnicode_Equal(name, names[i])))
@@ -33,6 +41,21 @@ log_exception_field(Tx *tx, PyObject *exception, const char *field)
     return u == NULL ? -1 : 0;
 }
 
+static int
+put_missed_back(Tx *Py_UNUSED(tx), Undo *u)
+{
+    PyAttributeErrorObject *e = (PyAttributeErrorObject *)u->obj;
+    PyObject *name = e->name, *of = e->obj;
+    e->name = u->key;
+    e->obj = u->old;
+    u->key = name;
+    u->old = of;
+    return 0;
+}
+
+/* Not by their names: that they are not set is not None. */
+static const UndoKind undo_missed = {.what = "what an attribute was missed in", .undo = put_missed_back};
+
 /* The exception is about to be raised, which sets its traceback, context and cause. */
 int
 open_exception(Tx *tx, PyObject *exception)
@@ -44,6 +67,9 @@ open_exception(Tx *tx, PyObject *exception)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
+    PyAttributeErrorObject *missed = is_attribute_error(exception) ? (PyAttributeErrorObject *)exception : NULL;
+    if (missed != NULL && undo_push(tx, &undo_missed, exception, missed->name, missed->obj) == NULL)
+        return -1;
     /* Undone backwards: setting the cause sets __suppress_context__ as well. */
     if (log_exception_field(tx, exception, "__traceback__") < 0
         || log_exception_field(tx, exception, "__suppress_context__") < 0
@@ -108,17 +134,29 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
     return r;
 }
 
+/* Its text: the arguments, and what a type of its own has besides them, but for what an attribute was missed in. */
 int
 visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
-    static const char *const fields[] = {"args", "errno", "strerror", "filename"};
-    for (size_t i = 0; i < (PyErr_GivenExceptionMatches(obj, PyExc_OSError) ? 4 : 1); i++) {
-        PyObject *field = PyUnicode_InternFromString(fields[i]);
-        int r = field ? open_attr_read(tx, obj, field) : -1;
-        Py_XDECREF(field);
-        if (r < 0)
-            return -1;
-    }
+    static PyObject *args_name;
+    if (args_name == NULL)
+        args_name = PyUnicode_InternFromString("args");
+    if (open_attr_read(tx, obj, args_name) < 0)
+        return -1;
     PyObject *args = ((PyBaseExceptionObject *)obj)->args;
-    return args == NULL ? 0 : visit(tx, args, arg);
+    int r = args == NULL ? 0 : visit(tx, args, arg);
+    PyTypeObject *type = c_base(Py_TYPE(obj));
+    for (; r == 0 && type != NULL && type->tp_str != ((PyTypeObject *)PyExc_BaseException)->tp_str; type = type->tp_base) {
+        for (PyMemberDef *m = type->tp_members; r == 0 && m != NULL && m->name != NULL; m++) {
+            PyObject *name = PyUnicode_InternFromString(m->name), *value = NULL;
+            r = name == NULL || open_attr_read(tx, obj, name) < 0 ? -1 : 0;
+            if (r == 0 && (value = PyMember_GetOne((char *)obj, m)) != NULL)
+                r = visit_unless_inert(tx, value, visit, arg);
+            else
+                PyErr_Clear();
+            Py_XDECREF(value);
+            Py_XDECREF(name);
+        }
+    }
+    return r;
 }

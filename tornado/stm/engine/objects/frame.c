@@ -1,7 +1,8 @@
 /* Frames, and what `frame.f_locals` of a function is: a view of its variables.
  *
  * The frame of a call changes on its own thread, until that call is over; that of a suspended generator changes with the
- * generator, whose lock keeps it.  Closure variables are cells, with locks of their own.  Writing variables through
+ * generator, whose lock keeps it, and moves into the frame object when that completes: then the frame object is locked as well
+ * (generator.c).  Closure variables are cells, with locks of their own.  Writing variables through
  * the view is exclusive.
  */
 #include "access.h"
@@ -11,18 +12,35 @@
 
 #include "internal/pycore_code.h"
 
-/* Look at a frame: that of a generator which is suspended changes when it is resumed. */
+/* Lock a frame that is no call: 1 if nobody changes it before this transaction is over; 0 if that cannot be known. */
+static int
+lock_frame(Tx *tx, PyFrameObject *frame)
+{
+    if (frame->f_frame->owner != FRAME_OWNED_BY_GENERATOR && frame->f_frame->owner != FRAME_OWNED_BY_FRAME_OBJECT)
+        return 0;
+    if (lock_shared(tx, cell_of(frame, WHOLE)) < 0)
+        return -1;
+    _PyInterpreterFrame *f = frame->f_frame;
+    if (f->owner != FRAME_OWNED_BY_GENERATOR)
+        return 1;
+    PyGenObject *g = _PyGen_GetGeneratorFromFrame(f);
+    return lock_shared(tx, cell_of(g, WHOLE)) < 0 ? -1 : g->gi_frame_state != FRAME_EXECUTING;
+}
+
 static int
 read_attr(Tx *tx, PyObject *frame, PyObject *Py_UNUSED(name))
 {
-    _PyInterpreterFrame *f = ((PyFrameObject *)frame)->f_frame;
-    if (f->owner != FRAME_OWNED_BY_GENERATOR)
-        return check_doomed(tx);
-    PyGenObject *g = _PyGen_GetGeneratorFromFrame(f);
-    return g->gi_frame_state == FRAME_EXECUTING ? check_doomed(tx) : lock_shared(tx, cell_of(g, WHOLE));
+    return lock_frame(tx, (PyFrameObject *)frame) < 0 ? -1 : check_doomed(tx);
 }
 
-const struct Kind frame_kind = {.read_attr = read_attr};
+/* Its text has the line where it is. */
+static int
+visit_frame(Tx *tx, PyObject *frame, Visit Py_UNUSED(visit), void *Py_UNUSED(arg))
+{
+    return read_attr(tx, frame, NULL);
+}
+
+const struct Kind frame_kind = {.visited_in_part = true, .read_attr = read_attr, .visit = visit_frame};
 
 /* ---- Its variables -------------------------------------------------------------------------- */
 
@@ -36,23 +54,11 @@ is_running_here(Tx *tx, _PyInterpreterFrame *frame)
     return f != NULL;
 }
 
-/* Does nobody change the frame before this transaction is over?  1, or 0 if that cannot be known. */
-static int
-keep_frame(Tx *tx, _PyInterpreterFrame *frame)
-{
-    if (frame->owner == FRAME_OWNED_BY_FRAME_OBJECT || is_running_here(tx, frame))
-        return 1;
-    if (frame->owner != FRAME_OWNED_BY_GENERATOR)
-        return 0;
-    PyGenObject *g = _PyGen_GetGeneratorFromFrame(frame);
-    return lock_shared(tx, cell_of(g, WHOLE)) < 0 ? -1 : g->gi_frame_state != FRAME_EXECUTING;
-}
-
 static int
 read_whole(Tx *tx, PyObject *view)
 {
     PyFrameObject *frame = ((PyFrameLocalsProxyObject *)view)->frame;
-    int kept = keep_frame(tx, frame->f_frame);
+    int kept = is_running_here(tx, frame->f_frame) ? 1 : lock_frame(tx, frame);
     if (kept <= 0)
         return kept < 0 ? -1 : exclusive_for(tx, "a look into the frame of another thread by", view);
     _PyInterpreterFrame *f = frame->f_frame;

@@ -11,24 +11,14 @@
 #include "function.h"
 
 #include "access.h"
+#include "deep.h"
 #include "instance.h"
 #include "known.h"
 #include "namespaces.h"
 
-static PyObject *dict_name, *no_names;
+static PyObject *dict_name, *qualname_name, *annotations_name;
 static getter get_defaults;     /* the interpreter's */
 static setter set_defaults;
-
-static int
-keep_unchanged(PyObject *dict)
-{
-    Tx *tx = stm_open;
-    if (!PyDict_CheckExact(dict) || is_module_dict(dict))
-        return 0;
-    if (tx != NULL && open_as_globals(tx, dict) < 0)
-        return -1;
-    return register_module_globals(dict, no_names);
-}
 
 static PyObject *
 get_defaults_to_keep(PyObject *function, void *closure)
@@ -50,11 +40,12 @@ int
 functions_init(void)
 {
     dict_name = PyUnicode_InternFromString("__dict__");
-    no_names = PyFrozenSet_New(NULL);
+    qualname_name = PyUnicode_InternFromString("__qualname__");
+    annotations_name = PyUnicode_InternFromString("__annotations__");
     PyObject *dict = PyType_GetDict(&PyFunction_Type);
     PyObject *found = dict != NULL ? PyDict_GetItemString(dict, "__kwdefaults__") : NULL;
     Py_XDECREF(dict);
-    if (dict_name == NULL || no_names == NULL)
+    if (dict_name == NULL || qualname_name == NULL || annotations_name == NULL)
         return -1;
     if (found == NULL || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
         PyErr_SetString(PyExc_ImportError, "__kwdefaults__ of functions is something else in this Python");
@@ -78,6 +69,38 @@ shared_function(PyMethodDef *def, PyObject *self)
         PyUnstable_Object_EnableDeferredRefcount(function);
     return function;
 }
+
+/* ---- Annotations: assigning to one of __annotations__ and __annotate__ drops the other, and both have one lock ------------- */
+
+static int
+put_annotations_back(Tx *Py_UNUSED(tx), Undo *u)
+{
+    PyFunctionObject *f = (PyFunctionObject *)u->obj;
+    PyObject *annotate = f->func_annotate, *annotations = f->func_annotations;
+    f->func_annotate = u->key;
+    f->func_annotations = u->old;
+    u->key = annotate;
+    u->old = annotations;
+    return 0;
+}
+
+static const UndoKind undo_annotations = {.what = "annotations", .undo = put_annotations_back};
+
+static bool
+is_of_annotations(PyObject *name)
+{
+    return PyUnicode_EqualToUTF8(name, "__annotate__") || PyUnicode_Equal(name, annotations_name);
+}
+
+/* Who asks first for the dict makes it, by what it sees then. */
+static bool
+makes_annotations(PyObject *function, PyObject *name)
+{
+    PyObject *annotations = ((PyFunctionObject *)function)->func_annotations;
+    return PyUnicode_Equal(name, annotations_name) && (annotations == NULL || !PyDict_Check(annotations));
+}
+
+/* ---- Attributes ------------------------------------------------------------------------------------------------------------ */
 
 /* Not the cell of a key, should the object be a dict. */
 static Cell
@@ -119,10 +142,31 @@ open_function_dict(Tx *tx, PyObject *function)
 }
 
 static int
+change_annotations(Tx *tx, PyObject *function)
+{
+    bool first;
+    PyFunctionObject *f = (PyFunctionObject *)function;
+    if (lock_exclusive(tx, attribute_cell(function, annotations_name), &first) < 0)
+        return -1;
+    return !first || tx->grade == GRADE_EXCLUSIVE || undo_push(tx, &undo_annotations, function, f->func_annotate, f->func_annotations) != NULL
+        ? 0 : -1;
+}
+
+static int
+read_annotations(Tx *tx, PyObject *function, PyObject *name)
+{
+    if (lock_shared(tx, attribute_cell(function, annotations_name)) < 0)
+        return -1;
+    return makes_annotations(function, name) ? change_annotations(tx, function) : check_doomed(tx);
+}
+
+static int
 read_attr(Tx *tx, PyObject *obj, PyObject *name)
 {
     if (is_python_class(Py_TYPE(obj)))
         return 1;
+    if (PyFunction_Check(obj) && is_of_annotations(name))
+        return read_annotations(tx, obj, name);
     if (PyMethod_Check(obj))
         return open_attr_read(tx, PyMethod_GET_FUNCTION(obj), name);
     PyObject **dict = _PyObject_GetDictPtr(obj);
@@ -150,7 +194,7 @@ is_description(PyObject *name)
 }
 
 static int
-change_attr(Tx *tx, PyObject *obj, PyObject *name, bool Py_UNUSED(del), bool Py_UNUSED(raw))
+change_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool Py_UNUSED(raw))
 {
     if (is_python_class(Py_TYPE(obj)))
         return 1;
@@ -164,10 +208,12 @@ change_attr(Tx *tx, PyObject *obj, PyObject *name, bool Py_UNUSED(del), bool Py_
     PyErr_Clear();
     if (data && !(PyFunction_Check(obj) && is_description(name)))
         return exclusive_for(tx, "attribute assignment to", obj);
+    if (data && is_of_annotations(name))
+        return change_annotations(tx, obj);
     if (lock_exclusive(tx, attribute_cell(obj, name), &first) < 0)
         return -1;
     if (!data)
-        return open_dict(tx, obj, dict) < 0 ? -1 : open_key_write(tx, *dict, name, false);
+        return open_dict(tx, obj, dict) < 0 ? -1 : open_key_write(tx, *dict, name, del);
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
     PyObject *old = PyObject_GetAttr(obj, name);
@@ -176,13 +222,27 @@ change_attr(Tx *tx, PyObject *obj, PyObject *name, bool Py_UNUSED(del), bool Py_
     return u == NULL ? -1 : 0;
 }
 
+/* What it is compared by and printed with: what a property is around is in no text, nor what an lru_cache has kept. */
+static int
+visit_shown(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    if (PyFunction_Check(obj))
+        return lock_function_attribute(tx, obj, qualname_name, false);
+    return Py_TYPE(obj)->tp_repr == PyBaseObject_Type.tp_repr ? check_doomed(tx) : visit_referents(tx, obj, visit, arg);
+}
+
 const struct Kind function_kind = {
     .plain = true,
+    .visited_in_part = true,
     .read_attr = read_attr,
     .change_attr = change_attr,
+    .visit = visit_shown,
 };
 
 const struct Kind method_kind = {
+    .compared_inside = true,
+    .visited_in_part = true,
     .read_attr = read_attr,
     .change_attr = change_attr,
+    .visit = visit_shown,
 };

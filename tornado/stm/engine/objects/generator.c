@@ -13,12 +13,15 @@
  *
  * A generator that completed keeps its executable and drops the rest, so it
  * can be refilled in place; nothing of the frame moves, since the generator
- * object owns its memory.
+ * object owns its memory.  If somebody else knows its frame object (a traceback, a debugger), what it drops goes into that:
+ * it is locked and kept then, and a rollback makes it once more the object of the generator's frame.
  */
 #include "generator.h"
 
 #include "access.h"
 #include "known.h"
+
+#include "internal/pycore_frame.h"
 
 typedef struct {
     int8_t frame_state;
@@ -31,6 +34,7 @@ typedef struct {
     PyObject *exc_value;
     PyObject *f_locals;
     PyObject *f_globals, *f_builtins;
+    PyFrameObject *frame_obj, *f_back;  /* the frame object that others know; what that got when the generator completed */
     _PyStackRef funcobj;
     _PyStackRef *slots;     /* locals and stack, stack_size of them */
 } Snapshot;
@@ -65,8 +69,11 @@ snapshot(PyGenObject *g)
     s->stack_size = n;
     s->exc_value = Py_XNewRef(g->gi_exc_state.exc_value);
     s->f_locals = NULL;
+    s->frame_obj = s->f_back = NULL;
     s->funcobj = PyStackRef_NULL;
     if (!done) {
+        if (f->frame_obj != NULL && !_PyObject_IsUniquelyReferenced((PyObject *)f->frame_obj))
+            s->frame_obj = (PyFrameObject *)Py_NewRef(f->frame_obj);
         s->tlbc_index = f->tlbc_index;
         s->return_offset = f->return_offset;
         s->owner = f->owner;
@@ -81,6 +88,19 @@ snapshot(PyGenObject *g)
     return s;
 }
 
+/* The references of a frame go to the snapshot. */
+static void
+take_frame(Snapshot *now, _PyInterpreterFrame *f)
+{
+    now->stack_size = (int)(f->stackpointer - f->localsplus);
+    now->slots = PyMem_RawMalloc(now->stack_size * sizeof(_PyStackRef));
+    if (now->slots == NULL)
+        Py_FatalError("tornado.stm: out of memory while restoring a coroutine");
+    memcpy(now->slots, f->localsplus, now->stack_size * sizeof(_PyStackRef));
+    now->f_locals = f->f_locals;
+    now->funcobj = f->f_funcobj;
+}
+
 /* Exchange the frame with the snapshot, so that what the frame refers to now goes
  * when the entry is forgotten: no finalizer may run in the middle of a rollback. */
 static int
@@ -93,18 +113,19 @@ restore(Tx *Py_UNUSED(tx), Undo *u)
         return 0;
     Snapshot now = {.exc_value = g->gi_exc_state.exc_value, .funcobj = PyStackRef_NULL};
     if (g->gi_frame_state < FRAME_COMPLETED) {
-        now.stack_size = (int)(f->stackpointer - f->localsplus);
-        now.slots = PyMem_RawMalloc(now.stack_size * sizeof(_PyStackRef));
-        if (now.slots == NULL)
-            Py_FatalError("tornado.stm: out of memory while restoring a coroutine");
-        memcpy(now.slots, f->localsplus, now.stack_size * sizeof(_PyStackRef));
-        now.f_locals = f->f_locals;
-        now.funcobj = f->f_funcobj;
+        take_frame(&now, f);
+        now.frame_obj = s->frame_obj;
     }
-    /* A frame object that somebody holds (a traceback, a debugger) has either
-     * taken the frame over when it completed, or still points here. */
-    else
-        f->frame_obj = NULL;
+    else {
+        PyFrameObject *known = f->frame_obj = s->frame_obj;
+        if (known != NULL) {    /* it has taken the frame over */
+            take_frame(&now, known->f_frame);
+            PyStackRef_CLOSE(known->f_frame->f_executable);     /* the generator has it, too */
+            now.f_back = known->f_back;
+            known->f_back = NULL;
+            known->f_frame = f;
+        }
+    }
     f->previous = NULL;
     f->tlbc_index = s->tlbc_index;
     f->return_offset = s->return_offset;
@@ -144,6 +165,8 @@ forget(Undo *u)
     if (!PyStackRef_IsNull(s->funcobj))
         PyStackRef_CLOSE(s->funcobj);
     Py_XDECREF(s->f_locals);
+    Py_XDECREF(s->frame_obj);
+    Py_XDECREF(s->f_back);
     Py_XDECREF(s->exc_value);
     PyMem_RawFree(s);
 }
@@ -183,8 +206,11 @@ open_generator(Tx *tx, PyObject *gen)
             Undo *u = undo_push(tx, &undo_generator, gen, NULL, NULL);
             if (u == NULL)
                 return -1;
-            u->mem = snapshot(g);
-            if (u->mem == NULL)
+            Snapshot *s = snapshot(g);
+            if (s == NULL)
+                return -1;
+            u->mem = s;
+            if (s->frame_obj != NULL && lock_exclusive(tx, cell_of(s->frame_obj, WHOLE), &first) < 0)
                 return -1;
         }
         PyObject *inner = g->gi_frame_state == FRAME_SUSPENDED_YIELD_FROM ? _PyGen_yf(g) : NULL;
@@ -207,8 +233,27 @@ visit_generator(Tx *tx, PyObject *gen, Visit Py_UNUSED(visit), void *Py_UNUSED(a
     return open_generator(tx, gen);
 }
 
+/* The frame object is made when somebody asks for it: but once, whoever else asks at that moment. */
+static int
+read_attr(Tx *tx, PyObject *gen, PyObject *name)
+{
+    PyGenObject *g = (PyGenObject *)gen;
+    if (!PyUnicode_EqualToUTF8(name, "gi_frame") && !PyUnicode_EqualToUTF8(name, "cr_frame") && !PyUnicode_EqualToUTF8(name, "ag_frame"))
+        return 1;
+    if (lock_shared(tx, cell_of(gen, WHOLE)) < 0)
+        return -1;
+    if (g->gi_frame_state >= FRAME_COMPLETED)
+        return 0;
+    PyFrameObject *frame;
+    Py_BEGIN_CRITICAL_SECTION(gen);
+    frame = _PyFrame_GetFrameObject(&g->gi_iframe);
+    Py_END_CRITICAL_SECTION();
+    return frame == NULL ? -1 : 0;
+}
+
 const struct Kind generator_kind = {
     .c_state = C_STATE_WHOLE,
+    .read_attr = read_attr,
     .read_whole = open_iter,
     .write_whole = open_iter,
     .iterate = iterate,

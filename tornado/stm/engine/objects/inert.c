@@ -62,6 +62,31 @@ const struct Kind record_kind = {
     .visit = visit_referents,
 };
 
+/* Two weak references are equal if what they refer to is, and its name is printed. */
+static int
+visit_referent(Tx *tx, PyObject *reference, Visit visit, void *arg)
+{
+    static PyObject *name;
+    PyObject *obj = NULL;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__name__");
+    if (PyWeakref_GetRef(reference, &obj) <= 0)
+        return check_doomed(tx);
+    int r = open_attr_read(tx, obj, name) < 0 ? -1 : visit_unless_inert(tx, obj, visit, arg);
+    Py_DECREF(obj);
+    return r;
+}
+
+const struct Kind reference_kind = {
+    .fixed_attributes = true,
+    .plain = true,
+    .compared_inside = true,
+    .visited_in_part = true,
+    .write_whole = open_nothing,
+    .read_key = open_no_key,
+    .visit = visit_referent,
+};
+
 /* What it would be made of anew, as it tells who pickles it: that calls nothing. */
 static PyObject *
 told_items(PyObject *obj)

@@ -19,6 +19,20 @@ cut(Tx *tx, Undo *u)
 
 static const UndoKind undo_append = {.what = "the end", .undo = cut};
 
+/* Of n items the last was to be popped.  It may be there still: an attempt may end at a barrier after the one that has logged it, in
+ * front of the same call, and the call may raise.  And what extends the list may have appended others since, without a barrier, which
+ * goes on after Python code of an iterator has popped some. */
+static int
+put_end_back(Tx *tx, Undo *u)
+{
+    u->n--;
+    int r = cut(tx, u);
+    u->n++;
+    return r < 0 ? -1 : PyList_Append(u->obj, u->old);
+}
+
+static const UndoKind undo_pop = {.what = "an end", .undo = put_end_back};
+
 static int
 put_item_back(Tx *tx, Undo *u)
 {
@@ -135,9 +149,14 @@ open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index)
         return log_all(tx, list);
     /* The length that was logged may lie above what is left now. */
     forget_opened(tx, list, OPENED_APPEND);
-    int r = push_resizing_inverse(tx, list, "append", last, n);
+    Undo *logged = tx->undo.n > 0 ? &tx->undo.entries[tx->undo.n - 1] : NULL;
+    bool is_logged = logged != NULL && logged->kind == &undo_pop && logged->obj == list && logged->n == n;
+    Undo *u = is_logged ? logged : undo_push(tx, &undo_pop, list, NULL, last);
     Py_DECREF(last);
-    return r;
+    if (u == NULL)
+        return -1;
+    u->n = n;
+    return 0;
 }
 
 static int

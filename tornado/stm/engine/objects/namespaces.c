@@ -209,6 +209,28 @@ register_module_globals(PyObject *globals, PyObject *rebound)
     return PyDict_Watch(module_watcher, globals);
 }
 
+/* Somebody reads names in that dict without asking: from now on it is changed exclusively only, as the globals of a module are. */
+int
+keep_unchanged(PyObject *dict)
+{
+    static PyObject *_Atomic none;
+    Tx *tx = stm_open;
+    if (!PyDict_CheckExact(dict) || is_module_dict(dict))
+        return 0;
+    if (none == NULL && (none = PyFrozenSet_New(NULL)) == NULL)
+        return -1;
+    return tx != NULL && open_as_globals(tx, dict) < 0 ? -1 : register_module_globals(dict, none);
+}
+
+/* Functions with these globals find names of the program's own builtins, if it has given such, as settled as globals that nobody
+ * rebinds (`is_settled_module_dict`). */
+int
+keep_builtins(PyObject *globals)
+{
+    PyObject *builtins = PyDict_GetItemString(globals, "__builtins__");
+    return builtins == NULL ? 0 : keep_unchanged(builtins);
+}
+
 /* The names given to register_module_globals(), or None. */
 PyObject *
 globals_rebound(PyObject *globals)
@@ -244,7 +266,7 @@ open_as_globals(Tx *tx, PyObject *dict)
 int
 see_globals(Tx *tx, PyObject *globals)
 {
-    if (open_as_globals(tx, globals) < 0)
+    if (open_as_globals(tx, globals) < 0 || keep_builtins(globals) < 0)
         return -1;
     if (is_module_dict(globals) || stm_register_module == NULL)
         return check_doomed(tx);

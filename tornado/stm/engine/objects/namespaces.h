@@ -16,6 +16,8 @@ int register_module_globals(PyObject *globals, PyObject *rebound);
 PyObject *globals_rebound(PyObject *globals);
 int open_as_globals(Tx *tx, PyObject *dict);
 int see_globals(Tx *tx, PyObject *globals);
+int keep_unchanged(PyObject *dict);
+int keep_builtins(PyObject *globals);
 int open_module_name(Tx *tx, PyObject *name);
 int open_locals(Tx *tx);
 const void *namespace_base(PyObject *dict);

@@ -183,6 +183,7 @@ typedef enum {
     SPREAD,             /* an iterator over iterables */
     TESTED,             /* an iterator; the truth of its items counts */
     LOOKED_AT,          /* an object to compare with */
+    PRINTED,            /* an object that the text of the iterator has */
     REFERENCE,          /* a reference that the type does not traverse */
     COPIED_LIST,           /* a list that nobody else knows */
     COPIED_TUPLE,          /* a tuple that is changed in place */
@@ -248,7 +249,7 @@ static Layout layouts[] = {
         {AT(Permutations, indices), COPIED_PER_ITEM, AT(Permutations, pool)},
         {AT(Permutations, cycles), COPIED_COUNTED, AT(Permutations, r)}}},
     {"itertools.product", sizeof(Product), .parts = {{AT(Product, indices), COPIED_PER_ITEM, AT(Product, pools)}}},
-    {"itertools.repeat", sizeof(Repeat)},
+    {"itertools.repeat", sizeof(Repeat), .parts = {{AT(Repeat, element), PRINTED}}},
     {"itertools.starmap", sizeof(Filter), .parts = {{AT(Filter, it), SPREAD}, {AT(Filter, function), CALLED}}},
     {"itertools.takewhile", sizeof(While), .parts = {{AT(While, it), ADVANCED}, {AT(While, function), ASKED}}},
     {"itertools._tee", sizeof(Tee), .end = AT(Tee, weakrefs), .parts = {{AT(Tee, data), ADVANCED}}},
@@ -707,7 +708,13 @@ visit_iterator(Tx *tx, PyObject *obj, Visit visit, void *arg)
         PyObject *dict = (PyObject *)((_PyDictViewObject *)obj)->dv_dict;
         return dict == NULL ? 0 : visit(tx, dict, arg);
     }
-    return open_iter(tx, obj);
+    int r = open_iter(tx, obj);
+    const Layout *layout = layout_of(c_type(obj));
+    PARTS(p, layout) {
+        if (r == 0 && p->role == PRINTED)
+            r = visit_unless_inert(tx, *field(obj, p->at), visit, arg);
+    }
+    return r;
 }
 
 const struct Kind iterator_kind = {

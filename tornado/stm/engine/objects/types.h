@@ -22,6 +22,7 @@ struct Kind {
     bool has_attributes;        /* in a dict, besides those in C */
     bool plain;                 /* copy and pickle take it apart without running Python code */
     bool compared_inside;       /* comparing it compares what is in it */
+    bool visited_in_part;       /* `visit` is for who compares or prints it, not for all that it is made of */
     bool compared_by_memory;    /* comparing something inert with it may look into its memory */
     bool mapping;
     bool reads_operands;        /* its operators read all that the other operand contains */
