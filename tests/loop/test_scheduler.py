@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -504,3 +505,66 @@ def test_when_the_thread_that_polls_ends_another_one_polls(none_short, pairs):
     finally:
         os.close(reads)
         os.close(writes)
+
+
+TIMEOUT = 10  # seconds
+
+
+def cancelled_by_an_aborted_attempt(delay, meanwhile):
+    """Does a timer come that only an attempt has cancelled which is rolled back, after ``meanwhile(loop, timers, done)`` has called done()?"""
+    attempts, fired, seen = [], [], []
+
+    def cancel_first(timer):
+        if begins():
+            timer.cancel()
+            fall()
+
+    @trusted
+    def begins():
+        attempts.append(not core.is_exclusive())
+        return len(attempts) == 1
+
+    @trusted
+    def fall():
+        end = time.monotonic() + TIMEOUT
+        while not (seen or core.is_unwinding()) and time.monotonic() < end:
+            time.sleep(0.001)
+        raise core.Abort
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        others = [loop.call_later(1000, print) for _ in range(300)]
+        timer = loop.call_later(delay, fired.append, True)
+        threading.Thread(target=loop.call_soon_threadsafe, args=(cancel_first, timer)).start()  # so main() need not come after it
+        while not begun():
+            await asyncio.sleep(0.001)
+        meanwhile(loop, others, trusted(lambda: core.defer(seen.append, True)))
+        end = loop.time() + TIMEOUT
+        while not fired and loop.time() < end:
+            await asyncio.sleep(0.01)
+        for other in others:
+            other.cancel()
+
+    @trusted
+    def begun():
+        return attempts
+
+    tornado.stm.run(main(), threads=4)
+    assert attempts == [True, True]
+    return fired == [True]
+
+
+def test_a_timer_is_due_that_only_an_aborted_attempt_has_cancelled(transactional):
+    def let_a_later_one_come(loop, others, done):
+        loop.call_later(0.05, done)
+
+    assert cancelled_by_an_aborted_attempt(0.02, let_a_later_one_come)
+
+
+def test_a_timer_is_not_forgotten_that_only_an_aborted_attempt_has_cancelled(transactional):
+    def cancel_most(loop, others, done):
+        for other in others[:250]:
+            other.cancel()
+        done()
+
+    assert cancelled_by_an_aborted_attempt(0.3, cancel_most)

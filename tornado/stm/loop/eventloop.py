@@ -159,7 +159,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def _timer_handle_cancelled(self, handle):
         if handle._scheduled:
-            core.defer(self._dispatcher.timer_cancelled)
+            core.defer(self._dispatcher.timer_cancelled, handle)
 
     def _check_thread(self):
         # Transactions are on the loop's thread, whichever that is.
