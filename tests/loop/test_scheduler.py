@@ -3,6 +3,7 @@
 import _thread
 import asyncio
 import contextlib
+import inspect
 import itertools
 import os
 import socket
@@ -568,3 +569,31 @@ def test_a_timer_is_not_forgotten_that_only_an_aborted_attempt_has_cancelled(tra
         done()
 
     assert cancelled_by_an_aborted_attempt(0.3, cancel_most)
+
+
+def test_methods_take_the_arguments_that_asyncios_take():
+    differ = {}
+    for name in dir(asyncio.SelectorEventLoop):
+        ours, theirs = (getattr(loop, name) for loop in (TransactionalEventLoop, asyncio.SelectorEventLoop))
+        if callable(ours) and ours is not theirs and inspect.signature(ours) != inspect.signature(theirs):
+            differ[name] = str(inspect.signature(ours))
+    assert set(differ) == {"__init__"}, differ
+
+
+def test_threads_of_the_executor_are_waited_for_so_long():
+    """A warning says so, and where the program waits."""
+    ended = threading.Event()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(int)
+        await loop.shutdown_default_executor(timeout=TIMEOUT)
+        loop._default_executor, loop._executor_shutdown_called = None, False
+        waiting = loop.run_in_executor(None, ended.wait, TIMEOUT)
+        with pytest.warns(RuntimeWarning, match="within 0.01 seconds") as warned:
+            await loop.shutdown_default_executor(0.01)
+        ended.set()
+        await waiting
+        return [warning.filename for warning in warned]
+
+    assert tornado.stm.run(main(), threads=2) == [__file__]
