@@ -597,3 +597,95 @@ def test_threads_of_the_executor_are_waited_for_so_long():
         return [warning.filename for warning in warned]
 
     assert tornado.stm.run(main(), threads=2) == [__file__]
+
+
+@trusted
+def wait_for(condition, seconds=TIMEOUT):
+    """In the midst of an attempt, too."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def test_a_thread_may_ask_for_a_callback_that_was_cancelled_in_the_midst_of_its_first_attempt():
+    begun, attempts, handles, ran, told = [], [], [], [], []
+
+    def cancel():
+        wait_for(trusted(lambda: begun.append(True) or (attempts and handles)))
+        handles[0].cancel()
+
+    def call_back():
+        wait_for(trusted(lambda: attempts.append(True) or core.is_unwinding()))
+        ran.append(True)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        older = threading.Thread(target=core.Transaction(cancel, ()).run)
+        older.start()
+        while not begun:
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(lambda: handles.append(loop.call_soon_threadsafe(call_back)))
+        await asyncio.to_thread(older.join)
+        asking = threading.Thread(target=lambda: told.append(handles[0].cancelled()), daemon=True)
+        asking.start()
+        await asyncio.to_thread(asking.join, TIMEOUT)
+
+    tornado.stm.run(main(), threads=4)
+    assert attempts
+    assert told == [not ran]
+
+
+def test_what_a_thread_has_cancelled_stays_so_though_an_attempt_that_had_cancelled_it_is_rolled_back():
+    loop = TransactionalEventLoop(2)
+    attempts, ran, cancelled = [], [], []
+    handle = loop.call_soon_threadsafe(ran.append, True)
+
+    def cancel_then():
+        wait_for(lambda: attempts)
+        handle.cancel()
+        cancelled.append(True)
+
+    def cancel_first():
+        if begins():
+            handle.cancel()
+            fall()
+
+    @trusted
+    def begins():
+        return not attempts
+
+    @trusted
+    def fall():
+        attempts.append("is to be rolled back")
+        wait_for(lambda: cancelled, 0.2)  # it may have to wait for this attempt
+        raise core.Abort
+
+    thread = threading.Thread(target=cancel_then)
+    thread.start()
+    core.Transaction(cancel_first, ()).run()
+    thread.join()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert attempts and cancelled and ran == []
+
+
+def test_a_thread_for_which_a_handler_waits_may_cancel_a_callback():
+    ran, told = [], []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def cancel():
+            handle = loop.call_soon_threadsafe(ran.append, True)
+            handle.cancel()
+            told.append(handle.cancelled())
+
+        thread = threading.Thread(target=cancel, daemon=True)
+        thread.start()
+        thread.join(TIMEOUT)
+        told.append(thread.is_alive())
+        await asyncio.sleep(0)
+
+    tornado.stm.run(main(), threads=2)
+    assert told == [True, False] and ran == []
