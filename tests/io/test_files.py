@@ -6,6 +6,7 @@ import glob
 import gzip
 import io
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -750,3 +751,71 @@ def test_others_descriptors_and_files_are_used_alone(path):
     assert runs_alone(lambda: os.read(numbers[0], 1))
     os.close(numbers[0])
     file.close()
+
+
+# ---- What others write at their commits -------------------------------------------------------------------------------------
+
+
+def read_whole(path, file):
+    with open(path, encoding="latin-1") as opened:
+        return opened.read()
+
+
+def read_on(path, file):
+    return file.read(1), file.seek(0)
+
+
+def append(path, file):
+    with open(path, "a") as opened:
+        opened.write("")
+
+
+def look_through(path, file):
+    return [entry.stat().st_size for entry in os.scandir(os.path.dirname(path))]
+
+
+LOOKS_INTO = {
+    "open": read_whole, "read": read_on, "append": append, "scandir": look_through, "stat": lambda path, file: os.stat(path),
+    "fstat": lambda path, file: os.fstat(file.fileno()), "getsize": lambda path, file: os.path.getsize(path),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("look", LOOKS_INTO.values(), ids=LOOKS_INTO)
+def test_who_looks_into_a_file_does_not_see_what_others_write_meanwhile(look, path, tmp_path):
+    """Two looks at it tell the same, and the same as what was written to memory besides."""
+    (tmp_path / "more").mkdir()
+    with open(path, "a") as log, open(tmp_path / "more" / "other", "a") as other, open(path, "rb") as file:
+
+        def write(log=log):
+            log.write("line\n")
+            log.flush()
+
+        for _ in range(2):
+            run(lambda: look(path, file))
+            run(write), run(lambda: write(other))
+        assert Meeting(lambda: (), write, lambda: look(path, file)).run() == CONFLICT
+        assert Meeting(lambda: (), lambda: look(path, file), lambda: write(other)).run() == APART
+        if look is not append:  # that is irrevocable: others wait for it
+            assert Meeting(lambda: (), lambda: look(path, file), write).run() == CONFLICT
+            assert Meeting(lambda: (), lambda: look(path, file), lambda: look(path, file)).run() == (CONFLICT if look is read_on else APART)
+
+
+def test_those_that_write_to_one_file_do_so_beside_one_another(path, tmp_path):
+    handler = logging.FileHandler(tmp_path / "log")
+    log = logging.getLogger("beside")
+    log.propagate = False
+    log.addHandler(handler)
+    with open(path, "a") as one, open(path, "a") as another:
+
+        def write(file=one):
+            file.write("line\n")
+            file.flush()
+            print("printed", file=file)
+            log.warning("a line")
+
+        for _ in range(2):
+            run(write), run(lambda: write(another))
+        for file in one, another:
+            assert Meeting(lambda: (), write, lambda file=file: write(file)).run() == APART
+    log.removeHandler(handler)
+    handler.close()

@@ -709,3 +709,63 @@ def test_who_is_alone_sends_after_what_waits(connected):
     ours.close()
     received += iter(lambda: client.recv(1 << 16), b"")
     assert b"".join(received) == b"".join((b"%d " % i * 500)[:n] for i, n in enumerate(sent))
+
+
+def probe_first(sock, attempts, probe):
+    """Its first attempt, which is rolled back, does that to the socket."""
+    if not attempts:
+        with contextlib.suppress(OSError):
+            probe(sock)
+        raise_in_a_first_attempt(attempts)
+
+
+@pytest.mark.parametrize("probe", [
+    lambda sock: sock.recv(0), lambda sock: sock.recv_into(bytearray()), lambda sock: sock.recvfrom(0),
+], ids=["recv", "recv_into", "recvfrom"])
+def test_that_an_aborted_attempt_has_asked_for_no_bytes_is_not_the_end_of_the_stream(connected, probe):
+    ours, client = connected
+    core.Transaction(probe_first, (ours, [], probe)).run()
+    client.send(b"hello")
+    peek_when_something_is_there(ours)
+    assert core.Transaction(ours.recv, (8,)).run() == b"hello"
+    assert not sockets.inboxes
+
+
+def test_an_error_that_the_kernel_tells_again_is_not_kept():
+    """It may be right no more."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as ours:
+        ours.setblocking(False)
+        core.Transaction(probe_first, (ours, [], lambda sock: sock.recv(8))).run()
+        ours.setblocking(True)
+        ours.connect(listening.getsockname())
+        ours.setblocking(False)
+        client, _ = listening.accept()
+        with client:
+            client.send(b"hello")
+            peek_when_something_is_there(ours)
+            assert core.Transaction(ours.recv, (8,)).run() == b"hello"
+
+
+def test_nothing_is_kept_of_a_closed_socket():
+    ours, peer = nonblocking_pair()
+    ours.close(), peer.close()
+    core.Transaction(probe_first, (ours, [], lambda sock: sock.recv(8))).run()
+    assert not sockets.inboxes
+
+
+def test_what_an_aborted_attempt_has_received_is_there_for_another_number_of_the_socket(connected):
+    ours, client = connected
+    attempts = []
+
+    def receive():
+        if not attempts:
+            ours.recv(8)
+            raise_in_a_first_attempt(attempts)
+        with ours.dup() as same:
+            same.setblocking(False)
+            return same.recv(3), ours.recv(8)
+
+    client.send(b"hello")
+    peek_when_something_is_there(ours)
+    assert core.Transaction(receive, ()).run() == (b"hel", b"lo")
+    assert not sockets.inboxes

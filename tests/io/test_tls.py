@@ -1,9 +1,12 @@
 """TLS in transactions, with aborts injected: of sockets (Tornado's) and in memory (asyncio's)."""
 
 import asyncio
+import contextlib
 import os
+import select
 import socket
 import ssl
+import threading
 import time
 
 import pytest
@@ -418,3 +421,90 @@ class Collecting(TCPServer):
 
     async def handle_stream(self, stream, address):
         self.received.set_result(await stream.read_until(b"the end\n"))
+
+
+def connected_by_tls(context, handshake=True):
+    """The server's end, which does not block, and a thread with the client's, which reads to the end."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    server = context.wrap_socket(ours, server_side=True, do_handshake_on_connect=False)
+
+    def be_client():
+        with client_context().wrap_socket(theirs, server_hostname="a.example", suppress_ragged_eofs=True) as client:
+            client.send(b"from the client")
+            with contextlib.suppress(OSError):
+                while client.recv(100):
+                    pass
+
+    client = threading.Thread(target=be_client, daemon=True)
+    client.start()
+    while handshake:
+        try:
+            server.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            select.select([server], [], [], TIMEOUT)
+    select.select([server], [], [], TIMEOUT)
+    return server, client
+
+
+@pytest.mark.parametrize("way", ["handshake", "messages"])
+def test_who_is_called_back_by_tls_may_wait_for_who_writes(way, monkeypatch):
+    """For a transaction that is in its commit and has to encrypt by another connection, of the same lock."""
+    activation.activate()
+    monkeypatch.setattr(tls, "_locks", tls._locks[:1])
+    shared, called, begun = Shared(), [], []
+    alone_before = alone_so_far()
+
+    def change(*message):
+        called.append(True)
+        shared.count += 1
+
+    context = server_context()
+    if way == "handshake":
+        context.sni_callback = change
+    else:
+        context._msg_callback = change
+    one, client = connected_by_tls(context, handshake=way != "handshake")
+    called.clear()
+    shared.count = 0
+    other, other_client = connected_by_tls(server_context())
+
+    def be_called_back():
+        with contextlib.suppress(ssl.SSLWantReadError):
+            one.do_handshake() if way == "handshake" else one.recv(100)
+
+    def write():
+        shared.count += 1
+        other.send(b"x")
+        hold()
+
+    @core.trusted
+    def hold():
+        begun.append(True)
+        end = time.monotonic() + TIMEOUT
+        while not called and alone_so_far() == alone_before and not core.is_unwinding() and time.monotonic() < end:
+            time.sleep(0.001)
+
+    writing = threading.Thread(target=core.Transaction(write, ()).run, daemon=True)
+    writing.start()
+    while not begun:
+        time.sleep(0.001)
+    calling = threading.Thread(target=core.Transaction(be_called_back, ()).run, daemon=True)
+    calling.start()
+    for thread in writing, calling:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert shared.count == 1 + len(called) and called
+    for each, end in (one, client), (other, other_client):
+        each.close()
+        end.join(TIMEOUT)
+
+
+class Shared:
+    count = 0
+
+
+@core.trusted
+def alone_so_far():
+    return sum(core.stats()["exclusive_reasons"].values())

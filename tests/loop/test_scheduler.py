@@ -3,12 +3,14 @@
 import _thread
 import asyncio
 import contextlib
+import inspect
 import itertools
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -504,3 +506,186 @@ def test_when_the_thread_that_polls_ends_another_one_polls(none_short, pairs):
     finally:
         os.close(reads)
         os.close(writes)
+
+
+TIMEOUT = 10  # seconds
+
+
+def cancelled_by_an_aborted_attempt(delay, meanwhile):
+    """Does a timer come that only an attempt has cancelled which is rolled back, after ``meanwhile(loop, timers, done)`` has called done()?"""
+    attempts, fired, seen = [], [], []
+
+    def cancel_first(timer):
+        if begins():
+            timer.cancel()
+            fall()
+
+    @trusted
+    def begins():
+        attempts.append(not core.is_exclusive())
+        return len(attempts) == 1
+
+    @trusted
+    def fall():
+        end = time.monotonic() + TIMEOUT
+        while not (seen or core.is_unwinding()) and time.monotonic() < end:
+            time.sleep(0.001)
+        raise core.Abort
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        others = [loop.call_later(1000, print) for _ in range(300)]
+        timer = loop.call_later(delay, fired.append, True)
+        threading.Thread(target=loop.call_soon_threadsafe, args=(cancel_first, timer)).start()  # so main() need not come after it
+        while not begun():
+            await asyncio.sleep(0.001)
+        meanwhile(loop, others, trusted(lambda: core.defer(seen.append, True)))
+        end = loop.time() + TIMEOUT
+        while not fired and loop.time() < end:
+            await asyncio.sleep(0.01)
+        for other in others:
+            other.cancel()
+
+    @trusted
+    def begun():
+        return attempts
+
+    tornado.stm.run(main(), threads=4)
+    assert attempts == [True, True]
+    return fired == [True]
+
+
+def test_a_timer_is_due_that_only_an_aborted_attempt_has_cancelled(transactional):
+    def let_a_later_one_come(loop, others, done):
+        loop.call_later(0.05, done)
+
+    assert cancelled_by_an_aborted_attempt(0.02, let_a_later_one_come)
+
+
+def test_a_timer_is_not_forgotten_that_only_an_aborted_attempt_has_cancelled(transactional):
+    def cancel_most(loop, others, done):
+        for other in others[:250]:
+            other.cancel()
+        done()
+
+    assert cancelled_by_an_aborted_attempt(0.3, cancel_most)
+
+
+def test_methods_take_the_arguments_that_asyncios_take():
+    differ = {}
+    for name in dir(asyncio.SelectorEventLoop):
+        ours, theirs = (getattr(loop, name) for loop in (TransactionalEventLoop, asyncio.SelectorEventLoop))
+        if callable(ours) and ours is not theirs and inspect.signature(ours) != inspect.signature(theirs):
+            differ[name] = str(inspect.signature(ours))
+    assert set(differ) == {"__init__"}, differ
+
+
+def test_threads_of_the_executor_are_waited_for_so_long():
+    """A warning says so, and where the program waits."""
+    ended = threading.Event()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(int)
+        await loop.shutdown_default_executor(timeout=TIMEOUT)
+        loop._default_executor, loop._executor_shutdown_called = None, False
+        waiting = loop.run_in_executor(None, ended.wait, TIMEOUT)
+        with pytest.warns(RuntimeWarning, match="within 0.01 seconds") as warned:
+            await loop.shutdown_default_executor(0.01)
+        ended.set()
+        await waiting
+        return [warning.filename for warning in warned]
+
+    assert tornado.stm.run(main(), threads=2) == [__file__]
+
+
+@trusted
+def wait_for(condition, seconds=TIMEOUT):
+    """In the midst of an attempt, too."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def test_a_thread_may_ask_for_a_callback_that_was_cancelled_in_the_midst_of_its_first_attempt():
+    begun, attempts, handles, ran, told = [], [], [], [], []
+
+    def cancel():
+        wait_for(trusted(lambda: begun.append(True) or (attempts and handles)))
+        handles[0].cancel()
+
+    def call_back():
+        wait_for(trusted(lambda: attempts.append(True) or core.is_unwinding()))
+        ran.append(True)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        older = threading.Thread(target=core.Transaction(cancel, ()).run)
+        older.start()
+        while not begun:
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(lambda: handles.append(loop.call_soon_threadsafe(call_back)))
+        await asyncio.to_thread(older.join)
+        asking = threading.Thread(target=lambda: told.append(handles[0].cancelled()), daemon=True)
+        asking.start()
+        await asyncio.to_thread(asking.join, TIMEOUT)
+
+    tornado.stm.run(main(), threads=4)
+    assert attempts
+    assert told == [not ran]
+
+
+def test_what_a_thread_has_cancelled_stays_so_though_an_attempt_that_had_cancelled_it_is_rolled_back():
+    loop = TransactionalEventLoop(2)
+    attempts, ran, cancelled = [], [], []
+    handle = loop.call_soon_threadsafe(ran.append, True)
+
+    def cancel_then():
+        wait_for(lambda: attempts)
+        handle.cancel()
+        cancelled.append(True)
+
+    def cancel_first():
+        if begins():
+            handle.cancel()
+            fall()
+
+    @trusted
+    def begins():
+        return not attempts
+
+    @trusted
+    def fall():
+        attempts.append("is to be rolled back")
+        wait_for(lambda: cancelled, 0.2)  # it may have to wait for this attempt
+        raise core.Abort
+
+    thread = threading.Thread(target=cancel_then)
+    thread.start()
+    core.Transaction(cancel_first, ()).run()
+    thread.join()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert attempts and cancelled and ran == []
+
+
+def test_a_thread_for_which_a_handler_waits_may_cancel_a_callback():
+    ran, told = [], []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def cancel():
+            handle = loop.call_soon_threadsafe(ran.append, True)
+            handle.cancel()
+            told.append(handle.cancelled())
+
+        thread = threading.Thread(target=cancel, daemon=True)
+        thread.start()
+        thread.join(TIMEOUT)
+        told.append(thread.is_alive())
+        await asyncio.sleep(0)
+
+    tornado.stm.run(main(), threads=2)
+    assert told == [True, False] and ran == []

@@ -190,6 +190,13 @@ def own(obj):
 share = open_all = open_items = change = own
 
 
+def add_to(obj, number):
+    """Likewise."""
+
+
+look_into = add_to
+
+
 def ask_main(request):
     """Any thread may do anything while the others wait for their turn, but for what only the main thread may do."""
     request()

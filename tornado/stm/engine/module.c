@@ -474,6 +474,34 @@ share(PyObject *self, PyObject *obj)
     Py_RETURN_NONE;
 }
 
+/* A part of the object that has this number: lock(cell). */
+static PyObject *
+lock_part(PyObject *args, int (*lock)(Tx *, Cell))
+{
+    PyObject *obj;
+    unsigned long long number;
+    if (!PyArg_ParseTuple(args, "OK", &obj, &number))
+        return NULL;
+    Tx *tx = live_tx();
+    if (tx != NULL && tx->grade != GRADE_EXCLUSIVE && lock(tx, cell_of(obj, key_bits((Py_hash_t)number))) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+add_to(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return lock_part(args, lock_intent_write);
+}
+
+static PyObject *
+look_into(PyObject *self, PyObject *args)
+{
+    (void)self;
+    return lock_part(args, lock_shared_container);
+}
+
 static PyObject *
 open_all(PyObject *self, PyObject *obj)
 {
@@ -1070,6 +1098,9 @@ static PyMethodDef methods[] = {
      DOC("do transactions run on one thread only, so that none keeps another one waiting?")},
     {"own", own, METH_O, DOC("own(obj): lock it for writing until the end of the transaction")},
     {"share", share, METH_O, DOC("share(obj): lock it for reading until the end of the transaction")},
+    {"add_to", add_to, METH_VARARGS,
+     DOC("add_to(obj, number): lock that part of it for who adds something, until the end of the transaction; others may add to it as well")},
+    {"look_into", look_into, METH_VARARGS, DOC("look_into(obj, number): nobody adds anything to that part of it until the end of the transaction")},
     {"change", change, METH_O, DOC("change(obj): own a container and log its contents, to be changed by C code")},
     {"open_all", open_all, METH_O, DOC("open_all(obj): lock all that C code may read from there")},
     {"begin_elements", engine_begin_elements, METH_O, DOC("begin_elements(type): of XML; RuntimeError: their structure is not known")},

@@ -1,7 +1,8 @@
 """Files and directories in transactions.
 
 All of them are one object to the engine, which whoever looks at one shares, and whoever changes one owns, to the end of its transaction.
-So nobody sees what a transaction has changed that comes later in the order of commits.
+So nobody sees what a transaction has changed that comes later in the order of commits.  What is in a regular file is such an object, too:
+whoever opens or looks at that file shares it, and those that write to it at their commits add to it, beside one another.
 
 To open a regular file for reading changes nothing that anybody sees, and what an attempt has opened is closed when it aborts.
 While the file belongs to its transaction only, it is used as it is; later ones own it, if it is one of bytes, and put its position
@@ -31,13 +32,40 @@ class _FileSystem:
     """All files and directories of this machine."""
 
 
-_files = _FileSystem()
+class _Contents:
+    """What is in the regular files: a part for each."""
+
+
+_files, _contents = _FileSystem(), _Contents()
 
 
 @trusted
 def look():
     """Something is about to be looked at, which others may not change from now on."""
     core.share(_files)
+
+
+@trusted
+def _part(found):
+    """The number of the part of `_contents` for what `stat` has found; None for what is no regular file."""
+    return hash((found.st_dev, found.st_ino)) if stat.S_ISREG(found.st_mode) else None
+
+
+@trusted
+def _look_into(found):
+    """Something is about to look into that file, to which others may not write from now on.  Is it a regular one?"""
+    part = _part(found)
+    if part is not None:
+        core.look_into(_contents, part)
+    return part is not None
+
+
+@trusted
+def _look_into_what_is_there(file, **where):
+    try:
+        _look_into(_stat(file, **where))
+    except (OSError, ValueError, TypeError):
+        pass  # the original complains
 
 
 @trusted
@@ -56,14 +84,14 @@ class _Pending:
     """What a thread's transaction has put off, and has opened.
 
     Attributes:
-        written: has it written to a file?
+        written: the files (`FileIO`) to which it has written, by their ids.
         closing: the files that it closes.
         numbers: of the files that it has opened by `os.open`, and not closed.
     """
 
     @trusted
     def __init__(self):
-        self.written = False
+        self.written = {}
         self.closing = []
         self.numbers = set()
 
@@ -73,18 +101,27 @@ _pending = core.PerThread(_Pending)
 
 @trusted
 def _settled():
-    _pending.mine().written = False
+    _pending.mine().written.clear()
     _pending.mine().closing.clear()
     _pending.mine().numbers.clear()
 
 
 @trusted
-def note_writing():
-    """Something has been written to a file, or flushed, and will be there from the commit on."""
-    if not _pending.mine().written:
-        _pending.mine().written = True
+def note_writing(file):
+    """Something has been written to a stream around this one, or flushed, and will be there from the commit on."""
+    written = _pending.mine().written
+    if core.is_exclusive() or id(file) in written:
+        return
+    written[id(file)] = file
+    if len(written) == 1:
         core.on_abort(_settled)
         core.defer(_settled)
+    try:
+        part = _part(_fstat(file.fileno()))
+    except (OSError, ValueError):
+        return  # the original complains, at the commit
+    if part is not None:
+        core.add_to(_contents, part)
 
 
 def open_(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None):
@@ -131,6 +168,7 @@ def _may_open(file, mode):
             return
         core.exclusive("opening what is no regular file")
     change("opening a file")
+    _look_into_what_is_there(file)
 
 
 @trusted
@@ -170,7 +208,7 @@ def is_written_at_once(file):
 def _is_regular_or_missing(file):
     """If it is missing, the original complains."""
     try:
-        return stat.S_ISREG(_stat(file).st_mode)
+        return _look_into(_stat(file))
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):
@@ -188,7 +226,7 @@ def _keep_position(file):
         core.exclusive("reading from a file")
         return
     try:
-        regular = type(file.raw) is _io.FileIO and stat.S_ISREG(_fstat(file.fileno()).st_mode)
+        regular = type(file.raw) is _io.FileIO and _look_into(_fstat(file.fileno()))
     except (OSError, ValueError):
         regular = False
     if not regular:
@@ -298,6 +336,7 @@ def _moving(method):
 def open_number(path, flags, mode=0o777, *, dir_fd=None):
     """Twin of ``os.open``: the number is this transaction's own, until it ends."""
     change("opening a file")
+    _look_into_what_is_there(path, dir_fd=dir_fd)
     number = _open_number(path, flags, mode, dir_fd=dir_fd)
     if not core.is_exclusive():
         if not _pending.mine().numbers:
@@ -373,7 +412,8 @@ def _after_writing(function):
         if _pending.mine().written:
             core.exclusive("a look at files, one of which has just been written to")
         look()
-        return function(*args, **kwds)
+        found = function(*args, **kwds)
+        return found if core.is_exclusive() or not _look_into(found) else function(*args, **kwds)
 
     return look_at
 
@@ -441,10 +481,17 @@ def entry_stat(entry, *, follow_symlinks=True):
     """Twin of ``DirEntry.stat``."""
     if not core.is_fresh(entry):
         core.exclusive("a look at an entry of a directory that has been looked through before")
+    elif _pending.mine().written:
+        core.exclusive("a look at files, one of which has just been written to")
+    look()
+    if entry.path != entry.name:
+        _look_into_what_is_there(entry.path, follow_symlinks=follow_symlinks)
+    elif not entry.is_dir():
+        core.exclusive("a look at an entry of a directory that is known by a descriptor")
     return _entry_stat(entry, follow_symlinks=follow_symlinks)
 
 
-_entry_stat = _after_writing(os.DirEntry.stat)
+_entry_stat = os.DirEntry.stat
 
 
 def raw_read(self, size=-1, /):

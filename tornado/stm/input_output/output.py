@@ -48,11 +48,11 @@ _buffered_flush = _io.BufferedWriter.flush
 
 
 @trusted
-def _is_outside(file):
-    """Does what is written to this stream end in a file, where nobody sees it before the commit?"""
-    while isinstance(file, (_io.TextIOWrapper, _io.BufferedWriter)):
-        file = file.buffer if isinstance(file, _io.TextIOWrapper) else file.raw
-    return type(file) is _io.FileIO
+def _file_of(stream):
+    """That in which ends what is written to this stream, and where nobody sees it before the commit; or None."""
+    while isinstance(stream, (_io.TextIOWrapper, _io.BufferedWriter)):
+        stream = stream.buffer if isinstance(stream, _io.TextIOWrapper) else stream.raw
+    return stream if type(stream) is _io.FileIO else None
 
 
 @trusted
@@ -66,7 +66,7 @@ def _writes_at_once(file):
         return True
     if type(file) is _io.TextIOWrapper and core.is_fresh(file):
         return True  # opened by this transaction, to be read, and the original complains; or around bytes of its own
-    if _is_outside(file):
+    if _file_of(file) is not None:
         return False
     if not (core.is_fresh(file) and isinstance(getattr(type(file.raw), "write", None), types.FunctionType)):
         core.exclusive("writing to a stream that can be read before the commit")
@@ -111,7 +111,7 @@ def text_tell(file, /):
     """Twin of ``TextIOWrapper.tell``, which ``logging`` asks of a file that it rotates, before each line."""
     if core.is_fresh(file):
         return _text_tell(file)
-    if type(file) is not _io.TextIOWrapper or file.closed or not _is_outside(file) or _waits(file):
+    if type(file) is not _io.TextIOWrapper or file.closed or _file_of(file) is None or _waits(file):
         core.exclusive("a look at the position of a stream")
     elif file not in _told:
         core.exclusive("the first look at how far a file is written")
@@ -178,13 +178,13 @@ forks.free(_writing)
 
 
 @trusted
-def _put_off(function, *args):
-    files.note_writing()
+def _put_off(function, file, *args):
+    files.note_writing(_file_of(file))
     if core.is_exclusive():
-        function(*args)
+        function(file, *args)
         return
     output = _output.mine()
-    output.actions.append((function, *args))
+    output.actions.append((function, file, *args))
     if len(output.actions) == 1:
         core.on_abort(output.drop)
         core.defer(output.write_out)

@@ -50,12 +50,13 @@ inboxes = {}
 class Inbox(deque):
     """What aborted attempts have received by one socket: bytes, exceptions, accepted connections.
 
-    `file` tells it from the next socket that has the number: not all are closed by socket.close().
+    `file` tells it from the next socket that has the number: not all are closed by socket.close().  Another number may be the same
+    socket's (dup()), which then has this inbox, too.
     """
 
-    def __init__(self, file):
+    def __init__(self, fd, file):
         super().__init__()
-        self.file = file
+        self.fd, self.file = fd, file
 
 
 #: file descriptor -> (weak reference to the socket, pending error) that an aborted attempt has asked for
@@ -68,6 +69,12 @@ _PLAIN = bytes, bytearray
 
 #: what receiving raises where nothing has come
 _NOTHING = BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError
+
+#: errors that the kernel tells once: it forgets them then
+_TOLD_ONCE = {
+    errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.ETIMEDOUT, errno.EPIPE, errno.EHOSTUNREACH, errno.ENETUNREACH,
+    errno.EHOSTDOWN, errno.ENETDOWN, errno.ENONET, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EMSGSIZE, errno.EPROTO,
+}
 
 _reads_accepted = True
 
@@ -119,21 +126,33 @@ def is_accepted(fd):
 
 def _inbox(fd):
     """That of the socket which has this number now, or None."""
-    inbox = inboxes.get(fd) if inboxes else None
-    if inbox is None or inbox.file == _file(fd):
-        return inbox
-    del inboxes[fd]
-    return None
+    if not inboxes:
+        return None
+    file, inbox = _file(fd), inboxes.get(fd)
+    if inbox is not None and inbox.file != file:
+        del inboxes[fd]
+        inbox = None
+    if inbox is None and file is not None:
+        inbox = next((each for each in list(inboxes.values()) if each.file == file), None)
+    return inbox
+
+
+def _forget_empty(inbox):
+    if not inbox and inboxes.get(inbox.fd) is inbox:
+        del inboxes[inbox.fd]
 
 
 def _put_back(fd, item):
+    told_again = isinstance(item, OSError) and not isinstance(item, ssl.SSLError) and item.errno not in _TOLD_ONCE
+    if fd < 0 or told_again:
+        return
     if isinstance(item, BaseException):
         item.__traceback__ = None
     if type(item) is tuple and type(item[0]) is int:
         item = _accepted.pop(item[0], item)
     inbox = _inbox(fd)
     if inbox is None:
-        inbox = inboxes[fd] = Inbox(_file(fd))
+        inbox = inboxes[fd] = Inbox(fd, _file(fd))
     inbox.appendleft(item)
     # The next attempt may not take it: then it is for the reader, whom the kernel has nothing to tell any more.
     look_again = getattr(asyncio._get_running_loop(), "look_again", None)
@@ -149,8 +168,7 @@ def _take(sock, receive, *args):
     inbox = _inbox(fd)
     if inbox:
         item = core.receive(_put_back, fd, inbox.popleft)
-        if not inbox:
-            inboxes.pop(fd, None)
+        _forget_empty(inbox)
         if isinstance(item, BaseException):
             raise item
         return item
@@ -163,7 +181,7 @@ def _take(sock, receive, *args):
         raise
 
 
-trusted(_file), trusted(_inbox), trusted(_put_back), trusted(_take), trusted(_would_block)
+trusted(_file), trusted(_inbox), trusted(_forget_empty), trusted(_put_back), trusted(_take), trusted(_would_block)
 
 
 @trusted
@@ -199,6 +217,10 @@ def receive(sock, size, read, *readers):
     """At most so many bytes from the socket: what an aborted attempt left, else what ``read(*readers, size)`` gives."""
     if not _reads_accepted and is_accepted(_fileno(sock)):
         raise _would_block()
+    if not size and _is_stream(sock):  # nothing is taken, and nothing is to be put back
+        if transactional(sock):
+            core.own(sock)
+        return b"" if _inbox(_fileno(sock)) else read(*readers, size)
     data = _take(sock, read, *readers, size)
     if type(data) is tuple:  # an aborted attempt has received it by recvfrom()
         data = data[0]
@@ -244,10 +266,9 @@ def asking_beside_others(is_socket_readable):
 
 @trusted
 def _drop_first(fd):
-    inbox = inboxes[fd]
+    inbox = _inbox(fd)
     inbox.popleft()
-    if not inbox:
-        del inboxes[fd]
+    _forget_empty(inbox)
 
 
 @trusted

@@ -23,9 +23,11 @@ _read = _methods.read
 _write = _methods.write
 _pending = _methods.pending
 _do_handshake = _methods.do_handshake
+_version = _methods.version  # None before the end of the handshake
 
 #: OpenSSL bears one call at a time for a connection, and Python sees to that no more: what one transaction has written may be on
-#: its way, after its commit, while another one reads.  Each lock is for many connections.
+#: its way, after its commit, while another one reads.  Each lock is for many connections, and never held over code of the program,
+#: which may have to wait for a transaction that needs the same one in its commit.
 _locks = [threading.RLock() for _ in range(256)]
 forks.free(*_locks)
 
@@ -38,6 +40,8 @@ def _socket_of(connection):
     """The socket that this connection belongs to.  None if it is in memory: then the transaction has become irrevocable."""
     sock = connection.owner
     if isinstance(sock, ssl.SSLSocket):
+        if core.in_transaction() and _message_callback(connection.context) is not None:
+            core.exclusive("TLS that calls back")
         return sock
     if core.in_transaction():
         core.own(connection)
@@ -49,8 +53,8 @@ def _socket_of(connection):
 def _alone(function, connection, *args):
     """Call a method of a connection, but wait until nobody else does.  (One that blocks would keep others waiting for ever.)"""
     sock = connection.owner
-    if not isinstance(sock, ssl.SSLSocket) or sockets.blocks(sock):
-        return function(connection, *args)
+    if not isinstance(sock, ssl.SSLSocket) or sockets.blocks(sock) or _calls_back(connection):
+        return function(connection, *args)  # whoever calls back is exclusive, or has the socket, which has nothing left to send
     with _locks[id(connection) // 16 % len(_locks)]:
         return function(connection, *args)
 
@@ -114,7 +118,8 @@ def do_handshake(connection):
         if sockets.waits_to_be_sent(sock):
             raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "what was sent before the handshake is not sent yet")
         core.own(connection)
-        if _calls_back(connection.context):
+        if _calls_back(connection):
+            core.own(sock)
             # An abort of the Python code that it calls would make the handshake fail.
             core.irrevocable("a TLS handshake that calls back")
     # The attempt that comes after the one that failed may be exclusive.
@@ -131,10 +136,20 @@ def do_handshake(connection):
         raise
 
 
+_message_callback = _ssl._SSLContext._msg_callback.__get__
+
+
 @trusted
-def _calls_back(context):
-    """Has the context callbacks (for server names, messages, shared keys)?  Not all of them have an attribute."""
-    return any(callable(part) and not isinstance(part, type) for part in gc.get_referents(context))
+def _calls_back(connection):
+    """May OpenSSL call code of the program: for each message, or in the handshake (for server names, shared keys)?
+
+    Not all of those callbacks have an attribute.
+    """
+    context = connection.context
+    if _message_callback(context) is not None:
+        return True
+    return _version(connection) is None and any(
+        callable(part) and not isinstance(part, type) for part in gc.get_referents(context))
 
 
 @trusted

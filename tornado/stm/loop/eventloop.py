@@ -26,50 +26,39 @@ from .scheduler import Scheduler, Watch
 class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
     """What `call_soon_threadsafe` returns.  A thread that runs no transactions may cancel it as well.
 
-    `_running` is held from the callback's first attempt to its commit, and by such threads while they look at the handle;
-    `_begun` belongs to whoever holds it.  So those threads wait while the callback runs, and not for any other one.
+    It does so in a transaction, as all that touches a handle: who comes first, it or the callback, or another one that cancels it, is
+    decided as between any others, and it waits while the callback runs.
     """
 
-    __slots__ = ("_running", "_begun")
+    __slots__ = ()
 
     def __init__(self, callback, args, loop, context=None):
         events.Handle.__init__(self, callback, args, loop, context)
         if self._source_traceback:
             del self._source_traceback[-1]
-        self._running = threading.Lock()
-        self._begun = False
 
     def cancel(self):
         """Do not call back; has no effect once that has begun."""
-        self._exclude_callback(events.Handle.cancel)
+        _in_transaction(events.Handle.cancel, self)
 
     def cancelled(self):
         """Has it been cancelled?"""
-        return self._exclude_callback(events.Handle.cancelled)
+        return _in_transaction(events.Handle.cancelled, self)
 
-    @trusted
-    def _exclude_callback(self, method):
-        if core.in_transaction():
-            return method(self)
-        with self._running:
-            # It may have been cancelled by another transaction, but not by this thread any more.
-            return method(self) if not self._begun or method is events.Handle.cancelled else None
+    _run = events.Handle._run
 
-    def _run(self):
-        if self._begin():
-            events.Handle._run(self)
 
-    @trusted
-    def _begin(self):
-        if not self._begun:
-            self._running.acquire()
-            self._begun = True
-        core.defer(self._end)
-        return not self._cancelled
-
-    @trusted
-    def _end(self):
-        self._running.release()
+@trusted
+def _in_transaction(method, handle):
+    if core.in_transaction():
+        return method(handle)
+    # None of the loop's: one of those that waits for this thread, alone, lets it in.
+    queue, told = core.Queue(), []
+    queue.add(lambda: told.append(method(handle)))
+    failure = queue._run(1, int, None)
+    if failure is not None:
+        raise failure
+    return told.pop()
 
 
 class _Transports:
@@ -159,7 +148,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     def _timer_handle_cancelled(self, handle):
         if handle._scheduled:
-            core.defer(self._dispatcher.timer_cancelled)
+            core.defer(self._dispatcher.timer_cancelled, handle)
 
     def _check_thread(self):
         # Transactions are on the loop's thread, whichever that is.

@@ -66,11 +66,15 @@ class EndsGracefully:
         finally:
             self._awaited = False
 
-    async def shutdown_default_executor(self, *timeout):
+    def shutdown_default_executor(self, timeout=None):
         """Wait for the threads of the executor; no longer than threads have to end, once SIGTERM has come."""
         executor = self._default_executor
-        if not self.terminated or executor is None:
-            return await super().shutdown_default_executor(*timeout)
+        if self.terminated and executor is not None:
+            return self._shut_down_while_ending(executor)
+        # What it warns of is said of who awaits it.  Before 3.12 there is no timeout.
+        return super().shutdown_default_executor(*(() if timeout is None else (timeout,)))
+
+    async def _shut_down_while_ending(self, executor):
         self._executor_shutdown_called = True
         waiting = threading.Thread(target=executor.shutdown, daemon=True)
         waiting.start()

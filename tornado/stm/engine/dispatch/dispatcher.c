@@ -11,6 +11,7 @@
 #include "../per_thread.h"
 #include "../thread.h"
 #include "chain.h"
+#include "handle.h"
 
 #include "internal/pycore_tstate.h"
 
@@ -489,17 +490,6 @@ call_at(PyObject *self, PyObject *args)
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static int
-is_cancelled(PyObject *timer)
-{
-    if (PyTuple_CheckExact(timer))
-        return 0;
-    PyObject *cancelled = PyObject_GetAttr(timer, dispatch_names.cancelled);
-    int r = cancelled != NULL ? PyObject_IsTrue(cancelled) : -1;
-    Py_XDECREF(cancelled);
-    return r;
-}
-
 static void
 drop_timer_later(Dispatcher *d, Timer timer)
 {
@@ -508,20 +498,18 @@ drop_timer_later(Dispatcher *d, Timer timer)
 }
 
 static PyObject *
-timer_cancelled(PyObject *self, PyObject *Py_UNUSED(unused))
+timer_cancelled(PyObject *self, PyObject *timer)
 {
     Dispatcher *d = as_dispatcher(self);
     dispatcher_lock(d);
+    timer_waits_no_more(timer);
     if (++d->timers_cancelled > CANCELLED && 2 * d->timers_cancelled > d->timers.n) {
         Py_ssize_t kept = 0, n = d->timers.n;
         for (Py_ssize_t i = 0; i < n; i++) {
-            int cancelled = is_cancelled(d->timers.heap[i].timer);
-            if (cancelled < 0)
-                PyErr_Clear();
-            if (cancelled > 0)
-                drop_timer_later(d, d->timers.heap[i]);
-            else
+            if (timer_waits(d->timers.heap[i].timer))
                 d->timers.heap[kept++] = d->timers.heap[i];
+            else
+                drop_timer_later(d, d->timers.heap[i]);
         }
         d->timers.n = kept;
         timers_sort(&d->timers);
@@ -548,10 +536,10 @@ falls_due(Dispatcher *d, Timer timer, Fresh *others)
     Order *order = timer.order;
     if (order != NULL && order->run != 0 && order->by->run == order->run)
         return timers_push(&order->by->early, timer);
-    int r;
+    int r = 0;
     if (PyTuple_CheckExact(timer.timer))
         r = ready_put_first(d->ready, PyTuple_GET_ITEM(timer.timer, 0), PyTuple_GET_ITEM(timer.timer, 1));
-    else if ((r = is_cancelled(timer.timer)) == 0) {
+    else if (timer_waits(timer.timer)) {
         PyObject *site = site_of(NULL, timer.timer);
         Entry *entry = site != NULL ? make_ready(d, d->run_timer, timer.timer, site, order, turn_of_timer(d, order, others)) : NULL;
         Py_XDECREF(site);
@@ -1651,8 +1639,8 @@ static PyMethodDef methods[] = {
     {"arm", arm, METH_O,
      PyDoc_STR("arm($self, timer, /)\n--\n\nAt commit: start a timer.  However soon, it comes after the callbacks that its transaction has"
                " scheduled.")},
-    {"timer_cancelled", timer_cancelled, METH_NOARGS,
-     PyDoc_STR("timer_cancelled($self, /)\n--\n\nAt commit: one more timer is only waiting to be forgotten.")},
+    {"timer_cancelled", timer_cancelled, METH_O,
+     PyDoc_STR("timer_cancelled($self, timer, /)\n--\n\nAt commit: this timer is only waiting to be forgotten.")},
     {"call_at", call_at, METH_VARARGS,
      PyDoc_STR("call_at($self, when, function, args, /)\n--\n\nfunction(*args) as one transaction at that time.  No program waits for it.")},
     {"watch", watch, METH_O, PyDoc_STR("watch($self, watch, /)\n--\n\nAt commit: its reader or writer has changed.")},
@@ -1722,7 +1710,7 @@ dispatcher_init(PyObject *module)
 {
     static const struct { PyObject **name; const char *is; } all[] = {
         {&dispatch_names.reader, "reader"}, {&dispatch_names.writer, "writer"}, {&dispatch_names.flush, "flush"}, {&dispatch_names.fd, "fd"},
-        {&dispatch_names.when, "_when"}, {&dispatch_names.cancelled, "_cancelled"}, {&dispatch_names.time, "time"},
+        {&dispatch_names.when, "_when"}, {&dispatch_names.time, "time"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if ((*all[i].name = PyUnicode_InternFromString(all[i].is)) == NULL)

@@ -141,7 +141,7 @@ int dispatcher_flush_later(Dispatcher *d, PyObject *outbox);
 
 /* Names of attributes. */
 extern struct DispatchNames {
-    PyObject *reader, *writer, *flush, *fd, *when, *cancelled, *time;
+    PyObject *reader, *writer, *flush, *fd, *when, *time;
 } dispatch_names;
 
 #endif

@@ -54,6 +54,20 @@ handle_arguments(PyObject *handle)
     return handle_type != NULL && PyObject_TypeCheck(handle, handle_type) ? *slot(handle, at.args) : NULL;
 }
 
+/* Nobody else writes to it before its time has come, and both values are immortal. */
+bool
+timer_waits(PyObject *timer)
+{
+    return !PyObject_TypeCheck(timer, timer_type) || *slot(timer, at.scheduled) == Py_True;
+}
+
+void
+timer_waits_no_more(PyObject *timer)
+{
+    if (PyObject_TypeCheck(timer, timer_type))
+        *slot(timer, at.scheduled) = Py_False;
+}
+
 /* ---- Making one ---------------------------------------------------------------------------------------- */
 
 /* Not in debug mode, in which it would know where it was made. */

@@ -25,10 +25,16 @@ static const UndoKind undo_append = {.what = "the end", .undo = cut};
 static int
 put_end_back(Tx *tx, Undo *u)
 {
-    u->n--;
-    int r = cut(tx, u);
-    u->n++;
-    return r < 0 ? -1 : PyList_Append(u->obj, u->old);
+    PyObject *end = PyTuple_Pack(1, u->old);
+    int r = -1;
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
+    if (end != NULL) {
+        displace(tx, PyList_GetSlice(u->obj, u->n - 1, PyList_GET_SIZE(u->obj)));
+        r = PyList_SetSlice(u->obj, u->n - 1, PyList_GET_SIZE(u->obj), end);
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(end);
+    return r;
 }
 
 static const UndoKind undo_pop = {.what = "an end", .undo = put_end_back};

@@ -122,7 +122,7 @@ undo_receiving(Tx *tx, PyObject *sock, PyObject *data)
     return logged ? 0 : -1;
 }
 
-/* The kernel tells of an error once: an abort puts that back, too.  Returns NULL. */
+/* The kernel may tell of an error once: an abort puts that back, too.  Returns NULL. */
 static PyObject *
 failed_to_receive(Tx *tx, PyObject *sock)
 {
@@ -139,7 +139,7 @@ failed_to_receive(Tx *tx, PyObject *sock)
 static PyObject *
 receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    bool usual = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]);
+    bool usual = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]) && PyObject_IsTrue(args[1]);
     if (usual && receives_alone(args[0]))
         return ask(stm_self, PyTuple_GET_ITEM(pair, 0), args, n);
     Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
@@ -157,7 +157,8 @@ receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 static PyObject *
 receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
-    bool usual = (n == 2 || (n == 3 && PyLong_CheckExact(args[2]))) && kwnames == NULL && PyByteArray_CheckExact(args[1]);
+    bool usual = (n == 2 || (n == 3 && PyLong_CheckExact(args[2]))) && kwnames == NULL && PyByteArray_CheckExact(args[1])
+        && PyByteArray_GET_SIZE(args[1]) > 0;
     if (usual && receives_alone(args[0]))
         return ask(stm_self, PyTuple_GET_ITEM(pair, 0), args, n);
     Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
