@@ -13,6 +13,7 @@ import array
 import asyncio
 import bisect
 import bz2
+import codecs
 import contextlib
 import contextvars
 import copy
@@ -32,6 +33,7 @@ import operator
 import random
 import re
 import string
+import struct
 import sys
 import threading
 import traceback
@@ -98,6 +100,10 @@ class Thing:
     @staticmethod
     def twice(n):
         return n * 2
+
+
+class Space(types.SimpleNamespace):
+    pass
 
 
 class Slotted:
@@ -656,6 +662,7 @@ class Heap:
         self.own = OwnDict()
         self.own.coins = COINS
         self.space = types.SimpleNamespace(coins=COINS, x=0)
+        self.derived_space = Space(x=0, y=0)
         self.look, self.put, self.drop = make_account(COINS)
         self.cells = [(lambda: i) for i in range(2)]
         self.list = [COINS, 4, 7, 1]
@@ -676,6 +683,8 @@ class Heap:
         self.purse_set = set(range(COINS))
         self.other_set = {5, 6, 7}
         self.frozen = frozenset([1, 2, 3])
+        self.sets = {frozenset(), frozenset([1, 2, 5])}
+        self.row = ["row", 0]
         self.deque = deque([COINS, 1, 2])
         self.bounded = deque([0, 1, 2], maxlen=3)
         self.bytes = bytearray([COINS, 1, 2, 3])
@@ -764,6 +773,9 @@ class Heap:
         self.ticking = ticking(self.log)
         self.working = working(["a", "b"], self.log)
         self.working.send(None)
+        self.block_variable = contextvars.ContextVar("block_variable", default="outside")
+        self.blocks = contextvars.Context()
+        self.block = self.blocks.run(self.block_variable.set, 0)
         self.countdown = Countdown(9)
         # What these are over is only changed by what is undone.
         self.table = table = dict.fromkeys("abcdefgh", 0)
@@ -2076,6 +2088,22 @@ def default_dict_of_numbers(h, n):
 
 
 @op
+def default_dict_interpolated(h, n):
+    return f"%({'abc'[n % 3]})s" % h.tally, f"%({n})s" % types.MappingProxyType(h.default), list(h.tally)
+
+
+@op
+def default_dict_translated(h, n):
+    return chr(n).translate(h.tally), codecs.charmap_encode(chr(n + 1), "strict", h.tally), h.tally.get(n)
+
+
+@op
+def default_dict_begun_anew(h, n):
+    h.tally.__init__((int, float)[n % 2], {n: n})
+    return h.tally.default_factory, h.tally[n]
+
+
+@op
 def default_dict_get(h, n):
     return h.default.get(n), h.default.pop(n, None)
 
@@ -2101,6 +2129,11 @@ def counter_arithmetic(h):
 def ordered_dict(h, n):
     h.ordered[n] = n
     return list(h.ordered)
+
+
+@op
+def ordered_dict_set_default_by_name(h, n):
+    return h.ordered.setdefault(key=n, default=n), list(h.ordered)
 
 
 @op
@@ -2733,6 +2766,67 @@ def encoded(h, n):
 @op
 def dates(h, n):
     return datetime.date(2024, 1, 1) + datetime.timedelta(days=h.sorted[0] + n)
+
+
+@op
+def derived_space_changed(h, n):
+    h.derived_space.x = h.derived_space.y = n
+
+
+@op
+def derived_space_begun_anew(h, n):
+    h.derived_space.__init__({"x": n}, y=n)
+
+
+@op
+def derived_space_seen(h, n):
+    return repr(h.derived_space), f"{[h.derived_space]}", h.derived_space == Space(x=n, y=n)
+
+
+@op
+def sets_of_sets(h, n):
+    found = h.set in h.sets, h.sets.__contains__(h.set)
+    h.sets.discard(h.set)
+    h.sets.add(frozenset(h.set))
+    return found, len(h.sets)
+
+
+@op
+def row_changed(h, n):
+    h.row[1] += n
+
+
+@op
+def rows_merged(h, n):
+    merged, ordered = {}, OrderedDict()
+    merged |= [h.row]
+    ordered |= (h.row, ("n", n))
+    return merged, ordered
+
+
+@op
+def memory_packed(h, n):
+    packed, lines = bytearray(4), io.BytesIO()
+    struct.pack_into("4s", packed, 0, h.bytes)
+    lines.writelines([h.bytes, b"n"])
+    return packed, lines.getvalue(), bytearray(b"ab").startswith((h.bytes, b"a")), bytearray.maketrans(h.bytes[:n], h.bytes[:n])
+
+
+@op
+def generator_united(h):
+    return sorted({1: 2}.keys() | h.walking), int.from_bytes(n for n in h.frozen)
+
+
+@op
+def block_entered(h, n):
+    h.block = h.blocks.run(h.block_variable.set, n)
+
+
+@op
+def block_left(h):
+    with contextlib.suppress(RuntimeError):  # it has been left before
+        h.blocks.run(h.block.__exit__, None, None, None)
+    return h.blocks.run(h.block_variable.get)
 
 
 @op

@@ -20,6 +20,7 @@ import time
 import types
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import ItemsView
 
 import pytest
 
@@ -474,6 +475,10 @@ def test_sizes_of_what_does_not_change_conflict_with_nothing():
                          ids=["object", "iterator", "generator", "map"])
 def test_rows_that_are_not_there_yet_are_taken_alone(rows):
     assert meet(lambda: (["a", 1],), second_item, lambda row: merge({}, rows(row))) == ALONE
+
+
+def test_items_that_are_not_there_yet_are_encoded_alone():
+    assert meet(lambda: ([1],), lambda row: row.append(2), lambda row: json.dumps(OtherItems(ItemsView({"k": row})))) == ALONE
 
 
 @pytest.mark.parametrize("count", [weakref.getweakrefcount, weakref.getweakrefs, sys.getrefcount])

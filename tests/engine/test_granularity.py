@@ -456,6 +456,8 @@ CONFLICTING = {
     "an empty list cleared, one appended": (lambda: ([],), lambda xs: xs.clear(), lambda xs: xs.append(1)),
     "an empty set cleared, one added": (lambda: (set(),), set.clear, lambda s: s.add(1)),
     "a dict cleared": (table, dict.clear, dict.clear),
+    "a missing key of a defaultdict, looked up in a text": (lambda: (defaultdict(list),), put("a"), lambda d: "%(b)s" % d),
+    "a missing key of a defaultdict, looked up in translation": (lambda: (defaultdict(int),), put("a"), lambda d: "b".translate(d)),
     "a missing key of a defaultdict": (lambda: (defaultdict(list),), lambda d: d["a"], lambda d: d["a"]),
     "the same element": (numbers, lambda s: s.add("a"), lambda s: s.add("a")),
     "an absent element looked for": (numbers, lambda s: "a" in s, lambda s: s.add("a")),

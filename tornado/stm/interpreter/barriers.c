@@ -979,7 +979,7 @@ stm_return(Tx *tx, PyObject *name, PyObject *result)
     if (i == LOOKED_INTO)
         return result;
     int opened = looked_into[i].at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
-        : looked_into[i].at == LOOKS_AT_ALL ? open_deep(tx, result)
+        : looked_into[i].at == LOOKS_AT_ALL ? open_rows(tx, result)
         : looked_into[i].at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
         : looked_into[i].at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);

@@ -138,6 +138,13 @@ open_interpolated(Tx *tx, PyObject *text, PyObject *values)
     return may_look_up && open_lookups(tx, values) < 0 ? -1 : open_deep_read(tx, values);
 }
 
+/* All that is in the items of it, which are not there yet where a method in Python will make them. */
+int
+open_rows(Tx *tx, PyObject *rows)
+{
+    return kind_of(tx, rows) == &instance_kind ? exclusive_for(tx, "a look into the items of", rows) : open_deep(tx, rows);
+}
+
 /* `dict |= other`: what has no keys is taken for rows. */
 int
 open_dict_operand(Tx *tx, PyObject *other)
@@ -148,9 +155,7 @@ open_dict_operand(Tx *tx, PyObject *other)
     PyObject *method = _PyType_LookupRef(Py_TYPE(other), keys);
     bool mapping = method != NULL;
     Py_XDECREF(method);
-    if (mapping)
-        return open_mapping(tx, other);
-    return kind_of(tx, other) == &instance_kind ? exclusive_for(tx, "a look into the items of", other) : open_deep(tx, other);
+    return mapping ? open_mapping(tx, other) : open_rows(tx, other);
 }
 
 /* All of it; 1 if it is of C types that copy and pickle know, 0 if not. */

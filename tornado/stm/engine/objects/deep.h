@@ -15,6 +15,7 @@ int open_deep_read(Tx *tx, PyObject *obj);
 /* The same for what is looked into at once: the items of a generator or an iterator cannot be opened before they are there. */
 int open_deep(Tx *tx, PyObject *obj);
 int open_lookups(Tx *tx, PyObject *obj);
+int open_rows(Tx *tx, PyObject *rows);
 int open_dict_operand(Tx *tx, PyObject *other);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);
