@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import datetime
 import functools
+import locale
+import operator
 import sqlite3
 
 import pytest
@@ -152,6 +154,36 @@ def test_what_a_connection_may_call_is_still_known_after_hundreds_of_cursors(mem
         assert cost_of(lambda: memory.execute("SELECT 1").fetchone()) == ((1,), how)
         for _ in range(250):
             memory.execute("SELECT 1").fetchone()
+
+
+def look(connection):
+    return connection.execute("SELECT 1").fetchone()
+
+
+def test_what_a_connection_may_call_is_known_as_long_as_it_lives(memory, monkeypatch):
+    """Of a collation in C with the name of one of SQLite's nothing is to be seen later."""
+    from tornado.stm.input_output import databases
+
+    monkeypatch.setattr(databases, "_MOST_KNOWN", 10)
+    monkeypatch.setattr(databases, "_most_known", 10)
+    monkeypatch.setattr(databases, "_known", {})
+    memory.create_collation("NOCASE", locale.strcoll)
+    for make in range(50):
+        with contextlib.closing(sqlite3.connect(":memory:")) as other:
+            if make % 2:
+                other.create_collation("NOCASE", locale.strcoll)
+            assert cost_of(look, other)[1] == ("exclusive" if make % 2 else "nothing")
+        del other
+    assert cost_of(look, memory)[1] == "exclusive"
+    assert len(databases._known) <= 11
+
+
+@parallel_only
+@pytest.mark.parametrize("collation", [locale.strcoll, operator.eq], ids=["strcoll", "eq"])
+@pytest.mark.parametrize("name", ["NOCASE", "RTRIM", "BINARY"])
+def test_a_collation_in_the_place_of_one_of_sqlites_that_came_before_anybody_took_note(memory, name, collation):
+    vars(sqlite3.Connection)["create_collation"].__wrapped__(memory, name, collation)
+    assert cost_of(look, memory)[1] == "exclusive"
 
 
 def test_methods_that_give_functions_look_as_ever():

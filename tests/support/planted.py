@@ -32,7 +32,7 @@ BUGS = {
          "for (Py_ssize_t i = tx->undo.n; --i > 0;) {\n            Undo *u"),
     ],
     "an end undone that was not changed": [
-        ("engine/objects/access.c", "    return now == u->n ? 0 : call_inverse(tx, u);\n", "    return now < 0 ? 0 : call_inverse(tx, u);\n"),
+        ("engine/objects/access.c", "    if (now != u->n)\n", "    if (now >= 0)\n"),
     ],
     "locks released before the rollback": [
         ("engine/core/transaction.c", "    undo_rollback(tx);\n", "    locks_release(tx);\n    undo_rollback(tx);\n"),

@@ -43,9 +43,11 @@ _databases = _Databases()
 # ---- What a connection may call --------------------------------------------------------------------------------------------
 
 #: id of a connection -> its list of blobs, which no other one ever has (that of its cursors is another one after two hundred of them),
-#: and: has it only the functions that any has, and others in Python?  Those of dead connections stay until there are many.
+#: and: has it only the functions that any has, and others in Python?  Those of dead connections stay until there are many.  Where the answer
+#: is no, nobody could find it again, so it is kept as long as the connection lives.
 _known = {}
 _MOST_KNOWN = 1000
+_most_known = _MOST_KNOWN
 #: the lists of blobs of connections that may load C code when a query says so
 _loaders = []
 
@@ -56,6 +58,17 @@ _CURSORS, _BLOBS, _TEXT_FACTORY = 2, 3, 5
 _functions_of = """
     SELECT name, builtin, type, enc, narg, flags FROM pragma_function_list
     UNION ALL SELECT name, 0, '', '', 0, 0 FROM pragma_collation_list
+"""
+
+#: What tells SQLite's own collations from others that have been put in their places, of which the list above says nothing.
+_compared = """
+    UNION ALL SELECT 'comparisons', 0, ''
+        || ('a' = 'A' COLLATE NOCASE) || ('Z' < 'a' COLLATE NOCASE) || ('_' < 'a' COLLATE NOCASE) || ('_' < 'A' COLLATE NOCASE)
+        || (char(201) = char(233) COLLATE NOCASE) || ('a' = 'a ' COLLATE NOCASE) || ('a' || char(0) || 'b' < 'A' || char(0) || 'c' COLLATE NOCASE),
+        (('a' = 'a  ' COLLATE RTRIM) || ('a' = 'A' COLLATE RTRIM)) || ('Z' < 'a' COLLATE RTRIM) || ('a' = 'a' || char(9) COLLATE RTRIM)
+        || (char(201) < char(233) COLLATE RTRIM) || ('a' || char(0) || 'b' < 'a' || char(0) || 'c' COLLATE RTRIM),
+        ('a' = 'A' COLLATE BINARY) || ('Z' < 'a' COLLATE BINARY) || ('_' < 'a' COLLATE BINARY) || ('a' = 'a ' COLLATE BINARY)
+        || (char(201) < 'z' COLLATE BINARY) || ('a' || char(0) || 'b' < 'a' || char(0) || 'c' COLLATE BINARY), 0
 """
 _usual_functions = set()
 
@@ -84,19 +97,37 @@ def _look_at(connection, cursors, blobs):
     try:
         cursor = _call(connection, _cursor, connection)
         cursor.row_factory = None
-        _call(connection, _cursor_execute, cursor, _functions_of)
+        _call(connection, _cursor_execute, cursor, _functions_of + _compared)
         functions = set(_call(connection, _fetchall, cursor))
     except _Error:
         return False
+    except Exception:  # by code that compares
+        return _note(connection, blobs, False)
     return _note(connection, blobs, functions <= _usual_functions and not any(blobs is loader for loader in _loaders))
 
 
 @trusted
 def _note(connection, blobs, known):
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
+    if len(_known) >= _most_known:
+        _forget()
     _known[id(connection)] = blobs, known
     return known
+
+
+@trusted
+def _forget():
+    """What is known of connections that are no more, and what can be looked up again."""
+    global _most_known
+    of_a_dead_one = _count_references(([], False))
+    for number, entry in list(_known.items()):
+        if entry[1] or _count_references(entry) <= of_a_dead_one:
+            del _known[number]
+    _most_known = max(_MOST_KNOWN, 2 * len(_known))
+
+
+@trusted
+def _count_references(entry):
+    return sys.getrefcount(entry[0])
 
 
 def _noting(name, is_in_python):
@@ -570,7 +601,7 @@ def _learn():
     thread.start()
     thread.join()
     try:
-        _usual_functions.update(mine.execute(_functions_of))
+        _usual_functions.update(mine.execute(_functions_of + _compared))
         parts = tuple(type(part).__name__ for part in gc.get_referents(mine))
         return parts == _PARTS and _engine.learn_connections(mine, *made, 3)
     except (_Error, AttributeError):

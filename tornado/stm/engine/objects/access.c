@@ -159,30 +159,29 @@ replace_contents(Tx *tx, PyObject *obj, const char *empty, PyObject *a, const ch
     return r;
 }
 
-/* obj.key(old), or obj.key() */
+/* obj.key(old), or obj.key(). The size tells whether what is undone has happened: an attempt may end at a barrier after the one that logged
+ * it, in front of the same call (an instruction falls back to its general form), and the call may raise. */
 static int
 call_inverse(Tx *tx, Undo *u)
 {
-    PyObject *method = c_base_method(u->obj, u->key);
-    PyObject *r = method ? PyObject_CallFunctionObjArgs(method, u->obj, u->old, NULL) : NULL;
-    Py_XDECREF(method);
-    if (r == NULL)
+    PyObject *method = c_base_method(u->obj, u->key), *r = NULL;
+    if (method == NULL)
         return -1;
+    Py_ssize_t now;
+    Py_BEGIN_CRITICAL_SECTION(u->obj);
+    now = c_base(Py_TYPE(u->obj))->tp_as_sequence->sq_length(u->obj);
+    if (now != u->n)
+        r = PyObject_CallFunctionObjArgs(method, u->obj, u->old, NULL);
+    Py_END_CRITICAL_SECTION();
+    Py_DECREF(method);
+    if (r == NULL)
+        return now == u->n ? 0 : -1;
     displace(tx, r);
     return 0;
 }
 
-/* The size tells whether what is undone has happened: an attempt may end at a barrier after the one that logged it, in front of
- * the same call (an instruction falls back to its general form), and the call may raise. */
-static int
-call_resizing_inverse(Tx *tx, Undo *u)
-{
-    Py_ssize_t now = c_base(Py_TYPE(u->obj))->tp_as_sequence->sq_length(u->obj);
-    return now == u->n ? 0 : call_inverse(tx, u);
-}
-
 /* Where the size is not n. */
-static const UndoKind undo_resizing = {.what = "an end", .undo = call_resizing_inverse};
+static const UndoKind undo_resizing = {.what = "an end", .undo = call_inverse};
 
 int
 push_resizing_inverse(Tx *tx, PyObject *obj, const char *method, PyObject *value, Py_ssize_t n)
