@@ -429,7 +429,8 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
         return reach_class_of(tx, obj, reached);
     }
     bool is_view = PyDictViewSet_Check(obj) || PyDictValues_Check(obj);
-    bool has_items = (kind->visit != NULL && !kind->visited_in_part && !is_made_of_types(type)) || kind == &dict_kind || kind == &list_kind || kind == &set_kind || kind == &deque_kind
+    bool has_items = (kind->visit != NULL && !kind->visited_in_part && !is_made_of_types(type))
+        || kind == &dict_kind || kind == &list_kind || kind == &set_kind || kind == &deque_kind
         || kind == &ordered_dict_kind || kind == &bytearray_kind || kind == &array_kind || kind == &memoryview_kind
         || kind == &tuple_kind || kind == &proxy_kind;
     bool python = is_python_class(type) && kind->c_state != C_STATE_UNKNOWN;
