@@ -286,6 +286,9 @@ def miss(_, obj):
         obj.missing
 
 
+DESCRIPTION = ["__doc__", "__module__", "__name__", "__qualname__"]
+
+
 def append(inside, _):
     inside.append(2)
 
@@ -407,6 +410,21 @@ HIDDEN = {
     "the text of a generator's frame that ends": (about_to_end, lambda g, f: next(g, None), lambda g, f: repr(f)),
     "what a shared AttributeError says": (lacking, miss, lambda e, _: e.name),
     "what was lacking, in a shared AttributeError": (lacking, lambda e, obj: hasattr(obj, "other"), lambda e, _: e.obj),
+    "the first name that a partial adds": (
+        lambda: (functools.partial(dict),), lambda p: p.keywords.update(a=1), lambda p: p()),
+    "the first name that a partial of a function adds": (
+        lambda: (functools.partial(lambda **names: names),), lambda p: p.keywords.update(a=1), lambda p: p()),
+    "what a partial of a partial gets": (
+        lambda: (functools.partial(dict),), lambda p: p.keywords.update(a=1), lambda p: functools.partial(p, b=1)),
+    "whether a partial is made of a partial": (
+        lambda: (functools.partial(dict),), set_note, lambda p: functools.partial(p, b=1)),
+    "the names of slots": (lambda: (["a"],), lambda l: l.append("b"), lambda l: type("Made", (), {"__slots__": l})),
+    "the documented names of slots": (lambda: ({"a": ""},), lambda d: d.update(b=""), lambda d: type("Made", (), {"__slots__": d})),
+    **{f"what a {of.__name__} says of itself, {name}": (
+        named, lambda f, name=name: setattr(f, name, "other"), lambda f, of=of, name=name: getattr(of(f), name))
+       for of, names in {property: ["__doc__", "__name__"], staticmethod: DESCRIPTION, classmethod: DESCRIPTION}.items() for name in names},
+    "what a property with a setter says of itself": (
+        lambda: (property(*named()), *named()), lambda p, f: setattr(p.fget, "__doc__", "other"), lambda p, f: p.setter(f).__doc__),
     "what makes annotations": (named, lambda f: setattr(f, "__annotations__", {}), lambda f: f.__annotate__),
     "annotations that are made anew": (named, lambda f: setattr(f, "__annotate__", lambda form: {}), lambda f: f.__annotations__),
     "annotations in a signature": (named, lambda f: setattr(f, "__annotations__", {}), inspect.signature),

@@ -43,6 +43,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     LIST_... SET_CHANGE DEQUE_...      changes that have a cheaper undo than a copy
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
     BINDS        is the ``__get__`` of a type in C: of a slot, it reads the second argument's attribute
+    WRAPS        makes a function of others: copies what they say of themselves; of a partial, what that adds
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
@@ -361,7 +362,7 @@ CALLS = """
     builtins.memoryview.* READS
     builtins.memoryview.release RELEASES
     builtins.memoryview.__exit__ RELEASES
-    builtins.property.* PURE    # they make another property
+    builtins.property.* WRAPS    # they make another property
     types.MappingProxyType.* PURE    # views; what these show is opened when somebody looks
     types.MappingProxyType.get GETS_KEY
     types.MappingProxyType.copy READS
@@ -532,9 +533,9 @@ CALLS = """
     builtins.range PURE
     builtins.slice PURE
     builtins.super PURE    # classes are changed exclusively
-    builtins.property PURE
-    builtins.staticmethod PURE
-    builtins.classmethod PURE
+    builtins.property WRAPS
+    builtins.staticmethod WRAPS
+    builtins.classmethod WRAPS
     builtins.enumerate ITERATES
     builtins.zip ITERATES
     builtins.map ITERATES
@@ -548,7 +549,7 @@ CALLS = """
     collections.deque ITERATES
     collections._tuplegetter PURE
     array.array ITERATES
-    functools.partial PURE    # keeps its arguments, and looks at them when it is called
+    functools.partial WRAPS    # keeps its arguments, and looks at them when it is called
     functools._lru_cache_wrapper PURE
     itertools.chain ITERATES
     itertools.chain.from_iterable ITERATES

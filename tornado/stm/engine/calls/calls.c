@@ -14,7 +14,9 @@
 #include "../objects/endings.h"
 #include "../objects/exception.h"
 #include "../objects/function.h"
+#include "../objects/function.h"
 #include "../objects/generator.h"
+#include "../objects/instance.h"
 #include "../objects/known.h"
 #include "../objects/lru_cache.h"
 #include "../objects/memoryview.h"
@@ -418,6 +420,37 @@ open_printed(Tx *tx, PyObject *obj)
     return open_deep_read(tx, obj);
 }
 
+/* A partial of a partial gets what that adds, if it has no attributes. */
+static int
+open_partial(Tx *tx, PyObject *obj)
+{
+    if (kind_of(tx, obj) != &method_kind || lookup_instances(Py_TYPE(obj))->effect != EFFECT_PARTIAL)
+        return check_doomed(tx);
+    return lock_function_attribute(tx, obj, stm_dict_name, false) < 0 ? -1 : open_whole_read(tx, ((Partial *)obj)->keywords);
+}
+
+/* A staticmethod, classmethod or property copies what the function says of itself. */
+static int
+open_wrapped(Tx *tx, PyObject *obj)
+{
+    static const char *const texts[4] = {"__doc__", "__module__", "__name__", "__qualname__"};
+    static PyObject *names[4];
+    if (is_constant(obj))
+        return check_doomed(tx);
+    if (PyObject_TypeCheck(obj, &PyProperty_Type)) {
+        PyObject *get = PyObject_GetAttrString(obj, "fget");    /* it is kept there */
+        Py_XDECREF(get);
+        return get == NULL ? -1 : open_wrapped(tx, get);
+    }
+    for (int i = 0; i < 4; i++) {
+        if (names[i] == NULL)
+            names[i] = PyUnicode_InternFromString(texts[i]);
+        if (open_attr_read(tx, obj, names[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* object.__init__, list.__init__, ...: those that have no twin. */
 static int
 before_init(Tx *tx, Args a)
@@ -501,6 +534,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_PURE:
     case EFFECT_TWIN:
         return check_doomed(tx);
+    case EFFECT_WRAPS:
+        if (PyType_Check(callable) && lookup_instances((PyTypeObject *)callable)->effect == EFFECT_PARTIAL)
+            return receiver == NULL ? check_doomed(tx) : open_partial(tx, receiver);
+        return open_args(tx, a, 0, open_wrapped);
     case EFFECT_REFERS:
         keep_referent(tx, callable);
         return check_doomed(tx);
@@ -855,7 +892,7 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
     case EFFECT_PARTIAL: {
         Partial *p = (Partial *)callable;
         PyObject *f = PyMethod_Check(p->function) ? PyMethod_GET_FUNCTION(p->function) : p->function;
-        if (PyDict_GET_SIZE(p->keywords) != 0 && open_whole_read(tx, p->keywords) < 0)
+        if (open_whole_read(tx, p->keywords) < 0)
             return -1;
         if (PyFunction_Check(f))
             return check_doomed(tx);

@@ -123,6 +123,21 @@ make_watched_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
     return made;
 }
 
+/* The namespace is copied, and the names of the slots are taken one by one. */
+static int
+open_namespace(Tx *tx, PyObject *namespace)
+{
+    static PyObject *slots_name;
+    if (slots_name == NULL)
+        slots_name = PyUnicode_InternFromString("__slots__");
+    if (open_whole_read(tx, namespace) < 0)
+        return -1;
+    PyObject *slots = NULL;
+    int r = PyDict_GetItemRef(namespace, slots_name, &slots) < 0 || (slots != NULL && open_iter(tx, slots) < 0) ? -1 : 0;
+    Py_XDECREF(slots);
+    return r;
+}
+
 /* type.__new__(metatype, name, bases, namespace). What it makes is this transaction's own, unless another
  * metaclass is to make it. */
 static PyObject *
@@ -134,7 +149,7 @@ new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
         return make_watched_class(metatype, args, kwds);
     bool own = true;
     PyObject *namespace = PyTuple_GET_ITEM(args, 2);
-    if (PyDict_Check(namespace) && open_whole_read(tx, namespace) < 0)      /* it is copied */
+    if (PyDict_Check(namespace) && open_namespace(tx, namespace) < 0)
         return NULL;
     if (PyTuple_GET_SIZE(bases) == 0 && open_base(tx, &PyBaseObject_Type) < 0)
         return NULL;

@@ -160,6 +160,16 @@ read_annotations(Tx *tx, PyObject *function, PyObject *name)
     return makes_annotations(function, name) ? change_annotations(tx, function) : check_doomed(tx);
 }
 
+/* A property that has got no name from a class has that of its function. */
+static int
+read_name_of_getter(Tx *tx, PyObject *property, PyObject *name)
+{
+    PyObject *get = PyObject_GetAttrString(property, "fget");
+    int r = get == NULL || open_attr_read(tx, get, name) < 0 ? -1 : 0;
+    Py_XDECREF(get);
+    return r;
+}
+
 static int
 read_attr(Tx *tx, PyObject *obj, PyObject *name)
 {
@@ -169,6 +179,8 @@ read_attr(Tx *tx, PyObject *obj, PyObject *name)
         return read_annotations(tx, obj, name);
     if (PyMethod_Check(obj))
         return open_attr_read(tx, PyMethod_GET_FUNCTION(obj), name);
+    if (PyObject_TypeCheck(obj, &PyProperty_Type) && PyUnicode_EqualToUTF8(name, "__name__"))
+        return read_name_of_getter(tx, obj, name);
     PyObject **dict = _PyObject_GetDictPtr(obj);
     if (dict == NULL)
         return check_doomed(tx);

@@ -124,6 +124,7 @@ restore(Tx *Py_UNUSED(tx), Undo *u)
             now.f_back = known->f_back;
             known->f_back = NULL;
             known->f_frame = f;
+            PyObject_GC_UnTrack(known);     /* as those whose frames others own: the collector would clear the generator's */
         }
     }
     f->previous = NULL;

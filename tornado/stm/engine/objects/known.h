@@ -218,13 +218,14 @@ is_constant(PyObject *o)
 }
 
 /* Something that is compared without a look at what a transaction can change: by its value
- * or, where its class says nothing, by its identity. */
+ * or, where its class says nothing, by its identity, as a bound method by those of its parts. */
 static inline bool
 compares_plainly(PyObject *o)
 {
     richcmpfunc f = Py_TYPE(o)->tp_richcompare;
     return f == PyLong_Type.tp_richcompare || f == PyUnicode_Type.tp_richcompare || f == PyFloat_Type.tp_richcompare
-        || f == PyBaseObject_Type.tp_richcompare || is_constant(o);
+        || f == PyBaseObject_Type.tp_richcompare || is_constant(o)
+        || (PyMethod_Check(o) && PyFunction_Check(PyMethod_GET_FUNCTION(o)));
 }
 
 /* May this transaction read all that is in that list, dict or set without a lock? */
