@@ -5,7 +5,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from interpreters import ROOT, parallel_only
+from tornado.stm import activation, core
 
 #: Tasks take numbers and log them: on one thread they are in order, and a file is full when the next line does not fit.
 APP = """
@@ -79,3 +82,87 @@ def test_what_is_rolled_back_is_not_written(tmp_path):
     expected, _ = written(tmp_path / "upstream", "upstream")
     files, _ = written(tmp_path / "ours", "0.01")
     assert files == expected
+
+
+#: how a line is written, as many handlers do
+WRITES = {
+    "print": lambda stream: print("line", file=stream, flush=True),
+    "write": lambda stream: (stream.write("line\n"), stream.flush()),
+    "bytes": lambda stream: (stream.buffer.write(b"line\n"), stream.buffer.flush()),
+}
+
+
+def broken_pipe():
+    reading, writing = os.pipe()
+    os.close(reading)
+    return open(writing, "w")
+
+
+@parallel_only
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("make", [lambda: open("/dev/full", "w"), broken_pipe], ids=["full", "pipe"])
+def test_whoever_writes_next_is_told_what_could_not_be_written(make, write, monkeypatch):
+    activation.activate()
+    unraisable, outcomes = [], []
+    monkeypatch.setattr(sys, "unraisablehook", core.trusted(lambda report: unraisable.append(report.exc_type)))
+    stream = make()
+    with pytest.raises(OSError) as expected, make() as another:
+        write(another)
+
+    def attempt():
+        try:
+            write(stream)
+        except OSError as e:
+            return e.errno
+
+    for _ in range(4):
+        outcomes.append(core.Transaction(attempt, ()).run())
+    assert outcomes == [None] + 3 * [expected.value.errno]
+    assert unraisable == [expected.type], "but the first one, which might be the last"
+    with pytest.raises(OSError):
+        stream.close()
+
+
+@parallel_only
+def test_a_file_that_can_be_written_to_again_is(monkeypatch):
+    activation.activate()
+    monkeypatch.setattr(sys, "unraisablehook", core.trusted(lambda report: None))
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with open(reading, "rb") as reader, open(writing, "wb", buffering=1 << 20) as stream:
+        core.Transaction(lambda: (stream.write(bytes(200_000)), stream.flush()), ()).run()
+        got = len(os.read(reading, 200_000))
+        with pytest.raises(BlockingIOError):
+            core.Transaction(stream.flush, ()).run()
+        for _ in range(20):
+            try:
+                core.Transaction(stream.flush, ()).run()
+            except BlockingIOError:
+                got += len(os.read(reading, 200_000))
+        before = core.stats()["exclusives"]
+        core.Transaction(lambda: (stream.write(b"more"), stream.flush()), ()).run()
+        assert core.stats()["exclusives"] == before
+        while got < 200_004:
+            got += len(os.read(reading, 200_000))
+        assert got == 200_004
+
+
+@parallel_only
+def test_a_program_ends_whose_reader_has_gone(tmp_path):
+    """``program | head -1``"""
+    (tmp_path / "app.py").write_text(
+        "import asyncio\n"
+        "async def main():\n"
+        "    for i in range(100_000):\n"
+        "        print('line', i, flush=True)\n"
+        "        await asyncio.sleep(0.0001)\n"
+        "asyncio.run(main())\n"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tornado.stm", "-q", "-j", "2", str(tmp_path / "app.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=dict(os.environ, TORNADO_STM_SEQUENTIAL="0"), text=True,
+    )  # fmt: skip
+    assert program.stdout.readline() == "line 0\n"
+    program.stdout.close()
+    errors = program.stderr.read()
+    assert program.wait(60) != 0 and "\nBrokenPipeError" in errors

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import resource
 import select
 import socket
 import sys
@@ -769,3 +770,33 @@ def test_what_an_aborted_attempt_has_received_is_there_for_another_number_of_the
     peek_when_something_is_there(ours)
     assert core.Transaction(receive, ()).run() == (b"hel", b"lo")
     assert not sockets.inboxes
+
+
+def test_what_waits_is_sent_first_by_a_socket_that_blocks_whatever_its_number():
+    """Also one for which there is no room in what select() takes."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2000, limits[1]), limits[1]))
+    one, peer = nonblocking_pair()
+    refused = []
+
+    @trusted
+    def take(data):
+        if len(refused) < 3:
+            refused.append(True)
+            raise BlockingIOError
+        return os.write(number, data)
+
+    async def main():
+        core.put_off(ours, b"first ", take)
+        await asyncio.sleep(0)
+        ours.setblocking(True)
+        ours.send(b"and then")
+
+    try:
+        number = fcntl.fcntl(one, fcntl.F_DUPFD, 1500)
+        with one, peer, socket.socket(fileno=number) as ours:
+            ours.setblocking(False)
+            tornado.stm.run(main(), threads=2)
+            assert peer.recv(100) == b"first and then" and len(refused) == 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

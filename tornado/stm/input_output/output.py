@@ -154,13 +154,21 @@ class _Output:
 
     @trusted
     def write_out(self):
-        """At commit: nobody else's output comes in between.  What fails keeps the rest from nothing."""
+        """At commit: nobody else's output comes in between.  What fails keeps the rest from nothing.
+
+        Raises why the first of a file could not be written, for nobody may write to that any more; who does is told, too.
+        """
         actions, self.actions = self.actions, []
         failure = None
         with _writing:
-            for function, *args in actions:
+            for function, stream, *args in actions:
                 try:
-                    function(*args)
+                    function(stream, *args)
+                except OSError as e:
+                    file = _file_of(stream)
+                    is_first = _failed_before(file) is None
+                    _failures[id(file)] = weakref.ref(file), e
+                    failure = failure or (e if is_first else None)
                 except Exception as e:
                     failure = failure or e
         if failure is not None:
@@ -172,6 +180,33 @@ class _Output:
         self.actions = []
 
 
+#: id of a FileIO -> (a weak reference to it, why something could not be written to it at a commit; None: somebody has been told)
+_failures = {}
+
+
+@trusted
+def _failed_before(file):
+    """What is known of this file's failures."""
+    failed = _failures.get(id(file))
+    return failed if failed is not None and failed[0]() is file else None
+
+
+@trusted
+def _write_after_failure(file, function, stream, *args):
+    """Something could not be written to this file before: so it is written to at once, alone, until that succeeds.
+
+    Raises why it could not be, to whoever comes first, and then what comes of it now.
+    """
+    core.exclusive("writing to a file to which something could not be written")
+    failed = _failed_before(file)
+    if failed is not None and failed[1] is not None:
+        _failures[id(file)] = failed[0], None
+        raise failed[1].with_traceback(None)
+    function(stream, *args)
+    if function in (_text_flush, _buffered_flush):
+        _failures.pop(id(file), None)
+
+
 _output = core.PerThread(_Output)
 _writing = _thread.RLock()
 forks.free(_writing)
@@ -179,6 +214,9 @@ forks.free(_writing)
 
 @trusted
 def _put_off(function, file, *args):
+    if _failures and _failed_before(raw := _file_of(file)) is not None:
+        _write_after_failure(raw, function, file, *args)
+        return
     files.note_writing(_file_of(file))
     if core.is_exclusive():
         function(file, *args)

@@ -17,6 +17,7 @@ import _socket
 import asyncio
 import errno
 import functools
+import math
 import operator
 import os
 import select
@@ -459,8 +460,16 @@ def send_at_once(sock):
     core.answers_follow()
     box = core.find_outbox(fd)
     while box is not None and box.waiting and not box.flush():
-        if _gettimeout(sock) == 0.0 or not select.select([], [sock], [], _gettimeout(sock))[1]:
+        if not _has_room(fd, _gettimeout(sock)):
             raise _would_block()
+
+
+@trusted
+def _has_room(fd, seconds):
+    """Does the kernel take something, within that time (None: whenever that is)?"""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return seconds != 0.0 and bool(poll.poll(None if seconds is None else math.ceil(1000 * seconds)))
 
 
 @trusted
