@@ -93,6 +93,18 @@ class Proxy:
     __contains__ = Bound(operator.contains)
     __len__ = Bound(len)
     __bool__ = Bound(bool)
+    __class__ = property(lambda self: type(object.__getattribute__(self, "_to")))
+    size = property(len)
+
+
+class GivesList:
+    def __get__(self, obj, owner=None):
+        return list
+
+
+class Posing:
+    __class__ = GivesList()
+    __len__ = GivesList()
 
 
 class Own:
@@ -131,6 +143,7 @@ READERS = {
     "bound key": (registry, lambda r, things: things.update(b=2), lambda r, things: "b" in r),
     "bound length": (registry, lambda r, things: things.update(b=2), lambda r, things: len(r)),
     "bound step": (stepping, lambda o, items: items.append(3), lambda o, items: next(o)),
+    "proxy's length by a property": (lambda: ({"a": 1},), lambda d: d.update(b=2), lambda d: Proxy(d).size),
     "proxy's truth": (lambda: ({},), lambda d: d.update(b=2), lambda d: not Proxy(d)),
 }
 
@@ -144,6 +157,15 @@ def test_what_they_look_at_conflicts_with_a_change(name):
 
 class Stack(list):
     __lshift__ = list.append
+
+
+STATIC = []
+
+
+class Static:
+    """Of functions in C that are bound already only those are guarded that nothing is around."""
+
+    __matmul__ = staticmethod(STATIC.append)
 
 
 class Bag(set):
@@ -176,6 +198,11 @@ def assign(added):
 def test_what_they_change_is_changed_alone(obj):
     finished, *_ = rolled_back(add_to, obj)
     assert finished is False and len(obj) == 1
+
+
+def test_a_static_method_in_c_is_called_alone():
+    finished, *_ = rolled_back(lambda log: Static() @ 1, STATIC)
+    assert finished is False and STATIC == [1]
 
 
 def test_what_the_functions_of_a_property_change_is_put_back():
@@ -272,8 +299,14 @@ class Constant(int):
     __hash__ = int.__hash__
 
 
+class Same(tuple):
+    __eq__ = tuple.__eq__
+    __hash__ = tuple.__hash__
+    __len__ = tuple.__len__
+
+
 @pytest.mark.parametrize("use", [
-    lambda: Number(3), lambda: Movie(name="m"), lambda: Plain(a=1)["a"], lambda: (str(Constant(3)), Constant(3) == 3, hash(Constant(3))),
+    lambda: Same((1,)) == (1,), lambda: Number(3), lambda: Movie(name="m"), lambda: Plain(a=1)["a"], lambda: (str(Constant(3)), Constant(3) == 3, hash(Constant(3))),
     lambda: str(Plain()), lambda: Plain() != 3,
 ])  # fmt: skip
 def test_what_everybody_has_runs_beside_others(use):
@@ -282,4 +315,8 @@ def test_what_everybody_has_runs_beside_others(use):
 
 def test_the_program_sees_what_it_has_put_there():
     assert type(run(lambda: Proxy({}).__len__)) is functools.partial
+    assert run(lambda: (isinstance(Posing(), list), isinstance(Proxy({}), dict))) == (True, True)
+    guarded, things = registry()
+    assert run(lambda: guarded["a"]) == 1
+    assert type(guarded).__getitem__ == things.__getitem__ and type(guarded).__getitem__.__self__ is things
     assert Cached.value.fget is vars(Cached)["value"].fget and Cached.value.fget.cache_info().currsize >= 0

@@ -8,7 +8,7 @@
 /* Does Python code run on our loop? */
 bool loop_is_ours(void);
 
-/* Is that thread at an instruction that asks for an attribute by its name, so that the program sees what it gets? */
-bool is_loading_attribute(PyThreadState *tstate);
+/* The name of the attribute that the instruction asks for which that thread is at, borrowed; NULL if it is another instruction. */
+PyObject *attribute_asked_for(PyThreadState *tstate);
 
 #endif

@@ -130,11 +130,15 @@ loop_is_ours(void)
     return false;
 }
 
-bool
-is_loading_attribute(PyThreadState *tstate)
+PyObject *
+attribute_asked_for(PyThreadState *tstate)
 {
     _PyInterpreterFrame *frame = tstate->current_frame;
-    return frame != NULL && PyStackRef_CodeCheck(frame->f_executable) && _PyOpcode_Deopt[frame->instr_ptr->op.code] == LOAD_ATTR;
+    if (frame == NULL || !PyStackRef_CodeCheck(frame->f_executable) || _PyOpcode_Deopt[frame->instr_ptr->op.code] != LOAD_ATTR)
+        return NULL;
+    PyObject *names = _PyFrame_GetCode(frame)->co_names;
+    Py_ssize_t i = frame->instr_ptr->op.arg >> 1;   /* of more than 127 names only those are known */
+    return i < PyTuple_GET_SIZE(names) ? PyTuple_GET_ITEM(names, i) : NULL;
 }
 
 /* begin_loop(): from here on, frames run on our loop. */

@@ -139,6 +139,31 @@ guarded_dealloc(PyObject *self)
     Py_TYPE(self)->tp_free(self);
 }
 
+/* To a program that meets one it is what it is around. */
+static PyObject *
+guarded_getattr(PyObject *self, PyObject *name)
+{
+    return PyObject_GetAttr(((Guarded *)self)->inner, name);
+}
+
+static PyObject *
+guarded_repr(PyObject *self)
+{
+    return PyObject_Repr(((Guarded *)self)->inner);
+}
+
+static Py_hash_t
+guarded_hash(PyObject *self)
+{
+    return PyObject_Hash(((Guarded *)self)->inner);
+}
+
+static PyObject *
+guarded_compare(PyObject *self, PyObject *other, int op)
+{
+    return PyObject_RichCompare(unguarded(self), unguarded(other), op);
+}
+
 PyTypeObject Guarded_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "tornado.stm._engine.Guarded",
@@ -151,6 +176,10 @@ PyTypeObject Guarded_Type = {
     .tp_vectorcall_offset = offsetof(Guarded, vectorcall),
     .tp_iter = PyObject_SelfIter,
     .tp_iternext = guarded_next,
+    .tp_getattro = guarded_getattr,
+    .tp_repr = guarded_repr,
+    .tp_hash = guarded_hash,
+    .tp_richcompare = guarded_compare,
 };
 
 static PyObject *

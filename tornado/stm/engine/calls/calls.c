@@ -14,7 +14,6 @@
 #include "../objects/endings.h"
 #include "../objects/exception.h"
 #include "../objects/function.h"
-#include "../objects/function.h"
 #include "../objects/generator.h"
 #include "../objects/instance.h"
 #include "../objects/known.h"
@@ -25,6 +24,8 @@
 #include "../objects/structure.h"
 #include "callbacks.h"
 #include "conversion.h"
+
+#include "internal/pycore_descrobject.h"
 
 typedef struct {
     const void *_Atomic key;    /* written last: others may be looking */
@@ -438,9 +439,8 @@ open_wrapped(Tx *tx, PyObject *obj)
     if (is_constant(obj))
         return check_doomed(tx);
     if (PyObject_TypeCheck(obj, &PyProperty_Type)) {
-        PyObject *get = PyObject_GetAttrString(obj, "fget");    /* it is kept there */
-        Py_XDECREF(get);
-        return get == NULL ? -1 : open_wrapped(tx, get);
+        PyObject *get = ((propertyobject *)obj)->prop_get;      /* which never changes */
+        return get == NULL ? check_doomed(tx) : open_wrapped(tx, get);
     }
     for (int i = 0; i < 4; i++) {
         if (names[i] == NULL)
@@ -773,7 +773,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     }
     if (!is_python_class(type))
         return exclusive_for(tx, "construction of", cls);
-    if (classify(type) == &unknown_kind || has_special_methods_in_c(Py_TYPE(cls)))
+    if (type_entry(tx, type)->kind == &unknown_kind || has_unguarded_special_methods(Py_TYPE(cls)))
         return exclusive_for(tx, "construction of", cls);
     bool watch = ends_in_python(type);
     if (watch)

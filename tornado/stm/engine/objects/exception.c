@@ -152,8 +152,8 @@ visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
             r = name == NULL || open_attr_read(tx, obj, name) < 0 ? -1 : 0;
             if (r == 0 && (value = PyMember_GetOne((char *)obj, m)) != NULL)
                 r = visit_unless_inert(tx, value, visit, arg);
-            else
-                PyErr_Clear();
+            else if (r == 0)
+                PyErr_Clear();      /* it is not set */
             Py_XDECREF(value);
             Py_XDECREF(name);
         }

@@ -160,6 +160,12 @@ read_annotations(Tx *tx, PyObject *function, PyObject *name)
     return makes_annotations(function, name) ? change_annotations(tx, function) : check_doomed(tx);
 }
 
+int
+open_function_annotations(Tx *tx, PyObject *function)
+{
+    return read_annotations(tx, function, annotations_name);
+}
+
 /* A property that has got no name from a class has that of its function. */
 static int
 read_name_of_getter(Tx *tx, PyObject *property, PyObject *name)

@@ -8,6 +8,8 @@ int functions_init(void);
 
 /* For who is about to read or write an attribute of that name. */
 int lock_function_attribute(Tx *tx, PyObject *function, PyObject *name, bool write);
+/* For who asks for its annotations, which may be made then: beside others, each of which will see them evaluated or not. */
+int open_function_annotations(Tx *tx, PyObject *function);
 /* Its dict, borrowed, made if need be; NULL with an exception. */
 PyObject *open_function_dict(Tx *tx, PyObject *function);
 

@@ -56,46 +56,6 @@ class_is_annotated(PyObject *cls)
     return there;
 }
 
-static int
-forget_annotations(Tx *tx, Undo *u)
-{
-    PyFunctionObject *f = (PyFunctionObject *)u->obj;
-    PyObject *annotations = f->func_annotations;
-    f->func_annotations = NULL;
-    displace(tx, annotations);
-    return 0;
-}
-
-static const UndoKind undo_annotations = {.what = "the annotations", .undo = forget_annotations};
-
-/* Beside others, each of which will see them evaluated or not. */
-static bool
-function_is_annotated(PyObject *function)
-{
-    PyFunctionObject *f = (PyFunctionObject *)function;
-    return f->func_annotations != NULL || f->func_annotate == NULL || !PyCallable_Check(f->func_annotate);
-}
-
-static int
-open_annotations(PyObject *function)
-{
-    static PyObject *name;
-    Tx *tx = stm_open;
-    if (tx == NULL)
-        return 0;
-    if (name == NULL && (name = PyUnicode_InternFromString("__annotations__")) == NULL)
-        return -1;
-    if (lock_function_attribute(tx, function, name, false) < 0)
-        return -1;
-    if (function_is_annotated(function))
-        return 0;
-    if (lock_function_attribute(tx, function, name, true) < 0)
-        return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || function_is_annotated(function))
-        return 0;
-    return undo_push(tx, &undo_annotations, function, NULL, NULL) == NULL ? -1 : 0;
-}
-
 /* Of one without annotations, it makes an empty dict. */
 static bool
 module_is_annotated(PyObject *module)
@@ -144,7 +104,7 @@ static getter original_annotations;     /* of functions */
 static PyObject *
 get_annotations(PyObject *function, void *closure)
 {
-    if (open_annotations(function) < 0)
+    if (stm_open != NULL && open_function_annotations(stm_open, function) < 0)
         return NULL;
     bool there = ((PyFunctionObject *)function)->func_annotations != NULL;
     PyObject *annotations = original_annotations(function, closure);

@@ -383,9 +383,11 @@ call_from_c(PyObject *self, PyObject *args, PyObject *kwargs)
         memcpy(all, &PyTuple_GET_ITEM(args, 0), (size_t)n * sizeof(PyObject *));
         for (Py_ssize_t at = 0; names != NULL && PyDict_Next(kwargs, &at, &name, &value); i++) {
             PyTuple_SET_ITEM(names, i, Py_NewRef(name));
-            all[n + i] = value;
+            all[n + i] = Py_NewRef(value);      /* the dict may be the caller's, who changes it */
         }
         result = lru_call(self, all, n, names);
+        while (i > 0)
+            Py_DECREF(all[n + --i]);
     }
     PyMem_Free(all);
     Py_XDECREF(names);

@@ -227,8 +227,12 @@ keep_unchanged(PyObject *dict)
 int
 keep_builtins(PyObject *globals)
 {
-    PyObject *builtins = PyDict_GetItemString(globals, "__builtins__");
-    return builtins == NULL ? 0 : keep_unchanged(builtins);
+    PyObject *builtins = NULL;
+    int r = PyDict_GetItemStringRef(globals, "__builtins__", &builtins);
+    if (r > 0)
+        r = keep_unchanged(builtins);
+    Py_XDECREF(builtins);
+    return r;
 }
 
 /* The names given to register_module_globals(), or None. */

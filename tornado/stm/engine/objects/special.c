@@ -109,13 +109,12 @@ getattr_hook(PyObject *self, PyObject *name)
         return hook_of_python(self, name);
     if (!is_plain_lookup(type))
         return exclusive_for(tx, "__getattr__ in C of", self) < 0 ? NULL : hook_of_python(self, name);
-    PyObject *value = PyObject_GenericGetAttr(self, name);
-    if (value != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+    PyObject *value = _PyObject_GenericGetAttrWithDict(self, name, NULL, true);
+    if (value != NULL || PyErr_Occurred())
         return value;
     PyObject *method = _PyType_LookupRef(type, getattr_name);
     if (method == NULL)
-        return NULL;
-    PyErr_Clear();
+        return PyObject_GenericGetAttr(self, name);     /* it has been taken from the class */
     value = call_special(method, self, name);
     Py_DECREF(method);
     return value;
@@ -125,16 +124,59 @@ getattr_hook(PyObject *self, PyObject *name)
 
 static descrgetfunc get_of_python;      /* what calls a __get__ */
 
+/* Those that lie under special names, which live for ever; the others of their classes give what they give. */
+#define DESCRIPTORS 4096
+static PyObject *_Atomic descriptors[DESCRIPTORS];      /* entries are added, under the latch */
+static Latch adding;
+
+/* Where it is, or would be. */
+static PyObject *_Atomic *
+descriptor_place(PyObject *descriptor)
+{
+    size_t i = ((uintptr_t)descriptor >> 4) * 0x9E3779B97F4A7C15ull >> 52;
+    while (descriptors[i] != NULL && descriptors[i] != descriptor)
+        i = (i + 1) % DESCRIPTORS;
+    return &descriptors[i];
+}
+
+static bool
+is_guarding(PyObject *descriptor)
+{
+    return *descriptor_place(descriptor) != NULL;
+}
+
+static bool is_special(PyObject *name);
+
 static PyObject *
 get_guarded(PyObject *self, PyObject *obj, PyObject *type)
 {
-    PyObject *value = get_of_python(self, obj, type);
+    PyObject *value = get_of_python(self, obj, type), *asked_for;
     Tx *tx = stm_open;
     if (value == NULL || obj == NULL || tx == NULL || !PyCallable_Check(value) || PyFunction_Check(value) || PyMethod_Check(value)
-        || is_python_class(Py_TYPE(value)) || in_trusted_code(tx) || is_loading_attribute(tx->tstate))
+        || PyType_Check(value) || is_python_class(Py_TYPE(value)) || in_trusted_code(tx) || !is_guarding(self))
         return value;
+    if ((asked_for = attribute_asked_for(tx->tstate)) != NULL && (is_special(asked_for) || asked_for == getattr_name))
+        return value;   /* the program sees it */
     Py_SETREF(value, guarded_new(value, USE_NOTHING));
     return value;
+}
+
+/* False if there are too many. */
+static bool
+let_guard(PyObject *descriptor)
+{
+    static int n;
+    latch_take(&adding);
+    PyObject *_Atomic *place = descriptor_place(descriptor);
+    bool room = *place != NULL || n < DESCRIPTORS / 2;
+    if (*place == NULL && room) {
+        *place = Py_NewRef(descriptor);
+        n++;
+    }
+    latch_give(&adding);
+    if (room)
+        Py_TYPE(descriptor)->tp_descr_get = get_guarded;
+    return room;
 }
 
 /* ---- Other special methods --------------------------------------------------------------------------------------------- */
@@ -191,6 +233,11 @@ is_harmless(PyTypeObject *type, PyObject *name, PyObject *descr)
     };
     PyTypeObject *owner = PyDescr_TYPE(descr);
     bool same = PyUnicode_Equal(PyDescr_NAME(descr), name);
+    if (same && Py_IS_TYPE(descr, &PyWrapperDescr_Type) && PyType_IsSubtype(type, owner)) {
+        PyWrapperDescrObject *d = (PyWrapperDescrObject *)descr;    /* the class has the base's own function in that place, perhaps */
+        if (*(void **)((char *)type + d->d_base->offset) == d->d_wrapped)
+            return true;
+    }
     if (owner == &PyBaseObject_Type)
         return same || !is_one_of(PyDescr_NAME(descr), changing);
     if (!is_python_class(owner) && classify(owner) == &inert_kind)
@@ -201,29 +248,41 @@ is_harmless(PyTypeObject *type, PyObject *name, PyObject *descr)
 /* How CPython's classmethod and staticmethod begin. */
 typedef struct { PyObject_HEAD PyObject *callable; } Wrapper;
 
-/* May the interpreter call what the class has under that name, without a barrier? */
+/* A function in C that is bound already; but for object.__new__ and the like, which are the C base's, and NewType's, which does
+ * nothing. */
 static bool
-is_python(PyTypeObject *type, PyObject *name, PyObject *value)
+is_bound_in_c(PyObject *value)
+{
+    if (!PyCFunction_Check(value))
+        return Py_IS_TYPE(value, stm_method_wrapper_type);
+    const char *called = ((PyCFunctionObject *)value)->m_ml->ml_name;
+    return strcmp(called, "__new__") != 0 && strcmp(called, "_idfunc") != 0;
+}
+
+/* May the interpreter call what a class has under that name, without a barrier?  Not what is only bound. */
+static bool
+needs_no_barrier(PyTypeObject *type, PyObject *name, PyObject *value)
 {
     PyTypeObject *t = Py_TYPE(value);
-    if (PyFunction_Check(value) || value == Py_None || t == &Guarded_Type || is_watched_lru(t) || PyCFunction_Check(value)
-        || t == stm_method_wrapper_type)
+    if (PyFunction_Check(value) || value == Py_None || t == &Guarded_Type || is_watched_lru(t))
         return true;
+    if (PyCFunction_Check(value) || t == stm_method_wrapper_type)
+        return !is_bound_in_c(value);
     if (PyObject_TypeCheck(value, &PyClassMethod_Type) || PyObject_TypeCheck(value, &PyStaticMethod_Type)) {
         PyObject *inner = ((Wrapper *)value)->callable;
-        return inner == NULL || is_python(type, name, inner);
+        return inner == NULL || needs_no_barrier(type, name, inner);
     }
     if (t == &PyWrapperDescr_Type || t == &PyMethodDescr_Type || t == &PyClassMethodDescr_Type)
         return is_harmless(type, name, value);
     if (PyMethod_Check(value))
-        return is_python(type, name, PyMethod_GET_FUNCTION(value));
+        return needs_no_barrier(type, name, PyMethod_GET_FUNCTION(value));
     if (PyType_Check(value))            /* what is called to make a TypedDict is dict */
         return is_python_class((PyTypeObject *)value) || value == (PyObject *)&PyDict_Type;
     return is_python_class(t) || (!PyCallable_Check(value) && t->tp_descr_get == NULL);
 }
 
-bool
-has_special_methods_in_c(PyTypeObject *type)
+static bool
+look_for_unguarded(PyTypeObject *type)
 {
     PyObject *mro = type->tp_mro;
     bool found = false;
@@ -234,25 +293,35 @@ has_special_methods_in_c(PyTypeObject *type)
             continue;
         Py_BEGIN_CRITICAL_SECTION(dict);
         for (Py_ssize_t at = 0; !found && PyDict_Next(dict, &at, &name, &value);)
-            found = !PyFunction_Check(value) && is_special(name) && !is_python(type, name, value);
+            found = !PyFunction_Check(value) && is_special(name) && !is_bound_in_c(value) && !needs_no_barrier(type, name, value);
         Py_END_CRITICAL_SECTION();
         Py_DECREF(dict);
     }
     return found;
 }
 
-/* ---- Classes that are met ---------------------------------------------------------------------------------------------- */
+/* Versions of types for which that has been found out, at the places that they have here, and what. No two types have one version. */
+#define SEEN 8192
+static _Atomic uint64_t seen[SEEN];
 
-/* A function in C that is bound to something else than the instance; but for object.__new__ and the like, which are the C base's, and
- * NewType's, which does nothing. */
-static bool
-is_to_be_guarded(PyObject *name, PyObject *value)
+bool
+has_unguarded_special_methods(PyTypeObject *type)
 {
-    if (!PyCFunction_Check(value))
-        return Py_IS_TYPE(value, stm_method_wrapper_type) && is_special(name);
-    const char *called = ((PyCFunctionObject *)value)->m_ml->ml_name;
-    return is_special(name) && strcmp(called, "__new__") != 0 && strcmp(called, "_idfunc") != 0;
+    if (!is_python_class(type))
+        return false;
+    if (type->tp_version_tag == 0)
+        PyUnstable_Type_AssignVersionTag(type);
+    uint64_t version = type->tp_version_tag;
+    uint64_t there = atomic_load_explicit(&seen[version % SEEN], memory_order_relaxed);
+    if (LIKELY(version != 0 && there >> 1 == version))
+        return there & 1;
+    bool found = look_for_unguarded(type);
+    if (version != 0)
+        atomic_store_explicit(&seen[version % SEEN], version << 1 | found, memory_order_relaxed);
+    return found;
 }
+
+/* ---- Classes that are met ---------------------------------------------------------------------------------------------- */
 
 /* Put guards around these values of a class, {name: value}. */
 static void
@@ -260,13 +329,21 @@ guard_values(PyTypeObject *type, PyObject *dict, PyObject *values)
 {
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(values, &at, &name, &value);) {
-        Py_INCREF(value);       /* for ever: somebody may be about to call it */
-        PyObject *guarded = guarded_new(value, USE_NOTHING);
-        if (guarded == NULL || PyDict_SetItem(dict, name, guarded) < 0)
+        PyObject *guarded = guarded_new(value, USE_NOTHING);    /* keeps the value, which somebody may be about to call */
+        Py_BEGIN_CRITICAL_SECTION(dict);
+        PyObject *now = PyDict_GetItemWithError(dict, name);
+        if (guarded == NULL || (now == value && PyDict_SetItem(dict, name, guarded) < 0))
             PyErr_Clear();
+        Py_END_CRITICAL_SECTION();
         Py_XDECREF(guarded);
     }
     PyType_Modified(type);
+}
+
+static bool
+is_guarded_by_get(PyObject *value)
+{
+    return Py_TYPE(value)->tp_descr_get == get_of_python || Py_TYPE(value)->tp_descr_get == get_guarded;
 }
 
 static void
@@ -279,9 +356,9 @@ watch_descriptors(PyTypeObject *type)
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &value);) {
         if (Py_TYPE(value) != &PyProperty_Type && PyObject_TypeCheck(value, &PyProperty_Type))
             watch_property(Py_TYPE(value));
-        else if (Py_TYPE(value)->tp_descr_get == get_of_python && (is_special(name) || name == getattr_name))
-            Py_TYPE(value)->tp_descr_get = get_guarded;
-        else if (UNLIKELY(is_to_be_guarded(name, value)) && (bound != NULL || (bound = PyDict_New()) != NULL)
+        else if (is_guarded_by_get(value) && (is_special(name) || name == getattr_name))
+            let_guard(value);
+        else if (UNLIKELY(is_bound_in_c(value)) && is_special(name) && (bound != NULL || (bound = PyDict_New()) != NULL)
                  && PyDict_SetItem(bound, name, value) < 0)
             PyErr_Clear();
     }

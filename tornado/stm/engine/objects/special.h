@@ -4,9 +4,8 @@
 
 #include "../core/base.h"
 
-/* Has a class made in Python, or a base of it, special methods that run no code in Python, but C code that it would not run by itself?
- * But for __getattr__, which is guarded. */
-bool has_special_methods_in_c(PyTypeObject *type);
+/* Has a class made in Python, or a base of it, a special method in C that is neither guarded nor the C base's own? */
+bool has_unguarded_special_methods(PyTypeObject *type);
 
 /* The class is met for the first time, or as it is now: its properties and its __getattr__ go past no barrier. */
 void special_watch(PyTypeObject *type);

@@ -3,7 +3,8 @@
  * The table of known C types is filled from Python (effects.py).  A class made
  * by a class statement takes the kind of the C types in its MRO; what inherits
  * from a C type that nobody has declared is unknown, and using its state makes
- * a transaction exclusive; so is one whose special methods are in C.
+ * a transaction exclusive; so is one with special methods in C that nobody
+ * guards (special.c).
  */
 #include "types.h"
 
@@ -146,5 +147,5 @@ classify(PyTypeObject *type)
         if (kind == &instance_kind && k != &inert_kind)
             kind = k;
     }
-    return has_special_methods_in_c(type) ? &unknown_kind : kind;
+    return has_unguarded_special_methods(type) ? &unknown_kind : kind;
 }
