@@ -243,12 +243,20 @@ def draw():
 def by_chance():
     def begin():
         random.seed()
+        seeds._seeded = False
         seeds.note()
         _engine.register_unordered(random._inst)
 
     begin()
     yield
     begin()
+
+
+def put_back():
+    state = random.getstate()
+    random.random()
+    run_queue()
+    random.setstate(state)
 
 
 def run_queue():
@@ -261,8 +269,8 @@ def run_loop():
 
 @pytest.mark.parametrize("run_something", [run_queue, run_loop])
 @pytest.mark.parametrize("seed", [
-    lambda: random.seed(5), lambda: random.setstate(random.Random(5).getstate()), lambda: random._inst.__init__(5),
-], ids=["seed", "setstate", "anew"])
+    lambda: random.seed(5), lambda: random.setstate(random.Random(5).getstate()), lambda: random._inst.__init__(5), put_back,
+], ids=["seed", "setstate", "anew", "put_back"])
 def test_what_is_seeded_between_runs_has_an_order(by_chance, seed, run_something):
     for _ in range(2):
         run(draw)

@@ -89,6 +89,54 @@ def test_as_the_program_says(run):
     assert done.stdout == told(), done.stderr
 
 
+def test_what_the_program_says_besides_counts_too(run, tmp_path):
+    """Its own `install` takes nothing of the command's options but the threads."""
+    file = tmp_path / "some.effects"
+    file.write_text("call _lzma.is_check_supported PURE\n")
+    done = run(
+        "-m", "tornado.stm", "-j", "3", "--effects", str(file), inside=WHAT_RAN_ALONE, before="import tornado.stm; tornado.stm.install(2)",
+        environment={"TORNADO_STM_SEQUENTIAL": "0"},
+    )  # fmt: skip
+    assert done.stdout == "False 0 False 3\n" or not FREE_THREADED, done.stderr
+
+
+#: classes that the module derives at its top are ours
+DERIVED = """
+class Own(asyncio.Future):
+    pass
+
+async def main():
+    return [Own.__base__.__module__]
+"""
+
+
+@pytest.mark.skipif(not FREE_THREADED, reason="they are asyncio's there")
+def test_the_program_is_imported_when_it_has_begun(run):
+    done = run("-m", "tornado.stm", "-j", "3", inside=DERIVED)
+    assert len(set(done.stdout.split()) - {"0", "3"}) == 1 and "_asyncio" not in done.stdout, done.stdout + done.stderr
+
+
+#: of a process that makes no loop
+WITHOUT_ASYNCIO = """
+import concurrent.futures, multiprocessing, sys
+
+def loaded():
+    return sorted({"asyncio", "tornado.stm.loop"} & sys.modules.keys())
+
+if __name__ == "__main__":
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context(sys.argv[1])) as executor:
+        print(executor.submit(loaded).result())
+"""
+
+
+def test_who_only_computes_loads_nothing(tmp_path, way):
+    app = tmp_path / "app.py"
+    app.write_text(WITHOUT_ASYNCIO)
+    command = [sys.executable, "-m", "tornado.stm", "-j", "3", str(app), way]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert way == "fork" or done.stdout == "[]\n", done.stderr
+
+
 def test_where_it_has_been_imported_before(run):
     done = run(before="import multiprocessing.spawn, tornado.stm; tornado.stm.install(3)")
     assert done.stdout == told(), done.stderr

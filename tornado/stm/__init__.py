@@ -64,4 +64,4 @@ def install(threads: int | None = None) -> None:
     """
     from .program import processes
 
-    processes.begin(processes.Options(threads))
+    processes.install(threads)

@@ -67,14 +67,20 @@ def path() -> str | None:
     return path if process == os.getpid() else f"{path}.fork{os.getpid()}"
 
 
+#: the path of the log of the process that has started this one, or the one that has started that; None if nobody has
+_of_first: str | None = None
+
+
 def of_children() -> tuple[str, int]:
     """What processes that this one starts anew are to give `want_as_child`."""
-    return (path() or "", _open[1]) if _open else ("", LIMIT)
+    return (_of_first or _open[0], _open[1]) if _open and core.PARALLEL else ("", LIMIT)
 
 
-def want_as_child(of_parent: str, limit: int) -> None:
-    """`want` a log beside the parent's, named as that of a process that has been forked; none, if the parent has none."""
-    want(of_parent and f"{of_parent}.fork{os.getpid()}", limit)
+def want_as_child(of_first: str, limit: int) -> None:
+    """`want` a log beside that of the first process, named as that of one that has been forked; none, if that has none."""
+    global _of_first
+    _of_first = of_first
+    want(of_first and f"{of_first}.fork{os.getpid()}", limit)
 
 
 @trusted
@@ -92,7 +98,9 @@ def begin() -> None:
         start(path, limit)
     except OSError as e:
         print(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}", file=sys.stderr)
-        sys.exit(2)
+        if _of_first is None:
+            sys.exit(2)
+        return
     if not core.PARALLEL:
         print("tornado.stm: there is nothing to log where transactions run one at a time", file=sys.stderr)
     atexit.register(stop)

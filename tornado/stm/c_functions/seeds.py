@@ -2,11 +2,12 @@
 
 As long as nobody has seeded it, nobody can tell in which order its numbers are drawn, and whoever draws some takes no lock.  Of
 ``random.seed`` and ``setstate`` in a transaction the engine is told by the call.  Elsewhere no barrier tells of them: but then the
-generator is in a state to which drawing numbers does not lead.
+generator is in a state to which drawing numbers does not lead.  Once it has been seeded, that is so for ever.
 """
 
-import os
 import random
+
+from .. import forks
 
 #: as many numbers lie in the state of the generator; when they are used up, it becomes the next state
 BLOCK = 624
@@ -15,29 +16,39 @@ BLOCK = 624
 BLOCKS = 1000
 
 _last_state = None
+_seeded = False
 
 
 def note():
     """Whatever has been done to the generator until now is known."""
     global _last_state
-    _last_state = random._inst.getstate()
+    if not _seeded:
+        _last_state = random._inst.getstate()
 
 
 def seeded():
-    """Has it been seeded since `note` was called?"""
-    now = _numbers(random._inst)
+    """Has it been seeded since the first `note`, or put back into a state of before?"""
+    global _seeded
+    now = random._inst.getstate()
+    if not _seeded and now != _last_state:
+        _seeded = not _leads_to(now)
+    return _seeded
+
+
+def _leads_to(state):
+    """Does drawing numbers lead from the state that was noted to this one?"""
     ahead = random.Random()
     ahead.setstate(_last_state)
+    *numbers, used = state[1]
+    first = True
     for _ in range(BLOCKS):
-        if _numbers(ahead) == now:
-            return False
+        *block, used_then = ahead.getstate()[1]
+        if block == numbers:
+            return not first or used >= used_then
+        first = False
         ahead.getrandbits(32 * BLOCK)
-    return True
-
-
-def _numbers(generator):
-    return generator.getstate()[1][:-1]  # but for how many of them are used up
+    return False
 
 
 note()
-os.register_at_fork(after_in_child=note)  # after `random` has seeded it there, by chance
+forks.begin_by(note)  # after `random` has seeded it there, by chance

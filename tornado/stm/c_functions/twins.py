@@ -463,13 +463,15 @@ def zone_info(*args, **kwargs):
     tell by the object whether two of them are in the same zone.
     """
     key = args[0] if args else kwargs.get("key")
-    known = _zones.get(key) if type(key) is str else None
+    known = _zones.get(str.__str__(key)) if isinstance(key, str) else None
     if known is None:
+        if isinstance(key, str) and len(args) + len(kwargs) == 1:
+            _ZoneInfo.no_cache(key)  # which raises beside others, if there is none of that name
         core.exclusive("the first use of a time zone")
     made = _ZoneInfo(*args, **kwargs)
     if made is not known:
         core.exclusive("the first use of a time zone")  # the caches have been cleared
-        _zones[made.key] = made
+        _zones[str.__str__(made.key)] = made
     return made
 
 

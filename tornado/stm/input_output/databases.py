@@ -27,7 +27,7 @@ import threading
 import types
 import weakref
 
-from .. import _engine, core
+from .. import _engine, core, forks
 from ..core import trusted
 
 # A program may replace builtins; what stands in for them must not call the replacements.
@@ -46,6 +46,8 @@ _databases = _Databases()
 #: and: has it only the functions that any has, and others in Python?  Those of dead connections stay until there are many.  Where the answer
 #: is no, nobody could find it again, so it is kept as long as the connection lives.
 _known = {}
+_known_lock = _thread.allocate_lock()
+forks.free(_known_lock)
 _MOST_KNOWN = 1000
 _most_known = _MOST_KNOWN
 #: the lists of blobs of connections that may load C code when a query says so
@@ -108,19 +110,20 @@ def _look_at(connection, cursors, blobs):
 
 @trusted
 def _note(connection, blobs, known):
-    if len(_known) >= _most_known:
-        _forget()
-    _known[id(connection)] = blobs, known
+    with _known_lock:
+        if len(_known) >= _most_known:
+            _forget()
+        _known[id(connection)] = blobs, known
     return known
 
 
 @trusted
 def _forget():
-    """What is known of connections that are no more, and what can be looked up again."""
+    """Forget what is known of connections that are no more; of others a second look might find less than the first."""
     global _most_known
     of_a_dead_one = _count_references(([], False))
     for number, entry in list(_known.items()):
-        if entry[1] or _count_references(entry) <= of_a_dead_one:
+        if _count_references(entry) <= of_a_dead_one:
             del _known[number]
     _most_known = max(_MOST_KNOWN, 2 * len(_known))
 

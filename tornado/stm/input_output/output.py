@@ -203,8 +203,8 @@ def _write_after_failure(file, function, stream, *args):
         _failures[id(file)] = failed[0], None
         raise failed[1].with_traceback(None)
     function(stream, *args)
-    if function in (_text_flush, _buffered_flush):
-        _failures.pop(id(file), None)
+    stream.flush()
+    _failures.pop(id(file), None)
 
 
 _output = core.PerThread(_Output)

@@ -178,7 +178,7 @@ PATCHES = {
         asyncio.unix_events:_UnixDefaultEventLoopPolicy._loop_factory  program.runner:loop_factory()  all others ask it
     """,
     "spawn": """
-        multiprocessing.spawn:get_preparation_data  program.processes:telling()  processes that are started begin likewise
+        multiprocessing.spawn:get_preparation_data  program.processes:with_options()  processes that are started begin likewise
     """,
     "failure": """
         sys:excepthook                 program.tracebacks:programs_own()      frames of this package are not the program's
