@@ -1,5 +1,6 @@
 """The table of what is changed in other libraries is true and complete."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 import patched
+import tornado.stm as stm
 from interpreters import ROOT, has_gil, on_each
 from tornado.stm.patches import libraries, table
 
@@ -104,3 +106,61 @@ def test_every_line_says_why():
         for patch in table.patches(moment):
             assert patch.why and patch.path and ":" in patch.replacement, patch
     assert all(f"\n{moment} " in table.__doc__ for moment in table.PATCHES)
+
+
+class Connection:
+    """Something that waits, and then takes what has come."""
+
+    def __init__(self):
+        self.come, self.taken = asyncio.get_running_loop().create_future(), 0
+
+    async def receive(self):
+        await self.come
+        self.taken += 1
+        return "what has come"
+
+
+async def cancelled_when_it_has_come(operation, cancel):
+    """What the operation gives, how often it has been taken, how many ask for the cancellation then, and what comes at the next wait."""
+    connection, seen = Connection(), []
+
+    async def take():
+        seen.append(await operation(connection))
+        seen.append(asyncio.current_task().cancelling())
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as e:
+            seen.append(e.args)
+
+    task = asyncio.create_task(take())
+    await asyncio.sleep(0)
+    connection.come.set_result(None)
+    asyncio.get_running_loop().call_soon(cancel, task)
+    await asyncio.wait([task])
+    return connection.taken, seen, task.cancelled()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_cancellation_in_a_step_that_upstream_has_not_loses_nothing(threads):
+    operation = libraries.in_steps(Connection.receive, after=lambda: True)
+    taken, seen, cancelled = stm.run(cancelled_when_it_has_come(operation, lambda task: task.cancel("over")), threads=threads)
+    assert (taken, seen, cancelled) == (1, ["what has come", 1, ("over",)], False)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_time_limit_in_such_a_step_is_told_at_the_next_wait(threads):
+    operation = libraries.in_steps(Connection.receive, after=lambda: True)
+
+    async def main():
+        connection, seen = Connection(), []
+        connection.come.set_result(None)
+        try:
+            async with asyncio.timeout(None) as limit:
+                asyncio.get_running_loop().call_soon(limit.reschedule, 0)
+                seen.append(await operation(connection))
+                await asyncio.sleep(10)
+        except TimeoutError:
+            seen.append("over")
+        return seen, asyncio.current_task().cancelling()
+
+    assert stm.run(main(), threads=threads) == (["what has come", "over"], 0)

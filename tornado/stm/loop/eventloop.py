@@ -288,9 +288,13 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
 
     @trusted
     def on_main(self, function, *args):
-        """Call this on the main thread, which is between two transactions; return or raise what it does."""
+        """Call this on the main thread, which is between two transactions; return or raise what it does.
+
+        Of a loop on another thread it is called here, and changes nothing of signals, as it may not on upstream either.
+        """
         core.exclusive("a change of signal handlers")
-        if not core.in_transaction() or _thread.get_ident() == threading.main_thread().ident:
+        main = threading.main_thread().ident
+        if not core.in_transaction() or _thread.get_ident() == main or self._thread_id != main:
             return function(*args)
         return self._scheduler.on_main(function, args)
 

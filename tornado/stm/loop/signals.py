@@ -168,16 +168,23 @@ def noting(set_handler):
 
 @trusted
 def _let_in(send, *args):
-    """On the main thread: the handlers have run when it returns."""
-    signals = handled.intersection(args[-1:])
-    held = _is_held() and signals
-    if held:
-        _signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    """On the main thread the handlers have run when it returns; of a loop on another thread, the main thread is told."""
+    signals = handled.intersection(args[-1:]) if _is_held() or _is_helper() else frozenset()
+    mask = _signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     try:
         return send(*args)
     finally:
-        if held:
+        if _is_held():
             _set_mask()
+        elif signals:
+            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@trusted
+def _is_helper():
+    """Is this one of the threads that a loop has started, which let in no signal?"""
+    loop = asyncio._get_running_loop()
+    return getattr(loop, "_thread_id", None) not in (None, _thread.get_ident())
 
 
 def raising(send):

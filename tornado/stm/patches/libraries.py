@@ -15,6 +15,21 @@ def has_other_threads():
     return not core.is_only_thread()
 
 
+@types.coroutine
+def _own_step():
+    """What follows is a step of its own, for an operation that is done: where none would be, no cancellation can come in between.
+
+    One that comes takes effect at the next wait of the task.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as e:
+        if (task := asyncio.current_task()) is None:
+            raise
+        task.uncancel()
+        task.cancel(*e.args)
+
+
 def in_steps(operation, before=None, after=None):
     """The coroutine function, which begins a step of its own if `before()`; and so does what the program does after it, if `after()`."""
 
@@ -24,7 +39,7 @@ def in_steps(operation, before=None, after=None):
             await asyncio.sleep(0)
         result = await operation(*args, **kwargs)
         if after is not None and after():
-            await asyncio.sleep(0)
+            await _own_step()
         return result
 
     return begun_anew
@@ -56,7 +71,7 @@ def gives_way(operation):
     """A coroutine function of a database driver or a client: what the program does with its result begins a step of its own.
 
     C code makes its step run alone, or so that it cannot be rolled back, to the end; so others would be kept waiting for what the
-    handler computes with what it has got.  To the program the other side took a moment longer to answer.
+    handler computes with what it has got.  To the program the other side took a moment longer to answer, or its cancellation to arrive.
     """
     return in_steps(operation, after=core.keeps_others_waiting)
 
@@ -78,7 +93,7 @@ def lent(connection):
         async with connection(*args, **kwargs) as lent:
             yield lent
         if has_other_threads():
-            await asyncio.sleep(0)
+            await _own_step()
 
     return begun_anew
 

@@ -106,7 +106,7 @@ class TransactionQueue(core.Queue):
         run the same queue one gets it; for all of them the run is over.)
 
         Args:
-            nb_segments: the number of threads to use; 0 means `getsegmentlimit`.
+            nb_segments: the number of threads to use; 0 or less means `getsegmentlimit`.
 
         Raises:
             TransactionError: inside a transaction or an atomic block.
@@ -118,7 +118,7 @@ class TransactionQueue(core.Queue):
             activation.begin_run()
             finalizers.keep_hook_quiet()
             try:
-                failure = self._run(min(nb_segments or limit, limit), self._hire, waiting)
+                failure = self._run(min(nb_segments, limit) if nb_segments > 0 else limit, self._hire, waiting)
             finally:
                 activation.end_run()
             self._dismiss()

@@ -1208,7 +1208,8 @@ gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
         g->waits = g->idle = 0;
         poller_wake_who_polls(&d->poller);
     }
-    if (time - g->began < LONGEST_GATHERING || ready_is_known_prompt(d->ready)) {
+    /* What is not taken in a gathering, as what is anchored, waits for its end. */
+    if (time - g->began < LONGEST_GATHERING || (ready_is_known_prompt(d->ready) && !ready_leaves_some(d->ready))) {
         if (!looked && is_to_look(d)) {
             *step = (Step){.what = WAIT, .how = LOOK};
             return true;

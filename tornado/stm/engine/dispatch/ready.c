@@ -642,6 +642,12 @@ ready_is_known_prompt(ReadyQueue *q)
     return q->long_ones.n == 0 && q->prompt.n_prompt == q->prompt.n;
 }
 
+bool
+ready_leaves_some(ReadyQueue *q)
+{
+    return q->anchored.n > 0 || q->aside.n > 0;
+}
+
 void
 ready_clear(ReadyQueue *q)
 {

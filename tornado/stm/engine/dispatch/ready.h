@@ -132,6 +132,8 @@ ready_has_prompt(ReadyQueue *q)
 
 /* All that waits was known to be prompt when it came. */
 bool ready_is_known_prompt(ReadyQueue *q);
+/* Does something wait that a gathering does not take: on the loop's thread, or behind something else? */
+bool ready_leaves_some(ReadyQueue *q);
 
 /* Nothing has taken long for long. */
 #define QUIET 1000
