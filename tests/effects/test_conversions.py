@@ -2,6 +2,7 @@
 
 import functools
 import sqlite3
+from typing import Annotated, Any
 
 import pytest
 
@@ -149,3 +150,16 @@ def test_a_class_as_a_callback_runs_alone():
             pass
 
     assert alone_after(lambda: pydantic_core.to_json(["a"], fallback=Named))
+
+
+@pytest.mark.parametrize("look", [repr, str, "{}".format, lambda info: [str([info])]])
+def test_what_an_info_shows_is_read(look):
+    infos = []
+    note = pydantic.AfterValidator(lambda value, info: infos.append(info) or value)
+    tell = pydantic.PlainSerializer(lambda value, info: infos.append(info) or value)
+    context = {"key": [1]}
+    pydantic.TypeAdapter(Annotated[Any, note]).validate_python(1, context=context)
+    pydantic.TypeAdapter(Annotated[Any, tell]).dump_python(1, context=context)
+    for info in infos:
+        assert meet(lambda: (), lambda info=info: look(info), lambda: context["key"].append(2)) == CONFLICT
+        assert meet(lambda: (), lambda info=info: info.mode, lambda: context["key"].append(2)) == APART

@@ -112,3 +112,16 @@ def test_pairs_that_a_dict_is_made_of_may_be_lists():
         pytest.skip("another release of multidict, or its Python parts")
     activation.activate()
     assert meet(lambda: ([["a", "1"]],), lambda pairs: pairs[0].reverse(), multidict.MultiDict) == CONFLICT
+
+
+@needs_multidict
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+@pytest.mark.parametrize("look", [
+    lambda values, m: repr(m), lambda values, m: repr(m.values()), lambda values, m: f"{m.items()}", lambda values, m: f"{[m.values()]}",
+])  # fmt: skip
+def test_what_a_view_shows_is_read(look):
+    def make():
+        values = [1]
+        return values, multidict.MultiDict(a=values)
+
+    assert meet(make, look, lambda values, m: values.append(2)) == CONFLICT

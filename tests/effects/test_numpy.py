@@ -191,3 +191,18 @@ def test_changes_of_arrays_are_serializable(np):
     functions = look, change, replace, change_rows, change_buffer, draw
     calls = [(function, n) for n in range(1, 7) for function in functions]
     testing.check_serializable(make, calls, runs=10, seed=1, aborts=0.01, observe=observe)
+
+
+@needs_threads
+@pytest.mark.parametrize("use", [
+    lambda f: f("a", 1), lambda f: f.outer(["a"], [1]), lambda f: f.reduce(["a", 1]), lambda f: f.accumulate(["a", 1]),
+], ids=["call", "outer", "reduce", "accumulate"])  # fmt: skip
+def test_a_function_made_of_one_that_nobody_knows_is_used_alone(np, use):
+    found = {}
+    function = np.frompyfunc(found.setdefault, 2, 1)
+
+    def step():
+        use(function)
+        return is_alone()
+
+    assert core.Transaction(step, ()).run()

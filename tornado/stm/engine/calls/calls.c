@@ -518,7 +518,10 @@ deletes_itself(PyObject *callable, PyObject *receiver, Args a)
 static int
 open_computation(Tx *tx, Args a)
 {
-    bool draws = a.n > 0 && kind_of(tx, a.args[0]) == &endpoint_kind;
+    PyObject *first = a.n > 0 ? a.args[0] : Py_None;
+    if (lookup_instances(Py_TYPE(first))->effect == EFFECT_COMPUTES_INTO && ufunc_calls_back(first))
+        return exclusive_for(tx, "a method of", first);
+    bool draws = kind_of(tx, first) == &endpoint_kind;
     if (draws && open_whole_write(tx, a.args[0]) < 0)
         return -1;
     return open_args(tx, a, draws, open_deep);

@@ -714,7 +714,8 @@ visit_iterator(Tx *tx, PyObject *obj, Visit visit, void *arg)
         if (r == 0 && p->role == PRINTED)
             r = visit_unless_inert(tx, *field(obj, p->at), visit, arg);
     }
-    return r;
+    bool shows_more = layout->type == NULL && c_type(obj)->tp_repr != PyBaseObject_Type.tp_repr;    /* a view of a library's dict, say */
+    return r == 0 && shows_more ? visit_referents(tx, obj, visit, arg) : r;
 }
 
 const struct Kind iterator_kind = {
