@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import apart
 from tornado.stm import activation, core, testing, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import Empty, TransactionError, TransactionQueue, atomic, queue
@@ -457,3 +458,56 @@ if core.PARALLEL:
         before = core.stats()["exclusives"]
         assert run(use) == (1, 2, None)
         assert core.stats()["exclusives"] == before
+
+
+@pytest.mark.parametrize("use", [lambda q: q.put(2), lambda q: q.get(), lambda q: q.get(block=False)], ids=["put", "get", "try"])
+def test_a_transaction_that_waits_for_a_thread_lets_it_use_a_queue(use):
+    between, told = queue(), []
+    run(between.put, 1)
+
+    def wait():
+        thread = threading.Thread(target=use, args=(between,), daemon=True)
+        thread.start()
+        thread.join(TIMEOUT)
+        told.append(thread.is_alive())
+
+    waiting = TransactionQueue()
+    waiting.add(wait)
+    waiting.run()
+    assert told == [False]
+
+
+def all_slots_in_a_process(threads):
+    """How many transactions a queue runs when so many threads are known to the engine, which has room for no more than 127."""
+    transaction.set_threads(core.MOST_THREADS)
+    over, used = threading.Event(), threading.Semaphore(0)
+
+    def use():
+        with atomic:
+            pass
+        used.release()
+        over.wait()
+
+    for _ in range(threads):
+        threading.Thread(target=use, daemon=True).start()
+        used.acquire()
+    some = TransactionQueue()
+    for number in range(500):
+        some.add(sum, range(1000 + number))
+    some.run()
+    over.set()
+    return some.number_of_transactions_executed()
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="there is one thread")
+def test_where_there_is_no_room_for_more_threads_fewer_run_a_queue():
+    assert apart.in_a_process(__file__, "all_slots_in_a_process(100)") == 500
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_no_number_of_threads_is_the_usual_one(threads):
+    ran = []
+    some = TransactionQueue()
+    some.add(ran.append, True)
+    some.run(threads)
+    assert ran == [True]

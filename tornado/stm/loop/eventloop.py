@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from .. import activation, core
 from ..core import trusted
 from ..patches import table
+from ..transaction.apart import in_transaction
 from . import signals, subprocesses  # noqa: F401, the latter is what patches name
 from .futures import use_engine_futures
 from .graceful import GRACE, EndsGracefully
@@ -39,26 +40,13 @@ class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
 
     def cancel(self):
         """Do not call back; has no effect once that has begun."""
-        _in_transaction(events.Handle.cancel, self)
+        in_transaction(events.Handle.cancel, self)
 
     def cancelled(self):
         """Has it been cancelled?"""
-        return _in_transaction(events.Handle.cancelled, self)
+        return in_transaction(events.Handle.cancelled, self)
 
     _run = events.Handle._run
-
-
-@trusted
-def _in_transaction(method, handle):
-    if core.in_transaction():
-        return method(handle)
-    # None of the loop's: one of those that waits for this thread, alone, lets it in.
-    queue, told = core.Queue(), []
-    queue.add(lambda: told.append(method(handle)))
-    failure = queue._run(1, int, None)
-    if failure is not None:
-        raise failure
-    return told.pop()
 
 
 class _Transports:

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from .. import activation, core
 from ..core import TransactionError, trusted
+from .apart import in_transaction
 from .counting import count
 
 __all__ = ["Empty", "queue"]
@@ -45,10 +46,7 @@ class queue(Generic[T]):
 
     def put(self, item: T) -> None:
         """Put an item into the queue, which has room for any number of them."""
-        if core.in_transaction():
-            self._put(item)
-        else:
-            core.Transaction(self._put, (item,)).run()
+        in_transaction(self._put, item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
         """Remove an item from the queue and return it.
@@ -153,10 +151,10 @@ class queue(Generic[T]):
     def _wait_for_one(self, timeout: float | None) -> T:
         deadline = None if timeout is None else monotonic() + timeout
         while self._wait_until(deadline):
-            item = core.Transaction(self._get_known, ()).run()
+            item = in_transaction(self._get_known)
             if item is not _nothing:
                 return item
-        return core.Transaction(self._get, ()).run()
+        return in_transaction(self._get)
 
     @trusted
     def _wait_until(self, deadline: float | None) -> bool:

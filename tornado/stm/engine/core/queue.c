@@ -272,6 +272,19 @@ take_locked(Queue *q, uint8_t slot)
     return t;
 }
 
+/* One that was to be hired does not come: from here on there are no more than there are. */
+static void
+do_without(Queue *q)
+{
+    latch_take(&q->lock);
+    q->n_workers--;
+    q->n_hired--;
+    q->limit = q->n_workers;
+    if (q->width > q->limit)
+        q->width = q->limit;
+    latch_give(&q->lock);
+}
+
 /* Returns -1 with an exception to raise, such as a signal handler's. That the system has no more
  * threads is none. */
 static int
@@ -281,13 +294,7 @@ hire(Queue *q, PyObject *start)
     Py_XDECREF(r);
     if (r != NULL)
         return 0;
-    latch_take(&q->lock);
-    q->n_workers--;
-    q->n_hired--;
-    q->limit = q->n_workers;
-    if (q->width > q->limit)
-        q->width = q->limit;
-    latch_give(&q->lock);
+    do_without(q);
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return -1;
     PyErr_FormatUnraisable("Exception ignored while starting a thread for transactions");
@@ -465,13 +472,17 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
     }
 }
 
-/* work(start): as one more thread, which another one has hired. */
+/* work(start): as one more thread, which another one has hired.  If there are too many that run transactions, it does nothing. */
 static PyObject *
 queue_work(PyObject *self, PyObject *start)
 {
     Tx *tx = stm_thread_tx();
-    if (tx == NULL || check_can_run(tx) < 0)
-        return NULL;
+    if (tx == NULL || check_can_run(tx) < 0) {
+        PyErr_Clear();
+        do_without((Queue *)self);
+        signal_sleepers((Queue *)self, INT_MAX);    /* it may have been the last that they wait for */
+        Py_RETURN_NONE;
+    }
     bool stood_by = bystander_steps_in();
     work(tx, (Queue *)self, start, Py_None, true);
     bystander_steps_back(stood_by);

@@ -1,0 +1,20 @@
+"""One transaction of a thread that runs no others."""
+
+from .. import core
+from ..core import trusted
+
+
+@trusted
+def in_transaction(function, *args):
+    """What the call returns or raises: in the transaction of this thread, or in one of its own.
+
+    That one is none of a loop's or a queue's, so one of theirs that waits for this thread, alone, lets it in.
+    """
+    if core.in_transaction():
+        return function(*args)
+    queue, told = core.Queue(), []
+    queue.add(lambda: told.append(function(*args)))
+    failure = queue._run(1, lambda: None, None)
+    if failure is not None:
+        raise failure
+    return told.pop()
