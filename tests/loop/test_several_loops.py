@@ -5,6 +5,7 @@ import concurrent.futures
 import os
 import queue
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -435,3 +436,38 @@ with asyncio.Runner(loop_factory=lambda: {make}) as runner:
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT)
     assert (result.stdout, result.stderr) == ("True True\n", "")
+
+
+def raise_it():
+    signal.raise_signal(signal.SIGUSR1)
+
+
+#: {what a step of a loop in another thread does: what comes of it, as on upstream}
+WITH_SIGNALS = {
+    "kill": (lambda: os.kill(os.getpid(), signal.SIGUSR1), None),
+    "raise": (raise_it, None),
+    "pthread_kill": (lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1), None),
+    "signal": (lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL), ValueError),
+    "wakeup": (lambda: signal.set_wakeup_fd(-1), ValueError),
+    "handler": (lambda: asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print), RuntimeError),
+}
+
+
+@pytest.mark.parametrize("name", WITH_SIGNALS)
+def test_a_loop_beside_the_main_thread_sends_signals_and_handles_none(name, other):
+    do, error = WITH_SIGNALS[name]
+    handled = threading.Event()
+
+    async def step():
+        try:
+            do()
+        except Exception as e:
+            return type(e)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
+    try:
+        told = [asyncio.run_coroutine_threadsafe(step(), other).result(TIMEOUT) for _ in range(3)]
+        assert told == [error] * 3
+        assert handled.wait(0 if error else TIMEOUT) is (error is None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
