@@ -460,6 +460,7 @@ if core.PARALLEL:
         assert core.stats()["exclusives"] == before
 
 
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time, to their ends")
 @pytest.mark.parametrize("use", [lambda q: q.put(2), lambda q: q.get(), lambda q: q.get(block=False)], ids=["put", "get", "try"])
 def test_a_transaction_that_waits_for_a_thread_lets_it_use_a_queue(use):
     between, told = queue(), []
