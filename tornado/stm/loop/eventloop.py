@@ -31,22 +31,40 @@ class _ThreadSafeHandle(getattr(events, "_ThreadSafeHandle", events.Handle)):
     decided as between any others, and it waits while the callback runs.
     """
 
-    __slots__ = ()
+    __slots__ = ("_running",)
 
     def __init__(self, callback, args, loop, context=None):
         events.Handle.__init__(self, callback, args, loop, context)
+        self._running = _thread.allocate_lock()  # by an attempt to run it, which gives it back however it ends
         if self._source_traceback:
             del self._source_traceback[-1]
 
     def cancel(self):
         """Do not call back; has no effect once that has begun."""
+        self._wait()
         in_transaction(events.Handle.cancel, self)
 
     def cancelled(self):
         """Has it been cancelled?"""
+        self._wait()
         return in_transaction(events.Handle.cancelled, self)
 
-    _run = events.Handle._run
+    @trusted
+    def _wait(self):
+        """In a thread: until the callback has run, also where that sleeps and lets others go on."""
+        if not core.in_transaction():
+            self._running.acquire()
+            self._running.release()
+
+    @trusted
+    def _begin(self):
+        if core.in_transaction() and self._running.acquire(blocking=False):
+            core.defer(self._running.release)
+            core.on_abort(self._running.release)
+
+    def _run(self):
+        self._begin()
+        events.Handle._run(self)
 
 
 class _Transports:
