@@ -90,4 +90,5 @@ def begin_run():
 def end_run():
     """They have run, and may have drawn any number of them."""
     core.end_collecting()
-    seeds.note()
+    if core.COMPILED:
+        seeds.note()

@@ -40,12 +40,10 @@ def _leads_to(state):
     ahead = random.Random()
     ahead.setstate(_last_state)
     *numbers, used = state[1]
-    first = True
-    for _ in range(BLOCKS):
+    for passed in range(BLOCKS):
         *block, used_then = ahead.getstate()[1]
         if block == numbers:
-            return not first or used >= used_then
-        first = False
+            return passed > 0 or used >= used_then
         ahead.getrandbits(32 * BLOCK)
     return False
 

@@ -214,10 +214,11 @@ forks.free(_writing)
 
 @trusted
 def _put_off(function, file, *args):
-    if _failures and _failed_before(raw := _file_of(file)) is not None:
+    raw = _file_of(file)
+    if _failures and _failed_before(raw) is not None:
         _write_after_failure(raw, function, file, *args)
         return
-    files.note_writing(_file_of(file))
+    files.note_writing(raw)
     if core.is_exclusive():
         function(file, *args)
         return

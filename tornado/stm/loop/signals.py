@@ -23,7 +23,7 @@ import signal
 import subprocess  # noqa: F401
 import threading
 
-from .. import core
+from .. import core, forks
 from ..core import once, trusted
 
 #: faults are those of the very thread, and of whatever it runs
@@ -112,7 +112,7 @@ def _in_child():
 @once
 def learn_handlers():
     """Which signals does Python code handle already?"""
-    os.register_at_fork(after_in_child=_in_child)
+    forks.begin_by(_in_child)
     for signum in MASKABLE:
         _note(signum)
 

@@ -50,6 +50,15 @@ void undo_forget(Tx *tx, Py_ssize_t from);
  * finalizer may run before that is over. Takes the reference, which may be NULL with an exception. */
 void displace(Tx *tx, PyObject *value);
 
+/* Put back by exchange, so that what is there now goes with the entry: it holds `*logged`, which is its `key` or `old`. */
+static inline void
+undo_exchange(PyObject **field, PyObject **logged)
+{
+    PyObject *now = *field;
+    *field = *logged;
+    *logged = now;
+}
+
 /* In the child of a fork: of a thread that is no more. */
 void undo_abandon(Tx *tx);
 

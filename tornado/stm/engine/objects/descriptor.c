@@ -12,6 +12,7 @@
 #include "../../interpreter/loop.h"
 #include "../calls/callbacks.h"
 #include "access.h"
+#include "special.h"
 
 /* ---- Of the kind MEMO: propcache's properties ---------------------------------------------------------------------------- */
 
@@ -179,6 +180,7 @@ descriptors_watch(PyTypeObject *type)
         if (version != 0 && atomic_load_explicit(&seen[version % SEEN], memory_order_relaxed) == version)
             continue;
         look_into(base);
+        special_look_into(base);
         if (version != 0)
             atomic_store_explicit(&seen[version % SEEN], version, memory_order_relaxed);
     }

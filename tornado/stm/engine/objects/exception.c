@@ -45,11 +45,8 @@ static int
 put_missed_back(Tx *Py_UNUSED(tx), Undo *u)
 {
     PyAttributeErrorObject *e = (PyAttributeErrorObject *)u->obj;
-    PyObject *name = e->name, *of = e->obj;
-    e->name = u->key;
-    e->obj = u->old;
-    u->key = name;
-    u->old = of;
+    undo_exchange(&e->name, &u->key);
+    undo_exchange(&e->obj, &u->old);
     return 0;
 }
 

@@ -16,6 +16,8 @@
 #include "known.h"
 #include "namespaces.h"
 
+#include "internal/pycore_descrobject.h"
+
 static PyObject *dict_name, *qualname_name, *annotations_name;
 static getter get_defaults;     /* the interpreter's */
 static setter set_defaults;
@@ -76,11 +78,8 @@ static int
 put_annotations_back(Tx *Py_UNUSED(tx), Undo *u)
 {
     PyFunctionObject *f = (PyFunctionObject *)u->obj;
-    PyObject *annotate = f->func_annotate, *annotations = f->func_annotations;
-    f->func_annotate = u->key;
-    f->func_annotations = u->old;
-    u->key = annotate;
-    u->old = annotations;
+    undo_exchange(&f->func_annotate, &u->key);
+    undo_exchange(&f->func_annotations, &u->old);
     return 0;
 }
 
@@ -170,10 +169,8 @@ open_function_annotations(Tx *tx, PyObject *function)
 static int
 read_name_of_getter(Tx *tx, PyObject *property, PyObject *name)
 {
-    PyObject *get = PyObject_GetAttrString(property, "fget");
-    int r = get == NULL || open_attr_read(tx, get, name) < 0 ? -1 : 0;
-    Py_XDECREF(get);
-    return r;
+    PyObject *get = ((propertyobject *)property)->prop_get;     /* which never changes */
+    return get == NULL ? 0 : open_attr_read(tx, get, name);
 }
 
 static int

@@ -65,7 +65,7 @@ module_is_annotated(PyObject *module)
 
 /* A static method or class method keeps in its dict what it has asked its function for. */
 static int
-open_wrapped(PyObject *method, const char *attribute)
+open_kept(PyObject *method, const char *attribute)
 {
     Tx *tx = stm_open;
     if (tx == NULL)
@@ -124,7 +124,7 @@ get_annotations(PyObject *function, void *closure)
     static PyObject * \
     get_##name(PyObject *method, void *closure) \
     { \
-        return open_wrapped(method, attribute) < 0 ? NULL : original_##name(method, closure); \
+        return open_kept(method, attribute) < 0 ? NULL : original_##name(method, closure); \
     }
 EACH_WRAPPED(DEFINE_WRAPPED)
 

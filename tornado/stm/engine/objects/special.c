@@ -126,7 +126,8 @@ static descrgetfunc get_of_python;      /* what calls a __get__ */
 
 /* Those that lie under special names, which live for ever; the others of their classes give what they give. */
 #define DESCRIPTORS 4096
-static PyObject *_Atomic descriptors[DESCRIPTORS];      /* entries are added, under the latch */
+static PyObject *_Atomic descriptors[DESCRIPTORS];      /* entries are added, under the latch, until half of the places are taken */
+static _Atomic int n_descriptors;
 static Latch adding;
 
 /* Where it is, or would be. */
@@ -139,10 +140,11 @@ descriptor_place(PyObject *descriptor)
     return &descriptors[i];
 }
 
+/* If there are too many to tell them from others, all do. */
 static bool
 is_guarding(PyObject *descriptor)
 {
-    return *descriptor_place(descriptor) != NULL;
+    return n_descriptors == DESCRIPTORS / 2 || *descriptor_place(descriptor) != NULL;
 }
 
 static bool is_special(PyObject *name);
@@ -161,22 +163,17 @@ get_guarded(PyObject *self, PyObject *obj, PyObject *type)
     return value;
 }
 
-/* False if there are too many. */
-static bool
+static void
 let_guard(PyObject *descriptor)
 {
-    static int n;
     latch_take(&adding);
     PyObject *_Atomic *place = descriptor_place(descriptor);
-    bool room = *place != NULL || n < DESCRIPTORS / 2;
-    if (*place == NULL && room) {
+    if (*place == NULL && n_descriptors < DESCRIPTORS / 2) {
         *place = Py_NewRef(descriptor);
-        n++;
+        n_descriptors++;
     }
     latch_give(&adding);
-    if (room)
-        Py_TYPE(descriptor)->tp_descr_get = get_guarded;
-    return room;
+    Py_TYPE(descriptor)->tp_descr_get = get_guarded;
 }
 
 /* ---- Other special methods --------------------------------------------------------------------------------------------- */
@@ -346,10 +343,10 @@ is_guarded_by_get(PyObject *value)
     return Py_TYPE(value)->tp_descr_get == get_of_python || Py_TYPE(value)->tp_descr_get == get_guarded;
 }
 
-static void
-watch_descriptors(PyTypeObject *type)
+void
+special_look_into(PyTypeObject *type)
 {
-    PyObject *dict = PyType_GetDict(type), *bound = NULL, *name, *value;
+    PyObject *dict = is_python_class(type) ? PyType_GetDict(type) : NULL, *bound = NULL, *name, *value;
     if (dict == NULL)
         return;
     Py_BEGIN_CRITICAL_SECTION(dict);
@@ -378,10 +375,6 @@ special_watch(PyTypeObject *type)
             type->tp_getattro = getattr_hook;
         Py_XDECREF(method);
     }
-    PyObject *mro = is_python_class(type) ? type->tp_mro : NULL;
-    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++)
-        if (is_python_class((PyTypeObject *)PyTuple_GET_ITEM(mro, i)))
-            watch_descriptors((PyTypeObject *)PyTuple_GET_ITEM(mro, i));
 }
 
 int

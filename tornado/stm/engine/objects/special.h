@@ -7,8 +7,10 @@
 /* Has a class made in Python, or a base of it, a special method in C that is neither guarded nor the C base's own? */
 bool has_unguarded_special_methods(PyTypeObject *type);
 
-/* The class is met for the first time, or as it is now: its properties and its __getattr__ go past no barrier. */
+/* The class is met for the first time, or as it is now: its __getattr__ goes past no barrier. */
 void special_watch(PyTypeObject *type);
+/* Nor do the properties and descriptors that lie in the class itself, nor what is bound already. */
+void special_look_into(PyTypeObject *type);
 
 /* The types of the interpreter: from here on. */
 int special_init(void);
