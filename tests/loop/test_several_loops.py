@@ -224,6 +224,14 @@ def get_none():
         items.get(False)
 
 
+def start_a_thread():
+    threading.Thread(target=int).start()
+
+
+def submit_to_a_new_executor():
+    concurrent.futures.ThreadPoolExecutor(1).submit(int)
+
+
 class Asks:
     """Tells its descriptor, and what it does meanwhile is part of the step."""
 
@@ -239,6 +247,7 @@ NO_WAITS = {
     "free": lambda: take_and_give_back(), "free for a time": lambda: take_and_give_back(timeout=TIMEOUT),
     "not blocking": lambda: taken.acquire(blocking=False), "no time": lambda: taken.acquire(timeout=0), "an item": get_one, "no item": get_none,
     "ended thread": lambda: ended.join(), "select": lambda: select.select([], [], [], 0), "poll": lambda: select.poll().poll(0),
+    "a thread's start": start_a_thread, "an executor's first": submit_to_a_new_executor,
 }  # fmt: skip
 
 

@@ -20,8 +20,8 @@ try:
     from . import _engine
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue,
-        ReadyQueue, Site, Transaction, add_to, after_release, answers_follow, ask_main, atomic_enter, atomic_exit, await_signal, begin_collecting,
-        bias, bias_waits, call_soon, change, check_pollable, collect_garbage, collector_disable, collector_enable, collector_is_enabled, current,
+        ReadyQueue, Site, Transaction, add_to, after_release, answers_follow, ask_main, atomic_enter, atomic_exit, await_lock, await_signal,
+        begin_collecting, bias, bias_waits, call_soon, change, check_pollable, collect_garbage, collector_disable, collector_enable, collector_is_enabled, current,
         defer, end_chain, end_collecting, exchange_locals, exclusive, exclusive_anew, fiber_goes_on, find_outbox, forget_bystanders, forward_signal,
         fresh, future_add_to_awaited_by, future_discard_from_awaited_by, futures_begin, guarded, handle_event, handles_begin, hide_frames,
         holds, in_fiber, in_transaction, inject_aborts, inject_delays, irrevocable, is_biased, is_exclusive, is_fresh, is_hidden,

@@ -72,7 +72,7 @@ class Scheduler:
 
         core.ask_main(request)
         self.dispatcher.wake_all()
-        while not answered.acquire(timeout=0.01):
+        while not core.await_lock(answered, 0.01):
             self.dispatcher.wake_all()  # another one may have woken in its place
         result, exception = outcome.pop()
         if exception is not None:

@@ -195,7 +195,8 @@ def starting(start):
     """In the place of ``threading.Thread.start``: what a transaction has started exists at once, and begins at the commit.
 
     So nobody sees what an attempt has started that is rolled back, and the transaction need not run alone.  Whoever waits for the
-    thread runs alone, and has it begin by that.
+    thread runs alone, and has it begin by that.  One that runs alone already has it begin at once, and does not lend its turn for that,
+    as it would if the library's own function waited for the thread's beginning (waiting.c).
     """
     if start.__module__ != "threading" or start.__closure__:
         return start  # somebody else's, which calls this one's original
@@ -206,7 +207,7 @@ def starting(start):
 
     @functools.wraps(start)
     def method(self):
-        if core.in_transaction() and not core.is_exclusive():
+        if core.in_transaction():
             start_transactionally(self)
         else:
             start(self)
@@ -239,7 +240,7 @@ class Gate:
     def start(self, handle, daemon):
         """Start the thread, which comes as far as here.  Raises what starting it raises."""
         _thread.start_joinable_thread(self.pass_through, handle=handle, daemon=daemon)
-        self.reached.acquire()
+        core.await_lock(self.reached)
         core.on_abort(self.close)
         core.defer(self.open)
 

@@ -848,6 +848,17 @@ leave_mutexes(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+await_lock(PyObject *self, PyObject *args)
+{
+    (void)self;
+    MutexObject *m;
+    double seconds = -1;
+    if (!PyArg_ParseTuple(args, "O!|d", lock_type, &m, &seconds))
+        return NULL;
+    return PyBool_FromLong(lock_for(m, seconds < 0 ? -1 : (int64_t)(seconds * 1e9)));
+}
+
+static PyObject *
 mutex_wanted(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -869,6 +880,8 @@ PyMethodDef mutex_functions[] = {
     {"mutex_native", mutex_native, METH_VARARGS,
      PyDoc_STR("mutex_native(lock, method, args): become exclusive, and call it")},
     {"mutex_wanted", mutex_wanted, METH_NOARGS, PyDoc_STR("does a thread wait for a lock that this transaction has taken?")},
+    {"await_lock", await_lock, METH_VARARGS,
+     PyDoc_STR("await_lock(lock, seconds=-1): has it been taken?  A thread of the project's gives it in a moment; the turn is not lent meanwhile")},
     {"leave_mutexes", leave_mutexes, METH_NOARGS,
      PyDoc_STR("in a deferred action that takes locks itself: let those go that the program has given back")},
     {NULL, NULL, 0, NULL},
