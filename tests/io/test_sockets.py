@@ -14,6 +14,7 @@ import threading
 from collections import deque
 
 import pytest
+import tornado.iostream
 
 import tornado.stm
 from interpreters import needs_engine
@@ -462,7 +463,7 @@ def test_the_reader_is_told_of_what_an_aborted_attempt_has_received():
 def outcome(function, *arguments):
     try:
         return function(*arguments)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, OverflowError) as error:
         return type(error), str(error)
 
 
@@ -800,3 +801,50 @@ def test_what_waits_is_sent_first_by_a_socket_that_blocks_whatever_its_number():
             assert peer.recv(100) == b"first and then" and len(refused) == 3
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, True, -1, 1 << 80, b"bytes", "text", 1.5, None])
+def test_a_buffer_that_is_not_set_to_zero_is_a_bytearray(size):
+    made, expected = outcome(core.unset_bytearray, size), outcome(bytearray, size)
+    assert type(made) is type(expected)
+    assert len(made) == len(expected) if isinstance(made, bytearray) else made == expected
+
+
+@pytest.mark.parametrize("probability", [0, 0.02])
+def test_of_the_buffers_of_streams_only_what_has_been_received_is_read(probability):
+    """Tornado's, which are not set to zero: other data lay there before."""
+    ours, theirs = socket.socketpair()
+    buffers, lengths = [], [1, 70_000, 3, 0, 65_535, 65_536, 2, 131_072, 5] * 3
+
+    class Stream(tornado.iostream.IOStream):
+        def read_from_fd(self, buf):
+            buffers.append((type(buf), len(buf)))
+            return super().read_from_fd(buf)
+
+    async def write():
+        stream = tornado.iostream.IOStream(theirs)
+        for length in lengths:
+            await stream.write(b"%d\n" % length + b"x" * length + b"\r\n")
+        stream.close()
+
+    async def read():
+        stream = Stream(ours)
+        got = []
+        for _ in lengths:
+            length = int(await stream.read_until(b"\n"))
+            data = await stream.read_bytes(length) if length % 2 else (await stream.read_until(b"\r\n"))[:-2]
+            got.append(data == b"x" * length)
+            if length % 2:
+                assert await stream.read_until(b"\r\n") == b"\r\n"
+        return got, await stream.read_until_close()
+
+    async def main():
+        return (await asyncio.gather(read(), write()))[0]
+
+    core.inject_aborts(probability, 3)
+    try:
+        assert tornado.stm.run(main(), threads=2) == ([True] * len(lengths), b"")
+    finally:
+        core.inject_aborts(0, 0)
+    assert set(buffers) == {(bytearray, 65_536)}
+    assert tornado.iostream.BaseIOStream._read_to_buffer.__globals__["bytearray"] is core.unset_bytearray

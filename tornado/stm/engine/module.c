@@ -1002,6 +1002,8 @@ static PyMethodDef methods[] = {
     {"socket_send", socket_send, METH_VARARGS, DOC("socket_send(send, twin): a method of sockets that sends in order, whoever calls it")},
     {"socket_way", socket_way, METH_VARARGS,
      DOC("socket_way(method, twin): what stands in for that method of _socket.socket, in C, where that is simple, and else calls the twin")},
+    {"unset_bytearray", unset_bytearray, METH_O,
+     DOC("unset_bytearray(size): bytearray(size), which is not set to zero: of what is received into it, only that is read")},
     {"set_option_now", _PyCFunction_CAST(set_option_now), METH_FASTCALL,
      DOC("set_option_now(socket, level, option, ...): setsockopt, at the commit: a peer that has gone meanwhile does not matter")},
     {"sends_no_more", sends_no_more, METH_O,

@@ -174,6 +174,20 @@ receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
     return received;
 }
 
+PyObject *
+unset_bytearray(PyObject *Py_UNUSED(module), PyObject *size)
+{
+    if (!PyLong_CheckExact(size) || PyLong_AsSsize_t(size) < 0) {
+        PyErr_Clear();
+        return PyObject_CallOneArg((PyObject *)&PyByteArray_Type, size);
+    }
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, PyLong_AsSsize_t(size));
+    Tx *tx = stm_open;
+    if (tx != NULL && made != NULL)
+        note_captured(tx, made);
+    return made;
+}
+
 /* ---- Sending ------------------------------------------------------------------------------------------------------- */
 
 /* send(bytes) */

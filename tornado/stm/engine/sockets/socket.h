@@ -12,6 +12,9 @@ bool may_block(PyObject *sock);
 /* set_option_now(socket, level, option, value...), at the commit */
 PyObject *set_option_now(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
+/* unset_bytearray(size): bytearray(size), of which nothing is read but what has been received into it */
+PyObject *unset_bytearray(PyObject *module, PyObject *size);
+
 /* What stands in for socket.recv, recv_into, send or setsockopt where that is simple, and else calls the twin: socket_way(f, twin).
  * `inboxes`, put_back(fd, bytes) and the exceptions that say that nothing has come are the twins'. */
 PyObject *socket_way(PyObject *module, PyObject *args);
