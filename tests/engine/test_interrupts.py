@@ -31,7 +31,7 @@ def on_main():
     return threading.get_ident() == MAIN
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[(1, 1), (1, 0), (3, 0)], ids=["sequential", "1", "3"])
 def calls(request):
     """How the handler has been called; it raises Interrupted where that list has not been told to be quiet."""
     calls = []
@@ -41,9 +41,12 @@ def calls(request):
         if calls[0] != "quiet":
             raise Interrupted
 
-    transaction.set_threads(request.param)
+    threads, sequential = request.param
+    transaction.set_threads(threads)
+    sequential_before = core.set_sequential(sequential)
     before = signal.signal(signal.SIGUSR1, handler)
     yield calls
+    core.set_sequential(sequential_before)
     assert signal.getsignal(signal.SIGUSR1) is handler
     signal.signal(signal.SIGUSR1, before)
     transaction.set_threads(None)
@@ -90,6 +93,7 @@ def test_while_it_commits(calls):
 
 
 @pytest.mark.skipif(not core.PARALLEL, reason="the interpreter ignores that exception")
+@pytest.mark.parametrize("calls", [(1, 0), (3, 0)], ids=["1", "3"], indirect=True)  # as it does in a sequential one
 def test_in_a_weak_references_callback_after_the_commit(calls):
     box = []
 

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -512,3 +514,30 @@ def test_no_number_of_threads_is_the_usual_one(threads):
     some.add(ran.append, True)
     some.run(threads)
     assert ran == [True]
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_no_other_thread_runs_any_transactions_are_sequential(threads):
+    """They need neither locks nor undo: so many are counted of 101, one of which adds another one, and the last raises."""
+    program = f"""
+from tornado.stm import core, transaction
+ran = []
+tasks = transaction.TransactionQueue()
+def task(n):
+    ran.append(n)
+    if n == 50:
+        tasks.add(task, 100)
+    if n == 100:
+        raise KeyError(n)
+for n in range(100):
+    tasks.add(task, n)
+try:
+    tasks.run({threads})
+except KeyError as e:
+    assert e.args == (100,)
+    assert {threads} > 1 or ran == list(range(101))  # else those that still run are dropped
+    print(core.stats()["sequentials"])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT)
+    assert (ran.stdout, ran.stderr) == ("101\n" if threads == 1 else "0\n", "")

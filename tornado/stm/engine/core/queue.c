@@ -329,7 +329,8 @@ adapt_locked(Queue *q, bool crowded, uint64_t now)
 static bool
 run_one(Tx *tx, Queue *q, Transaction *t)
 {
-    int how = run_to_commit(tx, t, AMONG_OTHERS, NULL);
+    Company company = q->limit == 1 && runs_on_few(1) ? SEQUENTIAL : AMONG_OTHERS;
+    int how = run_to_commit(tx, t, company, NULL);
     if (UNLIKELY(how == RUN_DROPPED)) {
         release_dropped(tx, t);
         return false;
