@@ -13,7 +13,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from ... import core, forks
-from ...core import trusted
+from ...core import say, trusted
 
 #: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters", "leaf"
 #: or "prepare" (call it once with None); name: dotted, or "" if there is an object; value: an effect or kind, if any; releases: of a
@@ -183,7 +183,10 @@ def _declare_once():
         if not objects and not hidden:
             left.append(declaration)
         elif declaration.releases is None or is_installed(*declaration.releases):
-            effects.register_one(declaration, objects)
+            if declaration.what in ("type", "instances", "leaf") and not all(isinstance(found, type) for found in objects):
+                say(f"tornado.stm: warning: {declaration.name} is no type: what is declared of it does not count")
+            else:
+                effects.register_one(declaration, objects)
     _waiting[:n] = left
 
 
