@@ -201,3 +201,28 @@ def test_a_server_that_is_idle_is_not_told_of(monkeypatch):
     for _ in range(5):
         costs.pass_time(watch, 11, 0.01, 0.01, 0.01)
     assert costs.said == []
+
+
+WITHOUT_STDERR = """
+import asyncio, os
+
+file = os.open("data", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+async def main():
+    await asyncio.sleep(0)
+
+asyncio.run(main())
+os.write(file, b"data")
+"""
+
+
+@on_each
+def test_where_there_is_no_standard_error_nothing_is_told_to_anybody(python, tmp_path):
+    """The first file that the program opens would get its number, and print() would take standard output."""
+    (tmp_path / "app.py").write_text(WITHOUT_STDERR)
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    for arguments, status in (["-j", "2", "--explain", "--log", "stm.log", "app.py"], 0), (["-j", "0", "app.py"], 2):
+        command = ["sh", "-c", 'exec "$0" "$@" 2>&-', python, "-m", "tornado.stm", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, env=environment, timeout=100)
+        assert (done.returncode, done.stdout) == (status, b"")
+    assert (tmp_path / "data").read_bytes() == b"data"

@@ -33,6 +33,7 @@ def main(arguments):
         description="Run a Tornado or asyncio program with its event loop on several cores.",
     )
     parser.error = lambda message: sys.exit(fail(message))
+    reserve_stderr()
     parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use, by its container's limit, too)")
     parser.add_argument("--effects", action="append", default=[], metavar="FILE", help="what C functions of other libraries do")
     parser.add_argument("--explain", action="store_true", help="at the end, tell all that ran alone, and what could be declared")
@@ -173,8 +174,19 @@ def run_script(path):
 
 def fail(message):
     """Print one line on stderr; return the exit status of bad input."""
-    print(f"python -m tornado.stm: {message}", file=sys.stderr)
+    core.say(f"python -m tornado.stm: {message}")
     return 2
+
+
+def reserve_stderr():
+    """Where there is no standard error, let the program get its number for none of its files: reports are written to that."""
+    try:
+        os.fstat(2)
+    except OSError:
+        file = os.open(os.devnull, os.O_WRONLY)
+        if file != 2:
+            os.dup2(file, 2, inheritable=False)
+            os.close(file)
 
 
 if __name__ == "__main__":

@@ -97,10 +97,10 @@ def begin() -> None:
     try:
         start(path, limit)
     except OSError as e:
-        print(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}", file=sys.stderr)
+        core.say(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}")
         if _of_first is None:
             sys.exit(2)
         return
     if not core.PARALLEL:
-        print("tornado.stm: there is nothing to log where transactions run one at a time", file=sys.stderr)
+        core.say("tornado.stm: there is nothing to log where transactions run one at a time")
     atexit.register(stop)

@@ -164,6 +164,8 @@ def place_of(thread):
 
 def write(lines):
     """One write, so that lines of several processes do not mix; where there is no standard error, nothing."""
+    if sys.__stderr__ is None:  # a file of the program may have its number
+        return
     try:
         os.write(2, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
     except OSError:
