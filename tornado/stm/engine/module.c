@@ -670,6 +670,7 @@ atomic_enter(PyObject *self, PyObject *unused)
     if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
     thread_of(tx)->locations.base = NULL;
+    tx->contention.began = __builtin_ia32_rdtsc();
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
     history(tx, DID_BEGIN, 0, 0);
     Py_RETURN_TRUE;
