@@ -195,12 +195,57 @@ def test_what_costs_a_fifth_of_the_time_is_told_of_once(monkeypatch):
     assert len(costs.said) == 2 and "50.0 % of the time was lost in conflicts" in costs.said[1]
 
 
+def test_the_reason_in_a_warning_is_that_of_the_time_that_it_is_about(monkeypatch):
+    costs = Costs(monkeypatch)
+    sums = {"import of x": 100.0, "call of f": 0.0}
+    monkeypatch.setattr(report.core, "stats", lambda: costs.stats() | {"exclusive_seconds": dict(sums), "exclusive_reasons": dict.fromkeys(sums, 1)})
+    watch = report.Watch()
+    sums["call of f"] += 3
+    costs.pass_time(watch, 11, 10, 3, 0)
+    (said,) = costs.said
+    assert "30.0 % of the time was kept waiting by what runs alone, most by call of f (" in said
+
+
 def test_a_server_that_is_idle_is_not_told_of(monkeypatch):
     costs = Costs(monkeypatch)
     watch = report.Watch()
     for _ in range(5):
         costs.pass_time(watch, 11, 0.01, 0.01, 0.01)
     assert costs.said == []
+
+
+FORKED = """
+import asyncio, os, signal, time, warnings
+
+async def main(n):
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+asyncio.run(main(1000))
+while time.process_time() < 1:  # the child begins at 0
+    pass
+warnings.simplefilter("ignore")
+if (child := os.fork()) == 0:
+    asyncio.run(main(100))
+    os.kill(os.getpid(), signal.SIGUSR2)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@parallel_only
+def test_in_the_child_of_a_fork_it_is_told_of_that_child(tmp_path):
+    (tmp_path / "app.py").write_text(FORKED)
+    (first, *_), _ = run(sys.executable, "-j", "2", str(tmp_path / "app.py"))
+    told = FIRST.fullmatch(first)
+    assert told and 100 <= int(told[1]) < 1000, first
+
+
+@parallel_only
+def test_the_number_of_threads_is_that_of_the_program(tmp_path):
+    (tmp_path / "app.py").write_text("import asyncio, tornado.stm\ntornado.stm.run(asyncio.sleep(0), threads=3)\n")
+    (first, *_), _ = run(sys.executable, "--explain", str(tmp_path / "app.py"))
+    assert " on 3 threads, " in first
 
 
 WITHOUT_STDERR = """
