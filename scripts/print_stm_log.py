@@ -685,6 +685,15 @@ def analyse(
     return accounts
 
 
+def logs_of_children(path: str) -> list[str]:
+    """The names of the logs that children of the program have written beside this one, in the run or in an earlier one."""
+    folder, name = os.path.split(path)
+    try:
+        return sorted(other for other in os.listdir(folder or ".") if re.fullmatch(re.escape(name) + r"\.fork\d+", other))
+    except OSError:
+        return []
+
+
 # What is to be done
 
 STEP = "end the step before it: `await asyncio.sleep(0)`, then compute"
@@ -1264,7 +1273,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         stamps = window(arguments.log, arguments.since, arguments.until)
         accounts = analyse(arguments.log, progress_meter(arguments.log), *stamps, with_lanes=arguments.html is not None)
     except LogError as error:
-        complain("%s %s" % (arguments.log, error))
+        others = logs_of_children(arguments.log)
+        more = "; those of its children: %s" % ", ".join(others[:3] + ["..."] * (len(others) > 3)) if others else ""
+        complain("%s %s%s" % (arguments.log, error, more))
         return 2
     except OSError as error:
         complain("%s: %s" % (arguments.log, error.strerror or error))

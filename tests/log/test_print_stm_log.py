@@ -446,6 +446,17 @@ def test_no_log(write, data, says):
     assert len(done.stderr.splitlines()) == 1 and says in done.stderr
 
 
+def test_an_empty_log_may_have_children(write, tmp_path):
+    """A server that forks its workers runs no transaction itself."""
+    log = write(C7_HEADER)
+    for number in range(1, 5):
+        (tmp_path / f"{os.path.basename(log)}.fork{number}").write_bytes(C7_HEADER)
+        (tmp_path / f"{os.path.basename(log)}.fork{number}.1").write_bytes(C7_HEADER)
+        told = command(log).stderr
+        assert told.endswith("; those of its children: %s\n" % ", ".join(
+            [f"{os.path.basename(log)}.fork{i}" for i in range(1, min(number, 3) + 1)] + ["..."] * (number > 3)))
+
+
 def test_time_stamps_that_go_back(write, tmp_path):
     log = write(c7_log(
         (50, 1, "START"), (20, 1, "WRITE_WRITE", HERE, THERE, 2), (10, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"),
