@@ -378,7 +378,11 @@ def test_log_of_the_command_line(tmp_path):
     assert told.returncode == 0 and told.stdout.startswith("Total real time")
 
 
-@pytest.mark.parametrize("arguments", [("--log-size", "5"), ("--log", "stm.log", "--log-size", "much"), ("--log", "nowhere/stm.log")])
+@pytest.mark.parametrize("arguments", [
+    ("--log-size", "5"), ("--log", "stm.log", "--log-size", "much"), ("--log", "nowhere/stm.log"),
+    ("--log", ""), ("--log", "", "--log-size", "5"), ("--log", "stm.log", "--log-size", ""), ("--log", "stm.log", "--log-size", "9" * 5000),
+    ("--log", "stm.log", "--log-size", "9" * 20), ("--log", "/dev/full"),
+])  # fmt: skip
 def test_bad_logs_are_one_line(tmp_path, arguments):
     (tmp_path / "app.py").write_text("")
     done = subprocess.run([sys.executable, "-m", "tornado.stm", *arguments, "app.py"], cwd=tmp_path, capture_output=True, text=True,

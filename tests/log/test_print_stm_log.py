@@ -688,7 +688,8 @@ def test_each_advice_is_given_for_something():
         ("CONTENTION_INEVITABLE", HERE, ""), ("CONTENTION_WRITE_WRITE", 'File "/usr/lib/python3.14/random.py", line 3, in seed', "Random object"),
         ("CONTENTION_WRITE_WRITE", 'File "/usr/lib/python3.14/logging/__init__.py", line 3, in emit', ""),
         ("CONTENTION_WRITE_READ", 'File "/usr/lib/python3.14/functools.py", line 3, in get', ""),
-        ("CONTENTION_WRITE_READ", 'File "/usr/lib/python3.14/asyncio/queues.py", line 3, in get', ""), ("CONTENTION_WRITE_WRITE", HERE, "app.users['7']"),
+        ("CONTENTION_WRITE_READ", 'File "/usr/lib/python3.14/asyncio/queues.py", line 3, in get', ""),
+        ("CONTENTION_WRITE_WRITE", HERE, "app.users['7']"),
         ("CONTENTION_WRITE_WRITE", HERE, "Session.hits"), ("CONTENTION_WRITE_READ", HERE, "app.items (list)"),
         ("CONTENTION_WRITE_READ", HERE, "Shop.seen (collections.OrderedDict)"), ("CONTENTION_WRITE_READ", HERE, ""),
     }

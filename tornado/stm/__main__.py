@@ -18,6 +18,9 @@ from .program import parallelism, processes, restart, tracebacks
 #: the name of a script that is read from standard input
 STDIN = "-"
 
+#: of megabytes: more than any disk has
+MOST_DIGITS = 12
+
 NO_MODULE = "%s: there is no such module to run"
 
 
@@ -58,8 +61,13 @@ def main(arguments):
             parser.error(
                 f"-j {options.threads}: the number of threads must be a positive integer, {core.MOST_THREADS} at most"
             )
-    if options.log_size is not None and not (options.log and options.log_size.isdecimal()):
-        parser.error(f"--log-size {options.log_size}: megabytes of the --log FILE must be a number")
+    if options.log == "":
+        parser.error("--log: which file?")
+    if options.log_size is not None:
+        if options.log is None:
+            parser.error("--log-size: of which log? Give --log FILE, too")
+        if not (options.log_size.isdecimal() and len(options.log_size) <= MOST_DIGITS):
+            parser.error(f"--log-size {options.log_size}: megabytes must be a number, of {MOST_DIGITS} digits at most")
     if options.log:
         conflictlog.want(options.log, int(options.log_size) << 20 if options.log_size else conflictlog.LIMIT)
     for file in options.effects:
