@@ -1,5 +1,6 @@
 """What the conflict log tells beyond PyPy-STM's: the object, the program's own lines, the handlers; and how its file is kept."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -187,6 +188,36 @@ def test_the_innermost_line_is_that_of_its_frame_however_many_are_around_it(met,
     conflictlog_lines = set()
     met(lambda: (Plain(),), act, act, conflictlog_lines)
     assert conflictlog_lines == {f'File "{LIBRARY}", line 2, in touch'}
+
+
+@dataclasses.dataclass
+class Point:
+    x: int = 0
+
+
+def compare(point):
+    assert point == Point()
+
+
+def test_the_programs_own_line_is_told_beside_one_that_a_library_has_made_of_text(met):
+    lines = set()
+    told = met(lambda: (Point(),), compare, lambda point: setattr(point, "x", 0), lines)
+    assert any('File "<string>", line' in line and line.endswith("__eq__") for line in lines), lines
+    assert any(caller.startswith(f'File "{__file__}"') and caller.endswith("in compare") for caller in told["CALLERS"]), told
+
+
+@pytest.mark.parametrize("path, name", [("/" + "d" * 300, "f" * 50), ("/" + "ü" * 150, "f" * 50), ("/srv", "ü" * 150), ("/srv", "f" * 300)])
+def test_what_is_too_long_is_cut_between_characters_and_says_so(met, path, name):
+    namespace = {}
+    exec(compile(f"def {name}(plain):\n    plain.count += 1\n", f"{path}/app.py", "exec"), namespace)
+    lines = set()
+    met(lambda: (Plain(),), namespace[name], namespace[name], lines)
+    (line,) = lines
+    beginning, middle, end = line.partition('/app.py", line 2, in ')
+    assert middle and 200 < len(line.encode()) < 256 or path == "/srv"
+    shown = beginning.removeprefix('File "')
+    assert shown == path or shown.startswith("...") and path.endswith(shown[3:])
+    assert end == name or end.endswith("...") and name.startswith(end[:-3]) and len(end) > 30
 
 
 def test_a_line_of_the_program_has_no_caller(met):

@@ -62,7 +62,7 @@ def libraries_at():
     """What the names of files begin with that are not the program's own."""
     # Not sysconfig's: it would load what the interpreter was built with, at each start.
     folders = {os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), *site.getsitepackages())}
-    return (*sorted(folders), "<frozen ")
+    return (*sorted(folders), "<frozen ", "<attrs generated ")
 
 
 @once
