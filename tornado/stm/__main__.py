@@ -48,7 +48,10 @@ def main(arguments):
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script or module, and its arguments")
     options = parser.parse_args(arguments)
     if options.version:
-        print(versions())
+        try:
+            os.write(1, f"{versions()}\n".encode())
+        except OSError as e:
+            return fail(f"standard output: {e.strerror}")
         return 0
     if not options.program:
         parser.error("which program? Give a script, or -m and a module")
