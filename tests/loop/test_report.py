@@ -109,6 +109,19 @@ def test_explain_names_functions_as_declarations_do(tmp_path):
     assert any("tornado.stm.effects.declare(abs, EFFECT)" in reason for reason in reasons), reasons
 
 
+@parallel_only
+def test_explain_names_what_was_declared_and_is_not_there(tmp_path):
+    (tmp_path / "app.py").write_text(FUNCTIONS)
+    names = {
+        "_sqlite3.complete_statement": False, "_sqlite3.complete_statment": True, "_sqlite3.Nothing.*": True, "sqlite3.dump.none": False,
+        "asyncio.run": True, "no_such_module.function": False,
+    }  # fmt: skip
+    (tmp_path / "more.effects").write_text("".join(f"call {name} PURE\n" for name in names))
+    lines, _ = run(sys.executable, "-j", "2", "--explain", "--effects", str(tmp_path / "more.effects"), str(tmp_path / "app.py"))
+    told = [line.rpartition(": ")[2] for line in lines if line.startswith("  declared, but nothing in C")]
+    assert told == [name for name, is_told in names.items() if is_told]
+
+
 @on_each
 def test_a_signal_asks(python, app):
     lines, output = run(python, "-j", "2", app, "signal")

@@ -12,6 +12,7 @@ import sys
 import time
 
 from .. import core, forks, transaction
+from ..c_functions import libraries
 from ..core import trusted
 from ..loop import signals
 
@@ -56,7 +57,12 @@ class Run:
             f" {percent(stats['aborts'], attempts)} rolled back; of the time {percent(stats['seconds_lost'], used)} lost in conflicts,"
             f" {percent(stats['seconds_alone'], used)} alone"
         )
-        return [first, *reasons(stats, used, None if self._explain else REASONS, self._explain)]
+        nothing = libraries.not_found() if self._explain else []
+        return [
+            first,
+            *reasons(stats, used, None if self._explain else REASONS, self._explain),
+            *(f"  declared, but nothing in C that has been imported has this name: {name}" for name in nothing),
+        ]
 
     @trusted
     def tell(self, *_):

@@ -22,6 +22,7 @@ Declaration = namedtuple("Declaration", "what name value releases object", defau
 
 _lock = threading.RLock()
 _waiting = []  #: grows at its end, but for `_declare_known`
+_of_program = []  #: what the program has declared by name, or its command line
 _declaring = _once_more = False
 _ready = False
 _after_load = None
@@ -91,8 +92,16 @@ def add(declarations):
 def _take(declarations):
     with _lock:
         _waiting.extend(declarations)
+        _of_program.extend(declaration for declaration in declarations if declaration.object is None)
         if _ready:
             _declare_known()
+
+
+@trusted
+def not_found():
+    """What the program has declared, of modules that it has imported, and nothing in C has been found for: a list of names."""
+    with _lock:
+        return [each.name for each in _of_program if each in _waiting and each.name.partition(".")[0] in sys.modules]
 
 
 @trusted
