@@ -327,9 +327,22 @@ def test_logs_are_begun_and_ended_by_several_threads_at_a_time(tmp_path):
         conflict_log.check(conflict_log.read(path), ended=False)
 
 
-def test_a_negative_limit_is_refused(tmp_path):
+@pytest.mark.parametrize("limit", [-1, 2**63, 2**64])
+def test_a_limit_that_no_file_has_is_refused(tmp_path, limit):
     with pytest.raises(ValueError):
-        conflictlog.start(tmp_path / "stm.log", -1)
+        conflictlog.start(tmp_path / "stm.log", limit)
+
+
+def test_the_name_of_a_log_may_be_no_text(tmp_path):
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    conflictlog.start(folder / "\udce9.log")
+    many(5)
+    conflictlog.stop()
+    assert conflict_log.check(conflict_log.read(folder / "\udce9.log"))["COMMIT"] == 5
+    with pytest.raises(IsADirectoryError) as caught:
+        conflictlog.start(folder)
+    assert caught.value.filename == str(folder)
 
 
 KILLED = """
