@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import site
 import subprocess
 import sys
 import textwrap
@@ -188,6 +189,13 @@ def test_the_innermost_line_is_that_of_its_frame_however_many_are_around_it(met,
     conflictlog_lines = set()
     met(lambda: (Plain(),), act, act, conflictlog_lines)
     assert conflictlog_lines == {f'File "{LIBRARY}", line 2, in touch'}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_a_user_has_installed_is_a_library(monkeypatch, enabled):
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", enabled)
+    monkeypatch.setattr(site, "USER_SITE", "/home/user/site-packages")
+    assert ("/home/user/site-packages/" in activation.libraries_at()) is enabled
 
 
 @dataclasses.dataclass
