@@ -86,7 +86,7 @@ def test_explain(python, app):
 
 
 FUNCTIONS = """
-import asyncio, ctypes, _sqlite3
+import asyncio, ctypes, select, _sqlite3
 
 async def ask(function, argument):
     for _ in range(20):
@@ -95,7 +95,7 @@ async def ask(function, argument):
 
 async def main():
     magnitude = ctypes.CDLL(None).abs
-    await asyncio.gather(ask(_sqlite3.complete_statement, "a"), ask(magnitude, -1))
+    await asyncio.gather(ask(_sqlite3.complete_statement, "a"), ask(magnitude, -1), ask(select.poll().poll, 0))
 
 asyncio.run(main())
 """
@@ -107,6 +107,8 @@ def test_explain_names_functions_as_declarations_do(tmp_path):
     reasons, _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
     assert any("call _sqlite3.complete_statement EFFECT" in reason for reason in reasons), reasons
     assert any("tornado.stm.effects.declare(abs, EFFECT)" in reason for reason in reasons), reasons
+    # In the module that is the name of a function, which has no such attribute.
+    assert any("tornado.stm.effects.declare(type(x).poll, EFFECT), x: a select.poll" in reason for reason in reasons), reasons
 
 
 @parallel_only

@@ -161,7 +161,17 @@ def declaration_of(reason):
     kind, _, name = called.partition(" object ")
     if name:
         return f"tornado.stm.effects.declare({name}, EFFECT)"
-    return f"call {kind} EFFECT, in a file for --effects" if "." in kind and " " not in kind else None
+    if "." not in kind or " " in kind:
+        return None
+    from ..c_functions import effects
+
+    if effects.loaded(kind):
+        return f"call {kind} EFFECT, in a file for --effects"
+    # C code may call its type as nothing in its module is called, or as something else there is.
+    owner, _, name = kind.rpartition(".")
+    if owner in sys.modules:
+        return f"tornado.stm.effects.declare({name}, EFFECT)"
+    return f"tornado.stm.effects.declare(type(x).{name}, EFFECT), x: a {owner}"
 
 
 def place_of(thread):
