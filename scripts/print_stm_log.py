@@ -130,6 +130,7 @@ C7_RECORD = struct.Struct("<IIIIBBB")  # seconds, nanoseconds, thread, other thr
 C8_RECORD = struct.Struct("<IIIBB")  # seconds, nanoseconds, thread, event, length of the place
 SEQUENTIAL = b"sequential"  # the grade of what keeps nobody waiting
 SECOND = 10**9  # all times inside are in nanoseconds
+FAR = 2**32  # seconds: longer than any log
 
 
 class LogError(Exception):
@@ -652,12 +653,12 @@ def window(path: str, since: float | None, until: float | None) -> tuple[int | N
     """What `since` and `until`, seconds of the run, negative from its end on, are in stamps; None stays."""
     if since is None and until is None:
         return None, None
-    if not os.path.isfile(path):
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise LogError("is no regular file, which --since and --until would read twice")
     first, last = end_of(path)
 
     def stamp(seconds):
-        return seconds and int((last if seconds < 0 else first or 0) + seconds * SECOND)
+        return seconds and (last if seconds < 0 else first) + int(max(-FAR, min(seconds, FAR)) * SECOND)
 
     return (None, None) if first is None else (stamp(since), stamp(until))
 
@@ -684,17 +685,27 @@ def analyse(
     return accounts
 
 
+def logs_of_children(path: str) -> list[str]:
+    """The names of the logs that children of the program have written beside this one, in the run or in an earlier one."""
+    folder, name = os.path.split(path)
+    try:
+        return sorted(other for other in os.listdir(folder or ".") if re.fullmatch(re.escape(name) + r"\.fork\d+", other))
+    except OSError:
+        return []
+
+
 # What is to be done
 
 STEP = "end the step before it: `await asyncio.sleep(0)`, then compute"
+LIBRARY = r"/(python\d[^/]*|lib-python/[^/]+)/"  # where Python's own modules are, or PyPy's
 ADVICE = [  # (kinds of conflict, what its places match, what its object matches, advice): the first that fits
     ("INEVITABLE", r"", r"",
      "the other one runs alone or may not be rolled back from there on; `python -m tornado.stm --explain` says why and what to declare; "
      "what computes afterwards should begin a step of its own: `await asyncio.sleep(0)`"),
-    ("WRITE", r"/random\.py", r"", "one generator of random numbers for all: make a random.Random() where it is needed, or use random.SystemRandom()"),
-    ("WRITE", r"/logging/", r"", "handlers of logging are shared: log less in what computes, or log last"),
-    ("WRITE", r"/functools\.py|in .*cache", r"", "a cache that all fill: fill it before the server listens, or look it up first and " + STEP),
-    ("WRITE", r"/(queue|asyncio/queues|asyncio/locks|threading)\.py", r"",
+    ("WRITE", LIBRARY + r"random\.py", r"", "one generator of random numbers for all: make a random.Random() where it is needed, or use random.SystemRandom()"),
+    ("WRITE", LIBRARY + r"logging/", r"", "handlers of logging are shared: log less in what computes, or log last"),
+    ("WRITE", LIBRARY + r"functools\.py|, in [^\n]*cache", r"", "a cache that all fill: fill it before the server listens, or look it up first and " + STEP),
+    ("WRITE", LIBRARY + r"(queue|asyncio/queues|asyncio/locks|threading)\.py", r"",
      "all that wait for one another meet here: take what is needed first, then " + STEP.replace("before it", "there")),
     ("WRITE", r"", r"\]$", "many want one key: split it (a key for each user, thread or minute, summed up when it is read), or change it last, or " + STEP),
     ("WRITE", r"", r"\.[^. )]+$", "an attribute or global that many change, such as a counter: count apart and add up when it is read, or change it first and " + STEP),
@@ -708,7 +719,7 @@ ADVICE = [  # (kinds of conflict, what its places match, what its object matches
 
 def advice(conflict: Conflict) -> str:
     """What could be done about it, in one line."""
-    places = place_text(b" ".join((conflict.here, conflict.there, conflict.caller_here, conflict.caller_there)))
+    places = "\n".join(map(place_text, (conflict.here, conflict.there, conflict.caller_here, conflict.caller_there)))
     wanted = place_text(conflict.wanted)
     return next(text for kind, place, object_, text in ADVICE
                 if kind in conflict.kind and re.search(place, places) and re.search(object_, wanted))
@@ -1218,6 +1229,7 @@ def progress_meter(path):
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(
         description="Say where the time of a run went, and which conflicts took it, from a PYPYSTM log (C7 or C8).")
+    parser.error = refuse
     parser.add_argument("log", help="the file that PYPYSTM=... named")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("-n", "--top", dest="limit", type=int, default=10, metavar="N", help="show the N worst conflicts (10)")
@@ -1234,6 +1246,12 @@ def parse_arguments(argv):
         if not math.isfinite(getattr(arguments, name) or 0):
             parser.error("--%s must be a number of seconds" % name)
     return arguments
+
+
+def refuse(text):
+    """For argparse: a command line that is wrong ends with one line that says why, and status 2."""
+    complain(text)
+    sys.exit(2)
 
 
 def complain(text):
@@ -1253,9 +1271,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_arguments(argv)
     try:
         stamps = window(arguments.log, arguments.since, arguments.until)
-        accounts = analyse(arguments.log, progress_meter(arguments.log), *stamps, with_lanes=bool(arguments.html))
+        accounts = analyse(arguments.log, progress_meter(arguments.log), *stamps, with_lanes=arguments.html is not None)
     except LogError as error:
-        complain("%s %s" % (arguments.log, error))
+        others = logs_of_children(arguments.log)
+        more = "; those of its children: %s" % ", ".join(others[:3] + ["..."] * (len(others) > 3)) if others else ""
+        complain("%s %s%s" % (arguments.log, error, more))
         return 2
     except OSError as error:
         complain("%s: %s" % (arguments.log, error.strerror or error))
@@ -1266,7 +1286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if accounts.unknown_events:
         complain("%s has %d events of unknown number: skipped" % (arguments.log, accounts.unknown_events))
     for path, write in (arguments.json, write_json), (arguments.html, write_page):
-        if path:
+        if path is not None:
             try:
                 with open(path, "w", encoding="utf-8") as output:
                     write(accounts, output)

@@ -205,6 +205,30 @@ def test_what_cannot_be_declared_is_refused_in_one_line(tmp_path, text, said):
     assert said in done.stderr
 
 
+@needs_threads
+@pytest.mark.parametrize("line, said", [
+    ("type _sqlite3.adapt INERT", ["_sqlite3.adapt is no type"]), ("instances _sqlite3.adapt PURE", ["_sqlite3.adapt is no type"]),
+    ("type _sqlite3.Nothing INERT", []),
+])  # fmt: skip
+def test_what_is_declared_of_another_sort_of_thing_does_not_count(tmp_path, line, said):
+    """That is known only when the module is imported, which the program may do at any time."""
+    app, file = tmp_path / "app.py", tmp_path / "more.effects"
+    app.write_text("from tornado.stm import activation\nactivation.activate()\n" + ASK)
+    file.write_text(f"{line}\ncall {UNKNOWN} PURE\n")
+    done = run("-m", "tornado.stm", "--effects", str(file), str(app))
+    assert (done.returncode, done.stdout) == (0, "beside others\n")
+    assert [words in told for words, told in zip(said, done.stderr.splitlines(), strict=True)] == [True] * len(said)
+
+
+@needs_threads
+def test_a_file_may_begin_with_a_mark_of_its_encoding(tmp_path):
+    app, file = tmp_path / "app.py", tmp_path / "more.effects"
+    app.write_text(ASK)
+    file.write_text(f"call {UNKNOWN} PURE\n", encoding="utf-8-sig")
+    done = run("-m", "tornado.stm", "--effects", str(file), str(app))
+    assert (done.stdout, done.stderr) == ("beside others\n", "")
+
+
 def test_a_file_that_is_not_there_is_refused_in_one_line(tmp_path):
     done = run("-m", "tornado.stm", "--effects", str(tmp_path / "none"), "app.py")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)

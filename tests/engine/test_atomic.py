@@ -387,3 +387,23 @@ def test_a_block_of_the_main_thread_serves_those_that_need_it():
         log.append("block")
     thread.join(60)
     assert log == [True, "block"]
+
+
+def test_a_block_runs_since_it_began():
+    """As long as the thread that asks can have waited for it."""
+    inside, asked = threading.Event(), threading.Event()
+
+    def work():
+        with atomic:
+            inside.set()
+            asked.wait()
+
+    thread, before = threading.Thread(target=work), time.monotonic()
+    thread.start()
+    try:
+        inside.wait()
+        found = dict(core.running())
+    finally:
+        asked.set()
+        thread.join()
+    assert 0 <= found[thread.ident] <= 2 * (time.monotonic() - before)

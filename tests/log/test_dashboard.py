@@ -58,6 +58,16 @@ def test_data_follow_the_run(served):
         assert time.monotonic() < give_up
 
 
+@pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time: there is no log")
+def test_modules_in_the_folder_that_the_program_is_in_have_no_part_in_it(served, tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit('a module of the program')")
+    monkeypatch.chdir(tmp_path)
+    core.Transaction(int, ()).run()
+    give_up = time.monotonic() + 60
+    while "threads" not in (data := json.loads(dashboard._Latest().get())):  # what is told is in the log after a moment
+        assert time.monotonic() < give_up, data
+
+
 def test_metrics(served):
     pytest.importorskip("prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families

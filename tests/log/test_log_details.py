@@ -1,7 +1,9 @@
 """What the conflict log tells beyond PyPy-STM's: the object, the program's own lines, the handlers; and how its file is kept."""
 
+import dataclasses
 import os
 import signal
+import site
 import subprocess
 import sys
 import textwrap
@@ -189,6 +191,43 @@ def test_the_innermost_line_is_that_of_its_frame_however_many_are_around_it(met,
     assert conflictlog_lines == {f'File "{LIBRARY}", line 2, in touch'}
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_a_user_has_installed_is_a_library(monkeypatch, enabled):
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", enabled)
+    monkeypatch.setattr(site, "USER_SITE", "/home/user/site-packages")
+    assert ("/home/user/site-packages/" in activation.libraries_at()) is enabled
+
+
+@dataclasses.dataclass
+class Point:
+    x: int = 0
+
+
+def compare(point):
+    assert point == Point()
+
+
+def test_the_programs_own_line_is_told_beside_one_that_a_library_has_made_of_text(met):
+    lines = set()
+    told = met(lambda: (Point(),), compare, lambda point: setattr(point, "x", 0), lines)
+    assert any('File "<string>", line' in line and line.endswith("__eq__") for line in lines), lines
+    assert any(caller.startswith(f'File "{__file__}"') and caller.endswith("in compare") for caller in told["CALLERS"]), told
+
+
+@pytest.mark.parametrize("path, name", [("/" + "d" * 300, "f" * 50), ("/" + "ü" * 150, "f" * 50), ("/srv", "ü" * 150), ("/srv", "f" * 300)])
+def test_what_is_too_long_is_cut_between_characters_and_says_so(met, path, name):
+    namespace = {}
+    exec(compile(f"def {name}(plain):\n    plain.count += 1\n", f"{path}/app.py", "exec"), namespace)
+    lines = set()
+    met(lambda: (Plain(),), namespace[name], namespace[name], lines)
+    (line,) = lines
+    beginning, middle, end = line.partition('/app.py", line 2, in ')
+    assert middle and 200 < len(line.encode()) < 256 or path == "/srv"
+    shown = beginning.removeprefix('File "')
+    assert shown == path or shown.startswith("...") and path.endswith(shown[3:])
+    assert end == name or end.endswith("...") and name.startswith(end[:-3]) and len(end) > 30
+
+
 def test_a_line_of_the_program_has_no_caller(met):
     told = met(lambda: (Plain(),), count_attribute, count_attribute)
     assert "CALLERS" not in told and told["HANDLERS"][0].rpartition(" ")[2] in ("Meeting.younger", "Meeting.older")
@@ -296,9 +335,22 @@ def test_logs_are_begun_and_ended_by_several_threads_at_a_time(tmp_path):
         conflict_log.check(conflict_log.read(path), ended=False)
 
 
-def test_a_negative_limit_is_refused(tmp_path):
+@pytest.mark.parametrize("limit", [-1, 2**63, 2**64])
+def test_a_limit_that_no_file_has_is_refused(tmp_path, limit):
     with pytest.raises(ValueError):
-        conflictlog.start(tmp_path / "stm.log", -1)
+        conflictlog.start(tmp_path / "stm.log", limit)
+
+
+def test_the_name_of_a_log_may_be_no_text(tmp_path):
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    conflictlog.start(folder / "\udce9.log")
+    many(5)
+    conflictlog.stop()
+    assert conflict_log.check(conflict_log.read(folder / "\udce9.log"))["COMMIT"] == 5
+    with pytest.raises(IsADirectoryError) as caught:
+        conflictlog.start(folder)
+    assert caught.value.filename == str(folder)
 
 
 KILLED = """
@@ -378,7 +430,11 @@ def test_log_of_the_command_line(tmp_path):
     assert told.returncode == 0 and told.stdout.startswith("Total real time")
 
 
-@pytest.mark.parametrize("arguments", [("--log-size", "5"), ("--log", "stm.log", "--log-size", "much"), ("--log", "nowhere/stm.log")])
+@pytest.mark.parametrize("arguments", [
+    ("--log-size", "5"), ("--log", "stm.log", "--log-size", "much"), ("--log", "nowhere/stm.log"),
+    ("--log", ""), ("--log", "", "--log-size", "5"), ("--log", "stm.log", "--log-size", ""), ("--log", "stm.log", "--log-size", "9" * 5000),
+    ("--log", "stm.log", "--log-size", "9" * 20), ("--log", "/dev/full"),
+])  # fmt: skip
 def test_bad_logs_are_one_line(tmp_path, arguments):
     (tmp_path / "app.py").write_text("")
     done = subprocess.run([sys.executable, "-m", "tornado.stm", *arguments, "app.py"], cwd=tmp_path, capture_output=True, text=True,

@@ -446,6 +446,17 @@ def test_no_log(write, data, says):
     assert len(done.stderr.splitlines()) == 1 and says in done.stderr
 
 
+def test_an_empty_log_may_have_children(write, tmp_path):
+    """A server that forks its workers runs no transaction itself."""
+    log = write(C7_HEADER)
+    for number in range(1, 5):
+        (tmp_path / f"{os.path.basename(log)}.fork{number}").write_bytes(C7_HEADER)
+        (tmp_path / f"{os.path.basename(log)}.fork{number}.1").write_bytes(C7_HEADER)
+        told = command(log).stderr
+        assert told.endswith("; those of its children: %s\n" % ", ".join(
+            [f"{os.path.basename(log)}.fork{i}" for i in range(1, min(number, 3) + 1)] + ["..."] * (number > 3)))
+
+
 def test_time_stamps_that_go_back(write, tmp_path):
     log = write(c7_log(
         (50, 1, "START"), (20, 1, "WRITE_WRITE", HERE, THERE, 2), (10, 1, "WAIT_CONTENTION"), (5, 1, "WAIT_DONE"),
@@ -674,10 +685,11 @@ def test_report_of_details(write):
 
 def test_each_advice_is_given_for_something():
     cases = {
-        ("CONTENTION_INEVITABLE", HERE, ""), ("CONTENTION_WRITE_WRITE", 'File "/lib/random.py", line 3, in seed', "Random object"),
-        ("CONTENTION_WRITE_WRITE", 'File "/lib/logging/__init__.py", line 3, in emit', ""),
-        ("CONTENTION_WRITE_READ", 'File "/lib/functools.py", line 3, in get', ""),
-        ("CONTENTION_WRITE_READ", 'File "/lib/asyncio/queues.py", line 3, in get', ""), ("CONTENTION_WRITE_WRITE", HERE, "app.users['7']"),
+        ("CONTENTION_INEVITABLE", HERE, ""), ("CONTENTION_WRITE_WRITE", 'File "/usr/lib/python3.14/random.py", line 3, in seed', "Random object"),
+        ("CONTENTION_WRITE_WRITE", 'File "/usr/lib/python3.14/logging/__init__.py", line 3, in emit', ""),
+        ("CONTENTION_WRITE_READ", 'File "/usr/lib/python3.14/functools.py", line 3, in get', ""),
+        ("CONTENTION_WRITE_READ", 'File "/usr/lib/python3.14/asyncio/queues.py", line 3, in get', ""),
+        ("CONTENTION_WRITE_WRITE", HERE, "app.users['7']"),
         ("CONTENTION_WRITE_WRITE", HERE, "Session.hits"), ("CONTENTION_WRITE_READ", HERE, "app.items (list)"),
         ("CONTENTION_WRITE_READ", HERE, "Shop.seen (collections.OrderedDict)"), ("CONTENTION_WRITE_READ", HERE, ""),
     }
@@ -685,7 +697,16 @@ def test_each_advice_is_given_for_something():
     assert given == {row[-1] for row in analyser.ADVICE} and len(given) == len(cases)
 
 
+@pytest.mark.parametrize("path", ["/root/.cache/app.py", "/srv/in cache/queue.py", "/srv/logging/random.py", "/srv/threading.py"])
+def test_advice_is_not_for_how_the_programs_own_files_are_named(path):
+    place = b'File "%s", line 3, in get' % path.encode()
+    assert analyser.advice(analyser.Conflict("CONTENTION_WRITE_READ", place, place, place, place)) == analyser.ADVICE[-1][-1]
+
+
 # Parts of a log
+
+LOG = object()  # the path of one, among arguments
+
 
 def many_seconds():
     records = []
@@ -710,6 +731,24 @@ def test_nothing_happened_then(write):
     for arguments, says in ((("--since", "99"), "no transaction was logged then"), (("--until", "nan"), "number of seconds")):
         done = command(log, *arguments)
         assert (done.returncode, done.stdout) == (2, "") and says in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments, says", [
+    ((), "log"), (("missing.log",), "missing.log: No such file"), (("missing.log", "--since", "1"), "missing.log: No such file"),
+    ((LOG, "-n", "many"), "-n"), ((LOG, "-n", "-1"), "negative"), ((LOG, "--all", "-n", "1"), "--all"), ((LOG, "--until", "inf"), "--until"),
+    ((LOG, "--since", "1e300"), "no transaction was logged then"), ((LOG, "--until=-1e300"), "no transaction was logged then"),
+    ((LOG, "--json", ""), "No such file"), ((LOG, "--html", ""), "No such file"), ((LOG, "another.log"), "another.log"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_one_line(write, arguments, says):
+    log = write(many_seconds())
+    done = command(*(log if argument is LOG else argument for argument in arguments))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1) and says in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--since=-1e300",), ("--until", "1e300")])
+def test_a_time_may_be_far_from_the_run(write, arguments):
+    done = command(write(many_seconds()), "--all", *arguments)
+    assert (done.returncode, len(re.findall(r"^place (\d)$", done.stdout, re.M))) == (0, 10)
 
 
 def test_the_older_half_of_a_log_is_read_first(write, tmp_path):

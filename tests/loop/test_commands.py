@@ -277,6 +277,13 @@ def test_bad_input_is_one_line(python, tmp_path, arguments, words):
 
 
 @on_both
+def test_a_version_that_cannot_be_written_is_one_line(python, tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([python, "-m", "tornado.stm", "--version"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert is_bad_input(done, "standard output", "No space left")
+
+
+@on_both
 @pytest.mark.parametrize("name", ["asyncio.missing", "package", "package.missing", "package.module.missing"])
 def test_module_that_its_package_has_not_is_one_line(python, tmp_path, name):
     program(tmp_path, "", "package/__init__.py")

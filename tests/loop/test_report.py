@@ -86,7 +86,7 @@ def test_explain(python, app):
 
 
 FUNCTIONS = """
-import asyncio, ctypes, _sqlite3
+import asyncio, ctypes, select, _sqlite3
 
 async def ask(function, argument):
     for _ in range(20):
@@ -95,7 +95,7 @@ async def ask(function, argument):
 
 async def main():
     magnitude = ctypes.CDLL(None).abs
-    await asyncio.gather(ask(_sqlite3.complete_statement, "a"), ask(magnitude, -1))
+    await asyncio.gather(ask(_sqlite3.complete_statement, "a"), ask(magnitude, -1), ask(select.poll().poll, 0))
 
 asyncio.run(main())
 """
@@ -107,6 +107,21 @@ def test_explain_names_functions_as_declarations_do(tmp_path):
     reasons, _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
     assert any("call _sqlite3.complete_statement EFFECT" in reason for reason in reasons), reasons
     assert any("tornado.stm.effects.declare(abs, EFFECT)" in reason for reason in reasons), reasons
+    # In the module that is the name of a function, which has no such attribute.
+    assert any("tornado.stm.effects.declare(type(x).poll, EFFECT), x: a select.poll" in reason for reason in reasons), reasons
+
+
+@parallel_only
+def test_explain_names_what_was_declared_and_is_not_there(tmp_path):
+    (tmp_path / "app.py").write_text(FUNCTIONS)
+    names = {
+        "_sqlite3.complete_statement": False, "_sqlite3.complete_statment": True, "_sqlite3.Nothing.*": True, "sqlite3.dump.none": False,
+        "asyncio.run": True, "no_such_module.function": False,
+    }  # fmt: skip
+    (tmp_path / "more.effects").write_text("".join(f"call {name} PURE\n" for name in names))
+    lines, _ = run(sys.executable, "-j", "2", "--explain", "--effects", str(tmp_path / "more.effects"), str(tmp_path / "app.py"))
+    told = [line.rpartition(": ")[2] for line in lines if line.startswith("  declared, but nothing in C")]
+    assert told == [name for name, is_told in names.items() if is_told]
 
 
 @on_each
@@ -195,9 +210,79 @@ def test_what_costs_a_fifth_of_the_time_is_told_of_once(monkeypatch):
     assert len(costs.said) == 2 and "50.0 % of the time was lost in conflicts" in costs.said[1]
 
 
+def test_the_reason_in_a_warning_is_that_of_the_time_that_it_is_about(monkeypatch):
+    costs = Costs(monkeypatch)
+    sums = {"import of x": 100.0, "call of f": 0.0}
+    monkeypatch.setattr(report.core, "stats", lambda: costs.stats() | {"exclusive_seconds": dict(sums), "exclusive_reasons": dict.fromkeys(sums, 1)})
+    watch = report.Watch()
+    sums["call of f"] += 3
+    costs.pass_time(watch, 11, 10, 3, 0)
+    (said,) = costs.said
+    assert "30.0 % of the time was kept waiting by what runs alone, most by call of f (" in said
+
+
 def test_a_server_that_is_idle_is_not_told_of(monkeypatch):
     costs = Costs(monkeypatch)
     watch = report.Watch()
     for _ in range(5):
         costs.pass_time(watch, 11, 0.01, 0.01, 0.01)
     assert costs.said == []
+
+
+FORKED = """
+import asyncio, os, signal, time, warnings
+
+async def main(n):
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+asyncio.run(main(1000))
+while time.process_time() < 1:  # the child begins at 0
+    pass
+warnings.simplefilter("ignore")
+if (child := os.fork()) == 0:
+    asyncio.run(main(100))
+    os.kill(os.getpid(), signal.SIGUSR2)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@parallel_only
+def test_in_the_child_of_a_fork_it_is_told_of_that_child(tmp_path):
+    (tmp_path / "app.py").write_text(FORKED)
+    (first, *_), _ = run(sys.executable, "-j", "2", str(tmp_path / "app.py"))
+    told = FIRST.fullmatch(first)
+    assert told and 100 <= int(told[1]) < 1000, first
+
+
+@parallel_only
+def test_the_number_of_threads_is_that_of_the_program(tmp_path):
+    (tmp_path / "app.py").write_text("import asyncio, tornado.stm\ntornado.stm.run(asyncio.sleep(0), threads=3)\n")
+    (first, *_), _ = run(sys.executable, "--explain", str(tmp_path / "app.py"))
+    assert " on 3 threads, " in first
+
+
+WITHOUT_STDERR = """
+import asyncio, os
+
+file = os.open("data", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+async def main():
+    await asyncio.sleep(0)
+
+asyncio.run(main())
+os.write(file, b"data")
+"""
+
+
+@on_each
+def test_where_there_is_no_standard_error_nothing_is_told_to_anybody(python, tmp_path):
+    """The first file that the program opens would get its number, and print() would take standard output."""
+    (tmp_path / "app.py").write_text(WITHOUT_STDERR)
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    for arguments, status in (["-j", "2", "--explain", "--log", "stm.log", "app.py"], 0), (["-j", "0", "app.py"], 2):
+        command = ["sh", "-c", 'exec "$0" "$@" 2>&-', python, "-m", "tornado.stm", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, env=environment, timeout=100)
+        assert (done.returncode, done.stdout) == (status, b"")
+    assert (tmp_path / "data").read_bytes() == b"data"

@@ -31,6 +31,12 @@ def test_serial_programs_pass():
     assert [type(e) for e in run.exceptions] == [type(None), type(None), ValueError] * 4
 
 
+@pytest.mark.parametrize("options", [{"runs": 0}, {"threads": 0}])
+def test_what_would_check_nothing_is_refused(options):
+    with pytest.raises(ValueError, match="at least"):
+        testing.check_serializable(make_counter, [(increment, 1)], **options)
+
+
 @pytest.mark.parametrize("change, text", [
     (lambda run: run.values.__setitem__(0, -1), "call 0[0]: -1 concurrently, 1 serially"),
     (lambda run: run.exceptions.__setitem__(0, KeyError()), "KeyError"),

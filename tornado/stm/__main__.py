@@ -18,6 +18,9 @@ from .program import parallelism, processes, restart, tracebacks
 #: the name of a script that is read from standard input
 STDIN = "-"
 
+#: of megabytes: more than any disk has
+MOST_DIGITS = 12
+
 NO_MODULE = "%s: there is no such module to run"
 
 
@@ -33,6 +36,7 @@ def main(arguments):
         description="Run a Tornado or asyncio program with its event loop on several cores.",
     )
     parser.error = lambda message: sys.exit(fail(message))
+    reserve_stderr()
     parser.add_argument("-j", dest="threads", metavar="N", help="threads (default: the CPUs this process may use, by its container's limit, too)")
     parser.add_argument("--effects", action="append", default=[], metavar="FILE", help="what C functions of other libraries do")
     parser.add_argument("--explain", action="store_true", help="at the end, tell all that ran alone, and what could be declared")
@@ -44,7 +48,10 @@ def main(arguments):
     parser.add_argument("program", nargs=argparse.REMAINDER, help="script or module, and its arguments")
     options = parser.parse_args(arguments)
     if options.version:
-        print(versions())
+        try:
+            os.write(1, f"{versions()}\n".encode())
+        except OSError as e:
+            return fail(f"standard output: {e.strerror}")
         return 0
     if not options.program:
         parser.error("which program? Give a script, or -m and a module")
@@ -57,8 +64,13 @@ def main(arguments):
             parser.error(
                 f"-j {options.threads}: the number of threads must be a positive integer, {core.MOST_THREADS} at most"
             )
-    if options.log_size is not None and not (options.log and options.log_size.isdecimal()):
-        parser.error(f"--log-size {options.log_size}: megabytes of the --log FILE must be a number")
+    if options.log == "":
+        parser.error("--log: which file?")
+    if options.log_size is not None:
+        if options.log is None:
+            parser.error("--log-size: of which log? Give --log FILE, too")
+        if not (options.log_size.isdecimal() and len(options.log_size) <= MOST_DIGITS):
+            parser.error(f"--log-size {options.log_size}: megabytes must be a number, of {MOST_DIGITS} digits at most")
     if options.log:
         conflictlog.want(options.log, int(options.log_size) << 20 if options.log_size else conflictlog.LIMIT)
     for file in options.effects:
@@ -173,8 +185,19 @@ def run_script(path):
 
 def fail(message):
     """Print one line on stderr; return the exit status of bad input."""
-    print(f"python -m tornado.stm: {message}", file=sys.stderr)
+    core.say(f"python -m tornado.stm: {message}")
     return 2
+
+
+def reserve_stderr():
+    """Where there is no standard error, let the program get its number for none of its files: reports are written to that."""
+    try:
+        os.fstat(2)
+    except OSError:
+        file = os.open(os.devnull, os.O_WRONLY)
+        if file != 2:
+            os.dup2(file, 2, inheritable=False)
+            os.close(file)
 
 
 if __name__ == "__main__":

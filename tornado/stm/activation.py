@@ -61,8 +61,9 @@ def change_library(module):
 def libraries_at():
     """What the names of files begin with that are not the program's own."""
     # Not sysconfig's: it would load what the interpreter was built with, at each start.
-    folders = {os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), *site.getsitepackages())}
-    return (*sorted(folders), "<frozen ")
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    folders = {os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), *site.getsitepackages(), *users)}
+    return (*sorted(folders), "<frozen ", "<attrs generated ")
 
 
 @once

@@ -41,10 +41,12 @@ def start(path: str | os.PathLike[str], limit: int = LIMIT) -> None:
 
     Raises:
         OSError: it cannot be written.
-        ValueError: the limit is negative.
+        ValueError: the limit is negative, or no file can be as long.
     """
     if limit < 0:
         raise ValueError(f"the limit of a log must not be negative: {limit}")
+    if limit >= 2**63:
+        raise ValueError(f"the limit of a log must be less than 2**63: {limit}")
     global _open
     path = os.path.abspath(path)  # the program may go to another folder
     core.log_open(path, limit)
@@ -97,10 +99,10 @@ def begin() -> None:
     try:
         start(path, limit)
     except OSError as e:
-        print(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}", file=sys.stderr)
+        core.say(f"tornado.stm: cannot write the conflict log {path}: {e.strerror}")
         if _of_first is None:
             sys.exit(2)
         return
     if not core.PARALLEL:
-        print("tornado.stm: there is nothing to log where transactions run one at a time", file=sys.stderr)
+        core.say("tornado.stm: there is nothing to log where transactions run one at a time")
     atexit.register(stop)

@@ -63,6 +63,16 @@ def is_trusted(code):
     return not COMPILED or bool(code.co_flags & _engine.CO_TRUSTED)
 
 
+@trusted
+def say(text):
+    """Print a line on standard error, if there is anybody to read it."""
+    try:
+        if sys.stderr is not None:  # where it is, print() would take standard output
+            print(text, file=sys.stderr)
+    except (OSError, ValueError):  # its reader has left; it has been closed
+        pass
+
+
 class TransactionError(RuntimeError):
     """Misuse of transactions, such as running a queue inside a transaction."""
 

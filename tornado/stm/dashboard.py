@@ -108,7 +108,7 @@ class _Latest:
         path = conflictlog.path()
         if path is None:
             return _error("there is no log: it has been ended")
-        command = [sys.executable, "-c", ANALYSE, log.__file__, path, str(time.monotonic_ns() - SHOWN * 10**9)]
+        command = [sys.executable, "-P", "-c", ANALYSE, log.__file__, path, str(time.monotonic_ns() - SHOWN * 10**9)]
         for _ in range(3):  # while a file takes the place of another, the log may not be there
             try:
                 done = subprocess.run(command, capture_output=True, timeout=LONGEST)

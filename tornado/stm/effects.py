@@ -24,6 +24,7 @@ def declare(
     """Say what a C function does, or what a C type is.
 
     It counts from when the module that the name begins with has been imported; the engine's own declarations are not overridden.
+    A name that is found then, but for no type where a kind or instances are declared, is told of on standard error.
 
     Args:
         what: dotted name of a C function, method or type, as ``"pkg.mod.Type.method"``; ``"pkg.mod.Type.*"``: all methods.  Or the
@@ -56,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> None:
         ValueError: a line says nothing that can be declared; the message names it.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not a text file of declarations") from None
     libraries.add(libraries.parse(text, str(path)))

@@ -131,7 +131,10 @@ def run_concurrently(
 
     Raises:
         TimeoutError: some calls have not committed in time.
+        ValueError: no threads, or a probability that is none.
     """
+    if threads < 1:
+        raise ValueError(f"there must be a thread at least, not {threads}")
     activation.activate()
     calls = list(calls)
     run = Run(None, len(calls))
@@ -287,7 +290,10 @@ def check_serializable(
     Raises:
         AssertionError: they do not; says where, and with which seed.
         TimeoutError: some calls have not committed in time.
+        ValueError: no runs, or what `run_concurrently` says.
     """
+    if runs < 1:
+        raise ValueError(f"there must be a run at least, not {runs}: nothing would be checked")
     calls = list(calls)
     if seed is None:
         seed = random.randrange(2**32)

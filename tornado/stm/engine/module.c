@@ -670,6 +670,7 @@ atomic_enter(PyObject *self, PyObject *unused)
     if (state_of(tx) != TX_IDLE)
         Py_RETURN_FALSE;
     thread_of(tx)->locations.base = NULL;
+    tx->contention.began = __builtin_ia32_rdtsc();
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
     history(tx, DID_BEGIN, 0, 0);
     Py_RETURN_TRUE;
@@ -926,11 +927,13 @@ static PyObject *
 engine_log_open(PyObject *self, PyObject *args)
 {
     (void)self;
-    const char *path;
+    PyObject *path;     /* bytes, as the file system has it */
     unsigned long long limit = 0;
-    if (!PyArg_ParseTuple(args, "s|K", &path, &limit) || logfile_open(path, limit) < 0)
+    if (!PyArg_ParseTuple(args, "O&|K", PyUnicode_FSConverter, &path, &limit))
         return NULL;
-    Py_RETURN_NONE;
+    int r = logfile_open(PyBytes_AS_STRING(path), limit);
+    Py_DECREF(path);
+    return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *

@@ -137,6 +137,15 @@ encoded(PyObject *text)
     return bytes;
 }
 
+/* The first byte from there on that begins a character of UTF-8. */
+static const char *
+character(const char *at)
+{
+    while ((*at & 0xC0) == 0x80)
+        at++;
+    return at;
+}
+
 static const char *
 describe(PyCodeObject *code, int line)
 {
@@ -144,13 +153,18 @@ describe(PyCodeObject *code, int line)
     const char *location = NULL;
     if (file != NULL && function != NULL) {
         char tail[120], text[256];
-        int n = snprintf(tail, sizeof tail, "\", line %d, in %s", line, PyBytes_AS_STRING(function));
-        if (n >= (int)sizeof tail)
-            n = sizeof tail - 1;
+        const char *name = PyBytes_AS_STRING(file), *called = PyBytes_AS_STRING(function);
+        int n = snprintf(tail, sizeof tail, "\", line %d, in ", line);
+        size_t room = sizeof tail - 1 - n, len = strlen(called);
+        if (len > room) {
+            for (len = room - 3; (called[len] & 0xC0) == 0x80;)
+                len--;
+        }
+        n += snprintf(tail + n, sizeof tail - n, "%.*s%s", (int)len, called, called[len] != '\0' ? "..." : "");
         /* The end of a long path says more than its beginning. */
-        const char *name = PyBytes_AS_STRING(file);
-        size_t room = 255 - 6 - n, len = strlen(name);
-        snprintf(text, sizeof text, "File \"%s%s", len > room ? name + len - room : name, tail);
+        room = 255 - 6 - n;
+        len = strlen(name);
+        snprintf(text, sizeof text, "File \"%s%s%s", len > room ? "..." : "", len > room ? character(name + len - room + 3) : name, tail);
         location = text_intern(text);
     }
     Py_XDECREF(file);
@@ -177,14 +191,15 @@ libraries_are_in(PyObject *folders)
     return 0;
 }
 
-static bool
-is_of_library(PyObject *file)
+static Whose
+whose(PyObject *file)
 {
     PyObject *folders = atomic_load(&library_folders);
-    bool found = false;
-    for (Py_ssize_t i = 0; folders != NULL && !found && i < PyTuple_GET_SIZE(folders); i++)
-        found = PyUnicode_Tailmatch(file, PyTuple_GET_ITEM(folders, i), 0, PY_SSIZE_T_MAX, -1) == 1;
-    return found;
+    for (Py_ssize_t i = 0; folders != NULL && i < PyTuple_GET_SIZE(folders); i++) {
+        if (PyUnicode_Tailmatch(file, PyTuple_GET_ITEM(folders, i), 0, PY_SSIZE_T_MAX, -1) == 1)
+            return OF_LIBRARY;
+    }
+    return PyUnicode_CompareWithASCIIString(file, "<string>") == 0 ? MADE : OWN;
 }
 
 /* ---- Frames ------------------------------------------------------------------------------- */
@@ -201,7 +216,7 @@ known_location(Tx *tx, _PyInterpreterFrame *f)
         || known->function != code->co_qualname)
         *known = (KnownLocation){f->instr_ptr, code, code->co_filename, code->co_qualname,
                                  is_programs(code) ? describe(code, PyUnstable_InterpreterFrame_GetLine(f)) : NULL,
-                                 is_of_library(code->co_filename), NULL};
+                                 whose(code->co_filename), NULL};
     return known;
 }
 
@@ -212,19 +227,23 @@ known_of_program(Tx *tx, _PyInterpreterFrame *f)
     return known != NULL && known->location != NULL ? known : NULL;
 }
 
-/* The outermost function of the program itself that runs from this frame on; NULL: none. It stays so until the attempt ends. */
+/* The outermost function of the program itself that runs from this frame on, else of what is made of text; NULL: none. It stays so until
+ * the attempt ends. */
 static const char *
 handler_above(Tx *tx, _PyInterpreterFrame *f)
 {
     Locations *l = &thread_of(tx)->locations;
     if (l->handler != NULL && l->handler_of == attempt_of(tx))
         return l->handler;
-    PyCodeObject *code = NULL;
+    PyCodeObject *code = NULL, *made = NULL;
     for (; f != NULL && f != l->base; f = f->previous) {
         const KnownLocation *known = known_of_program(tx, f);
-        if (known != NULL && !known->of_library)
+        if (known != NULL && known->whose == OWN)
             code = known->code;
+        else if (known != NULL && known->whose == MADE)
+            made = known->code;
     }
+    code = code != NULL ? code : made;
     l->handler_of = attempt_of(tx);
     return l->handler = code != NULL ? describe(code, code->co_firstlineno) : NULL;
 }
@@ -242,7 +261,8 @@ location(Tx *tx)
 {
     Locations *l = &thread_of(tx)->locations;
     KnownLocation *innermost = NULL;
-    const char *line = NULL, *caller = NULL, *handler = NULL;
+    const char *line = NULL, *caller = NULL, *made = NULL, *handler = NULL;
+    _PyInterpreterFrame *maker = NULL;
     const Place *last = NULL;
     for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != l->base && caller == NULL; f = f->previous) {
         KnownLocation *known = known_of_program(tx, f);
@@ -253,10 +273,18 @@ location(Tx *tx)
             line = known->location;
             last = known->place;
         }
-        if (!known->of_library) {
+        if (known->whose == OWN) {
             caller = known->location;
             handler = handler_above(tx, f);
         }
+        else if (known->whose == MADE && made == NULL) {
+            made = known->location;
+            maker = f;
+        }
+    }
+    if (caller == NULL && made != NULL) {
+        caller = made;
+        handler = handler_above(tx, maker);
     }
     if (line != NULL) {
         if (caller == line)

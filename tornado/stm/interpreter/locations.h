@@ -6,13 +6,16 @@
 
 #include "internal/pycore_interpframe.h"
 
+/* Whose code: the program's own; made of text, as dataclasses are, or by the program that is the text of `python -c`; or a library's. */
+typedef enum { OWN, MADE, OF_LIBRARY } Whose;
+
 #define KNOWN_LOCATIONS 256
 typedef struct {
     const void *instruction;
     PyCodeObject *code;
     PyObject *file, *function;
     const char *location;       /* NULL: not in the program */
-    bool of_library;            /* and in a library that it uses */
+    Whose whose;
     const Place *place;         /* where it was the innermost line last; NULL: it was not */
 } KnownLocation;
 

@@ -48,11 +48,11 @@ def _say_why_serial():
     global _said
     if not _said:
         _said = True
-        print(f"tornado.stm: {why_serial()}: transactions run on one thread", file=sys.stderr)
+        core.say(f"tornado.stm: {why_serial()}: transactions run on one thread")
 
 
 def _warn_of_gil():
-    print(f"tornado.stm: warning: {_culprit} has switched the GIL on: transactions run on one thread", file=sys.stderr)
+    core.say(f"tornado.stm: warning: {_culprit} has switched the GIL on: transactions run on one thread")
 
 
 #: what has switched it on, as far as is known

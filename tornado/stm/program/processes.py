@@ -11,7 +11,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from .. import conflictlog, effects, transaction
+from .. import conflictlog, effects
 from ..loop import graceful
 from ..patches import table
 from . import parallelism, report, runner
@@ -53,7 +53,7 @@ def begin(options, child=False):
     if options.quiet:
         graceful.WHY_KILLED = None
     if options.report:
-        report.Run(transaction.getsegmentlimit(), options.explain, child).begin()
+        report.Run(options.explain, child).begin()
 
 
 def install(threads):

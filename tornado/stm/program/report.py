@@ -11,7 +11,8 @@ import signal
 import sys
 import time
 
-from .. import core
+from .. import core, forks, transaction
+from ..c_functions import libraries
 from ..core import trusted
 from ..loop import signals
 
@@ -28,31 +29,40 @@ SERIAL = "tornado.stm: transactions ran one at a time: none was alone longer tha
 
 
 class Run:
-    """Of this process, from here on.
+    """Of this process, from here on; of the child of a fork, from its beginning.
 
     Args:
-        threads: how many run transactions.
         explain: name all reasons, however short the run was, and what to declare.
         child: say nothing at the exit if no transaction has run, whoever wants to be explained what.
     """
 
-    def __init__(self, threads, explain=False, child=False):
-        self._threads, self._explain, self._child = threads, explain, child
+    def __init__(self, explain=False, child=False):
+        self._explain, self._child = explain, child
         self._process = os.getpid()
-        self._begun, self._used = time.monotonic(), time.process_time()
+        self._begin_counting()
+        forks.begin_by(self._begin_counting)
+
+    def _begin_counting(self):
+        self._begun, self._used, self._before = time.monotonic(), time.process_time(), core.stats()
 
     def lines(self):
         """The report, as a list of lines."""
         if not core.PARALLEL:
             return [SERIAL]
-        stats, used = core.stats(), time.process_time() - self._used
+        stats, used = since(self._before, core.stats()), time.process_time() - self._used
+        threads = transaction.getsegmentlimit()  # the program may have said how many
         attempts = stats["commits"] + stats["aborts"]
         first = (
-            f"tornado.stm: {stats['commits']} transactions on {self._threads} thread{'s' * (self._threads > 1)},"
+            f"tornado.stm: {stats['commits']} transactions on {threads} thread{'s' * (threads > 1)},"
             f" {percent(stats['aborts'], attempts)} rolled back; of the time {percent(stats['seconds_lost'], used)} lost in conflicts,"
             f" {percent(stats['seconds_alone'], used)} alone"
         )
-        return [first, *reasons(stats, used, None if self._explain else REASONS, self._explain)]
+        nothing = libraries.not_found() if self._explain else []
+        return [
+            first,
+            *reasons(stats, used, None if self._explain else REASONS, self._explain),
+            *(f"  declared, but nothing in C that has been imported has this name: {name}" for name in nothing),
+        ]
 
     @trusted
     def tell(self, *_):
@@ -61,7 +71,7 @@ class Run:
 
     @trusted
     def _tell_at_exit(self):
-        some = core.stats()["commits"]
+        some = core.stats()["commits"] > self._before["commits"]
         long = some and time.monotonic() - self._begun >= LONG_RUN
         if os.getpid() == self._process and (long or self._explain and (some or not self._child)):
             self.tell()
@@ -99,11 +109,11 @@ class Watch:
         if now - then < WINDOW:
             return
         self._before = stats, used, now
-        passed = max(used - used_before, 1.0)
+        passed, lately = max(used - used_before, 1.0), since(before, stats)
         for name, what in ("seconds_alone", "kept waiting by what runs alone"), ("seconds_lost", "lost in conflicts"):
-            share = (stats[name] - before[name]) / passed
+            share = lately[name] / passed
             if share > MUCH:
-                why = dearest(stats, 1) if name == "seconds_alone" else []
+                why = dearest(lately, 1) if name == "seconds_alone" else []
                 more = f", most by {why[0]}" if why else ""
                 self._tell(name, f"{percent(share, 1)} of the time was {what}{more} (kill -USR2 {os.getpid()} tells more)")
 
@@ -111,6 +121,15 @@ class Watch:
         if what not in self._told:
             self._told.add(what)
             write([f"tornado.stm: warning: {text}"])
+
+
+def since(before, now):
+    """What has been added to these counts; of a dict of counts only what has grown."""
+    return {
+        name: {of: n - before[name].get(of, 0) for of, n in count.items() if n != before[name].get(of, 0)}
+        if isinstance(count, dict) else count - before[name]
+        for name, count in now.items()
+    }  # fmt: skip
 
 
 def percent(part, whole):
@@ -142,7 +161,17 @@ def declaration_of(reason):
     kind, _, name = called.partition(" object ")
     if name:
         return f"tornado.stm.effects.declare({name}, EFFECT)"
-    return f"call {kind} EFFECT, in a file for --effects" if "." in kind and " " not in kind else None
+    if "." not in kind or " " in kind:
+        return None
+    from ..c_functions import effects
+
+    if effects.loaded(kind):
+        return f"call {kind} EFFECT, in a file for --effects"
+    # C code may call its type as nothing in its module is called, or as something else there is.
+    owner, _, name = kind.rpartition(".")
+    if owner in sys.modules:
+        return f"tornado.stm.effects.declare({name}, EFFECT)"
+    return f"tornado.stm.effects.declare(type(x).{name}, EFFECT), x: a {owner}"
 
 
 def place_of(thread):
@@ -150,7 +179,7 @@ def place_of(thread):
     from ..activation import libraries_at
 
     frame, found = sys._current_frames().get(thread), None
-    ours, others = os.path.join(os.path.dirname(os.path.dirname(__file__)), ""), libraries_at()
+    ours, others = os.path.join(os.path.dirname(os.path.dirname(__file__)), ""), (*libraries_at(), "<string>")
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(ours):
@@ -164,6 +193,8 @@ def place_of(thread):
 
 def write(lines):
     """One write, so that lines of several processes do not mix; where there is no standard error, nothing."""
+    if sys.__stderr__ is None:  # a file of the program may have its number
+        return
     try:
         os.write(2, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
     except OSError:

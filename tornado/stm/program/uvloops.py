@@ -11,7 +11,7 @@ import importlib.util
 import socket
 import sys
 
-from ..core import trusted
+from ..core import say, trusted
 
 NAME = "uvloop"
 TOO_LATE = "tornado.stm: warning: uvloop has been imported already: on its loops no transaction runs; install() before that, or do without uvloop"
@@ -43,7 +43,7 @@ def stand_in(loop_class):
             finder.loop_class = loop_class
             return
     if NAME in sys.modules:
-        print(TOO_LATE, file=sys.stderr)
+        say(TOO_LATE)
     else:
         sys.meta_path.insert(0, _Finder(loop_class))
 
@@ -66,7 +66,7 @@ def _tell():
     global _told
     if not _told:
         _told = True
-        print(TOLD, file=sys.stderr)
+        say(TOLD)
 
 
 def names(loop_class):

@@ -13,7 +13,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from ... import core, forks
-from ...core import trusted
+from ...core import say, trusted
 
 #: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters", "leaf"
 #: or "prepare" (call it once with None); name: dotted, or "" if there is an object; value: an effect or kind, if any; releases: of a
@@ -22,6 +22,7 @@ Declaration = namedtuple("Declaration", "what name value releases object", defau
 
 _lock = threading.RLock()
 _waiting = []  #: grows at its end, but for `_declare_known`
+_of_program = []  #: what the program has declared by name, or its command line
 _declaring = _once_more = False
 _ready = False
 _after_load = None
@@ -91,8 +92,16 @@ def add(declarations):
 def _take(declarations):
     with _lock:
         _waiting.extend(declarations)
+        _of_program.extend(declaration for declaration in declarations if declaration.object is None)
         if _ready:
             _declare_known()
+
+
+@trusted
+def not_found():
+    """What the program has declared, of modules that it has imported, and nothing in C has been found for: a list of names."""
+    with _lock:
+        return [each.name for each in _of_program if each in _waiting and each.name.partition(".")[0] in sys.modules]
 
 
 @trusted
@@ -183,7 +192,10 @@ def _declare_once():
         if not objects and not hidden:
             left.append(declaration)
         elif declaration.releases is None or is_installed(*declaration.releases):
-            effects.register_one(declaration, objects)
+            if declaration.what in ("type", "instances", "leaf") and not all(isinstance(found, type) for found in objects):
+                say(f"tornado.stm: warning: {declaration.name} is no type: what is declared of it does not count")
+            else:
+                effects.register_one(declaration, objects)
     _waiting[:n] = left
 
 

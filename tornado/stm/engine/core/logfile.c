@@ -164,20 +164,29 @@ put_record(const Told *t, int slot)
         put(t->there, there);
 }
 
-/* A file has been opened there, and nothing is in it. */
+/* One that make_file() has made. */
 static void
-begin_file(int opened)
+begin_file(int made)
 {
-    file = opened;
-    size = 0;
-    put(HEADER, HEADER_SIZE);
-    flush();
+    file = made;
+    size = HEADER_SIZE;
+    filled = 0;
 }
 
+/* With nothing but the header; -1 with errno. */
 static int
 make_file(const char *path)
 {
-    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int made = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    ssize_t n = 0;
+    while (made >= 0 && (n = write(made, HEADER, HEADER_SIZE)) < 0 && errno == EINTR)
+        ;
+    if (made < 0 || n == HEADER_SIZE)
+        return made;
+    int error = n < 0 ? errno : ENOSPC;
+    close(made);
+    errno = error;
+    return -1;
 }
 
 /* Where the file before this one is. */
@@ -396,7 +405,7 @@ logfile_open(const char *path, uint64_t limit)
         dropped = 0;
         stm_log_number++;
         begin_file(opened);
-        stm_log_on = done = file >= 0;
+        stm_log_on = done = true;
         handle_fork = !fork_handled;
         fork_handled = true;
     }

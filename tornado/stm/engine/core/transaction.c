@@ -348,6 +348,7 @@ finalize_dying(Tx *tx, int grade)
         Transaction *txn = tx->txn;
         set_transaction(tx, NULL);
         tx->releasing = FINALIZING;
+        tx->contention.began = __builtin_ia32_rdtsc();
         tx_begin(tx, UINT64_MAX, stm_upcalls->first_grade() != GRADE_NONE ? stm_upcalls->first_grade() : grade);
         stm_upcalls->finalizes(tx);
         if (stm_upcalls->may_commit(tx) < 0)
