@@ -194,6 +194,98 @@ def assign(added):
     added.all_added = 1
 
 
+def decorated(method):
+    @functools.wraps(method)
+    def call(*args):
+        return method(*args)
+
+    return call
+
+
+class Held:
+    """Methods in Python that C code calls and whose results it looks into, by other names than they were defined by."""
+
+    def __init__(self, items, iterator):
+        self.items, self.iterator = items, iterator
+
+    def each(self):
+        return self.iterator
+
+    __iter__ = each
+    __eq__ = lambda self, other: self.items  # noqa: E731
+    __hash__ = None
+
+    @decorated
+    def __lt__(self, other):
+        return self.items
+
+    @decorated
+    def __contains__(self, item):
+        return self.items
+
+
+class HeldInDict(dict):
+    def each(self):
+        return self.iterator
+
+    __iter__ = each
+
+
+class HeldByClass(type):
+    def each(cls):
+        return cls.iterator[0]
+
+    __iter__ = each
+    __instancecheck__ = lambda cls, obj: cls.items[0]  # noqa: E731
+
+
+class Holder(metaclass=HeldByClass):
+    iterator, items = [None], [None]
+
+
+def held():
+    items = [1, 2]
+    Holder.items[0], Holder.iterator[0] = items, iter(items)
+    return items, Holder.iterator[0]
+
+
+def loop(iterable):
+    for _ in iterable:
+        pass
+
+
+def unpack(iterable):
+    first, *rest = iterable
+
+
+def in_dict(items, iterator):
+    made = HeldInDict()
+    made.iterator = iterator
+    return made
+
+
+#: what looks at a list, or an iterator over it
+LOOKS = {
+    "for": lambda items, iterator: loop(Held(items, iterator)),
+    "unpacking": lambda items, iterator: unpack(Held(items, iterator)),
+    "tuple": lambda items, iterator: tuple(Held(items, iterator)),
+    "& of a view": lambda items, iterator: {1: 1}.keys() & Held(items, iterator),
+    "for, a dict": lambda items, iterator: loop(in_dict(items, iterator)),
+    "for, a class": lambda items, iterator: loop(Holder),
+    "==": lambda items, iterator: 1 if Held(items, iterator) == 1 else 0,
+    "<": lambda items, iterator: 1 if Held(items, iterator) < 1 else 0,
+    "in": lambda items, iterator: 1 in Held(items, iterator),
+    "count": lambda items, iterator: [1].count(Held(items, iterator)),
+    "isinstance": lambda items, iterator: isinstance(1, Holder),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_what_a_method_of_another_name_returns_is_opened(look):
+    outcome = meet(held, look, lambda items, iterator: items.append(3))
+    assert outcome in (CONFLICT, ALONE)
+
+
 @pytest.mark.parametrize("obj", [Stack(), Bag()], ids=["list", "set"])
 def test_what_they_change_is_changed_alone(obj):
     finished, *_ = rolled_back(add_to, obj)

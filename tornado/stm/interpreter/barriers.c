@@ -45,7 +45,6 @@ loop_barriers_init(void)
     for (int i = 0; i < LOOKED_INTO; i++) {
         if ((looked_into_names[i] = PyUnicode_InternFromString(looked_into[i].name)) == NULL)
             return -1;
-        assert(may_be_looked_into(looked_into_names[i]));
     }
     stm_init_name = PyUnicode_InternFromString("__init__");
     return stm_init_name == NULL ? -1 : 0;
@@ -968,22 +967,45 @@ open_memory_for_any_use(Tx *tx, PyObject *view)
     return PyMemoryView_Check(view) && !PyMemoryView_GET_BUFFER(view)->readonly ? open_whole_write(tx, view) : open_whole_read(tx, view);
 }
 
-PyObject *
-stm_return(Tx *tx, PyObject *name, PyObject *result)
+static int
+open_returned(Tx *tx, PyObject *result, int at)
 {
-    if (is_constant(result))
-        return result;
-    int i = 0;
-    while (i < LOOKED_INTO && looked_into_names[i] != name)
-        i++;
-    if (i == LOOKED_INTO)
-        return result;
-    int opened = looked_into[i].at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
-        : looked_into[i].at == LOOKS_AT_ALL ? open_rows(tx, result)
-        : looked_into[i].at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
-        : looked_into[i].at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
+    return at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
+        : at == LOOKS_AT_ALL ? open_rows(tx, result)
+        : at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
+        : at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
-    if (opened < 0)
+}
+
+/* Of a function that has another name than the class has it by (a decorator's, a lambda): what C code may be looking at. */
+static int
+open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
+{
+    PyTypeObject *type = Py_TYPE(called->self);
+    int r = 0;
+    for (int i = 0; r == 0 && i < LOOKED_INTO; i++) {
+        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
+        if (UNLIKELY(method == called->function))
+            r = open_returned(tx, result, looked_into[i].at);
+        Py_XDECREF(method);
+    }
+    return r;
+}
+
+PyObject *
+stm_return(Tx *tx, const Called *called, PyObject *result)
+{
+    int i = 0, r = 0;
+    while (i < LOOKED_INTO && looked_into_names[i] != called->name)
+        i++;
+    if (i < LOOKED_INTO)
+        r = open_returned(tx, result, looked_into[i].at);
+    else if (PyIter_Check(result))      /* whoever gets an iterator goes over it, without asking for more */
+        r = open_returned(tx, result, LOOKS_AT_ITEMS);
+    else if (called->self != NULL && !captured_container(tx, result) && kind_of(tx, result) != &instance_kind
+             && kind_of(tx, result) != &inert_kind)
+        r = open_returned_by_class(tx, called, result);
+    if (r < 0)
         Py_CLEAR(result);
     return result;
 }

@@ -60,7 +60,7 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     }
     if (unseen)
         return loop_evaluate(tstate, frame, throwflag);
-    PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
+    Called called = called_by_c(frame);
     _PyErr_StackItem *handling = tstate->exc_info;
     PyObject *handled = Py_XNewRef(handling->exc_value);
     Conversion *conversion = thread_of(tx)->conversion;     /* C code that calls this frame will look into what it returns */
@@ -81,7 +81,7 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     Py_XDECREF(handled);
     if (UNLIKELY(looked_into) && result != NULL && tx->open)
         return conversion_received(tx, conversion, result);
-    return result != NULL && tx->open && may_be_looked_into(name) ? stm_return(tx, name, result) : result;
+    return result != NULL && tx->open && !is_constant(result) ? stm_return(tx, &called, result) : result;
 }
 
 static const char samples[] =

@@ -109,16 +109,22 @@ begins_plainly(_PyInterpreterFrame *frame)
 /* What is to be done if not. -1 with an exception: it must not begin. */
 int stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame);
 
-/* Does C code look into what functions of that name return? As their first letters say: those of "keys", "items" and "__iter__". */
-static inline bool
-may_be_looked_into(PyObject *name)
+/* A function that C code calls, with the first of its arguments: who calls keeps both. */
+typedef struct { PyObject *function, *name, *self; } Called;
+
+static inline Called
+called_by_c(_PyInterpreterFrame *frame)
 {
-    char first = *(const char *)((PyASCIIObject *)name + 1);    /* or something else, of a name that is not ASCII */
-    return first == '_' || first == 'k' || first == 'i';
+    PyCodeObject *code = _PyFrame_GetCode(frame);
+    int first = code->co_argcount > 0 ? 0 : code->co_flags & CO_VARARGS ? code->co_kwonlyargcount : -1;
+    PyObject *self = first < 0 || PyStackRef_IsNull(frame->localsplus[first]) ? NULL : PyStackRef_AsPyObjectBorrow(frame->localsplus[first]);
+    if (self != NULL && code->co_argcount == 0)
+        self = PyTuple_GET_SIZE(self) > 0 ? PyTuple_GET_ITEM(self, 0) : NULL;
+    return (Called){PyStackRef_AsPyObjectBorrow(frame->f_funcobj), code->co_name, self};
 }
 
-/* What a function of that name returns to C code, or NULL with an exception: takes the reference. */
-PyObject *stm_return(Tx *tx, PyObject *name, PyObject *result);
+/* What it returns to C code, or NULL with an exception: takes the reference. */
+PyObject *stm_return(Tx *tx, const Called *called, PyObject *result);
 
 /* A callback of sys.monitoring: outside of the transaction that it is told of. */
 PyObject *stm_call_tool(PyObject *tool, PyObject *const *args, size_t nargsf);
