@@ -286,6 +286,35 @@ def test_what_a_method_of_another_name_returns_is_opened(look):
     assert outcome in (CONFLICT, ALONE)
 
 
+THINGS = list(range(1000))
+
+
+class Taking:
+    def __init__(self):
+        self.n = 0
+
+    __neg__ = THINGS.pop
+    __pos__ = staticmethod(THINGS.pop)
+
+
+def make_taking():
+    return Taking()
+
+
+@pytest.mark.parametrize("take", [operator.pos, operator.neg])
+def test_a_class_is_met_when_an_instance_is_made(take):
+    """By an instruction that knows the class already, as it was used outside of transactions."""
+
+    def use(things):
+        taking = make_taking()
+        return +taking if take is operator.pos else -taking
+
+    for _ in range(100):
+        make_taking()
+    for _ in range(3):
+        rolled_back(use, THINGS)
+
+
 @pytest.mark.parametrize("obj", [Stack(), Bag()], ids=["list", "set"])
 def test_what_they_change_is_changed_alone(obj):
     finished, *_ = rolled_back(add_to, obj)

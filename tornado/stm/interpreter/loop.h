@@ -530,7 +530,9 @@ STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
         return;
     if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
         stm_made_self(tx, o);
-    note_captured(tx, o);
+    /* The class may be met here first.  Who uses an instance of one of which nothing is known runs alone, whoever has made it. */
+    if (LIKELY(kind_of(tx, o) != &unknown_kind))
+        note_captured(tx, o);
 }
 
 /* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */
