@@ -2,6 +2,7 @@
 barriers, the build checks.)
 """
 
+import collections
 import opcode
 import operator
 import types
@@ -13,7 +14,8 @@ from tornado.stm import activation, core
 
 needs_engine()
 
-from meeting import APART, CONFLICT, meet, run
+from meeting import ALONE, APART, CONFLICT, meet, run
+from rolled_back import rolled_back
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
@@ -90,6 +92,19 @@ def test_names_in_a_class_body_may_be_those_of_a_shared_dict():
 
     assert retried(make) == 2
     assert namespace["counter"] == 2 and "gone" not in namespace
+
+
+def test_a_name_that_is_missing_in_a_class_body_may_be_made():
+    Prepared.namespace = namespace = collections.defaultdict(int)
+
+    def make():
+        class Made(metaclass=Prepared):
+            counter = missing + 1  # noqa: F821
+
+        return Made.counter
+
+    assert rolled_back(lambda namespace: make(), namespace) == (True, None)
+    assert retried(make) == 1 and namespace["missing"] == 0
 
 
 def test_annotations_of_a_class_body_may_lie_in_a_shared_dict():

@@ -536,10 +536,17 @@ stm_delete_global(_PyInterpreterFrame *frame, PyObject *name)
     return see_module(tx, frame->f_globals) < 0 ? -1 : open_key_write(tx, frame->f_globals, name, true);
 }
 
+/* What a name is looked up in may be no dict, or make what is missing. */
+static int
+open_name_in(Tx *tx, PyObject *namespace, PyObject *name)
+{
+    return PyDict_CheckExact(namespace) ? open_key_read(tx, namespace, name) : open_item_read(tx, namespace, name);
+}
+
 static int
 open_name(Tx *tx, PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name)
 {
-    if (namespace != NULL && namespace != frame->f_globals && open_key_read(tx, namespace, name) < 0)
+    if (namespace != NULL && namespace != frame->f_globals && open_name_in(tx, namespace, name) < 0)
         return -1;
     return keep_unchanged(frame->f_builtins) < 0 ? -1 : open_global_read(tx, frame->f_globals, name);
 }
@@ -577,7 +584,7 @@ stm_read_name_or_cell(PyObject *namespace, _PyInterpreterFrame *frame, int oparg
 {
     BARRIER_OF(tx);
     PyObject *names = _PyFrame_GetCode(frame)->co_localsplusnames;
-    if (open_key_read(tx, namespace, PyTuple_GET_ITEM(names, oparg)) < 0)
+    if (open_name_in(tx, namespace, PyTuple_GET_ITEM(names, oparg)) < 0)
         return -1;
     return open_closure_read(tx, PyStackRef_AsPyObjectBorrow(frame->localsplus[oparg]));
 }
