@@ -225,6 +225,32 @@ def test_matching_a_class_reads_the_attributes():
     assert not conflict(Point, "positional", "write_z")
 
 
+class Plain(type):
+    __match_args__ = ("x",)
+
+
+class Computed(type):
+    @property
+    def __match_args__(cls):
+        return ("x",)
+
+
+@pytest.mark.parametrize("meta", [Plain, Computed])
+def test_which_attributes_a_pattern_reads_the_metaclass_may_say(meta):
+    class Point(metaclass=meta):
+        x = 0
+
+        def match(self):
+            match self:
+                case Point(0):
+                    return True
+
+        def write(self):
+            self.x = 1
+
+    assert meet(lambda: (Point(),), method("match"), method("write")) == ALONE
+
+
 class Keyed(dict):
     def match(self):
         match self:

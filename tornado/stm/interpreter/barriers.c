@@ -652,8 +652,11 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
     if (positional > 0) {
         PyObject *key = PyUnicode_InternFromString("__match_args__");
         PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
+        PyObject *of_metaclass = key ? _PyType_LookupRef(Py_TYPE(type), key) : NULL;
+        bool elsewhere = of_metaclass != NULL;
+        Py_XDECREF(of_metaclass);
         Py_XDECREF(key);
-        int r = 0;
+        int r = elsewhere ? exclusive_for(tx, "a pattern of the class", type) : 0;
         for (int i = 0; args != NULL && PyTuple_Check(args) && r == 0 && i < positional
              && i < PyTuple_GET_SIZE(args); i++) {
             PyObject *name = PyTuple_GET_ITEM(args, i);
