@@ -266,6 +266,33 @@ def test_matching_a_mapping_reads_its_keys():
     assert conflict(lambda: Keyed(a=1, b=1), "match", "write_a")
 
 
+class Ending:
+    """An iterator that ends by an exception which others know."""
+
+    def __init__(self):
+        self.end = StopIteration(1)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise self.end
+
+    def delegate(self):
+        def delegating():
+            yield (yield from self)
+
+        return next(delegating())
+
+    def write(self):
+        self.end.value = 2
+
+
+def test_the_value_of_yield_from_is_that_of_a_shared_exception():
+    # SEND
+    assert conflict(Ending, "delegate", "write")
+
+
 class Raised:
     """One exception that several transactions raise and look at."""
 

@@ -57,10 +57,16 @@ static const UndoKind undo_missed = {.what = "what an attribute was missed in", 
 int
 open_exception(Tx *tx, PyObject *exception)
 {
+    static PyObject *value_name;
     bool first;
     if (captured(tx, exception))
         return check_doomed(tx);
+    if (value_name == NULL)
+        value_name = PyUnicode_InternFromString("value");
     if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
+        return -1;
+    /* `yield from` takes its value, where that ends. */
+    if (UNLIKELY(PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_StopIteration)) && open_attr_read(tx, exception, value_name) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
