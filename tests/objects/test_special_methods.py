@@ -1,8 +1,10 @@
 """What the interpreter calls by itself, from C, where it is no function in Python: special methods, and functions of properties."""
 
+import collections.abc
 import functools
 import gc
 import operator
+import types
 import typing
 
 import pytest
@@ -441,3 +443,114 @@ def test_the_program_sees_what_it_has_put_there():
     assert run(lambda: guarded["a"]) == 1
     assert type(guarded).__getitem__ == things.__getitem__ and type(guarded).__getitem__.__self__ is things
     assert Cached.value.fget is vars(Cached)["value"].fget and Cached.value.fget.cache_info().currsize >= 0
+
+
+# ---- What C code finds by its name ---------------------------------------------------------------------------------
+
+
+class Forwarding:
+    """Its methods are attributes of the instance, in C."""
+
+    def __init__(self, to):
+        self.get, self.keys = to.get, to.keys
+        self.to = to
+
+    def __getitem__(self, key):
+        return self.to[key]
+
+
+class Forwards:
+    """Its methods are those of another object, which it is asked for one by one."""
+
+    def __init__(self, to):
+        self.to = to
+
+    def __getattr__(self, name):
+        return getattr(self.to, name)
+
+    def __getitem__(self, key):
+        return self.to[key]
+
+
+class Mapped(Forwarding, collections.abc.Mapping):
+    def __iter__(self):
+        return iter("k")
+
+    def __len__(self):
+        return 1
+
+
+def match_key(subject):
+    match subject:
+        case {"k": value}:
+            return value
+
+
+def keywords(**given):
+    return given
+
+
+def merged(other):
+    d = {}
+    d |= other
+    return d
+
+
+#: what calls `keys` of a mapping
+SPREADS = {
+    "display": lambda mapping: {**mapping}, "keywords": lambda mapping: keywords(**mapping), "|=": merged,
+    "ior": lambda mapping: operator.ior({}, mapping),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [Forwarding, Forwards])
+@pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
+def test_the_keys_of_a_mapping_may_be_given_by_c_code(spread, cls):
+    assert meet(lambda: ({"k": 1},), lambda d: spread(cls(d)), lambda d: d.update(new=2)) == ALONE
+
+
+def test_a_pattern_that_gets_keys_by_c_code():
+    assert meet(lambda: ({"k": 1},), lambda d: match_key(Mapped(d)), lambda d: d.update(k=2)) == ALONE
+
+
+class Delegate:
+    def __init__(self, items):
+        self.send = self.throw = items.append
+        self.close = items.pop
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return 0
+
+
+def delegating(to):
+    yield (yield from to)
+
+
+def close(generator):
+    generator.close()
+
+
+@pytest.mark.parametrize("act", [lambda g: g.send(1), lambda g: g.throw(ValueError()), close], ids=["send", "throw", "close"])
+def test_what_a_generator_delegates_to_may_be_c_code(act):
+    def change(items):
+        generator = delegating(Delegate(items))
+        next(generator)
+        act(generator)
+
+    rolled_back(change, [1, 2])
+
+
+def test_another_super():
+    class Box:
+        n = 0
+
+    def change(box, obj):
+        box.n += 1
+
+    box, names = Box(), {}
+    exec("class C:\n    def read(self):\n        return super().n\n", names)
+    names["super"] = lambda: box
+    assert meet(lambda: (box, names["C"]()), lambda box, obj: obj.read(), change) == ALONE

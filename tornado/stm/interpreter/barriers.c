@@ -239,9 +239,11 @@ stm_delete_attr(PyObject *obj, PyObject *name)
  * the object's own class and name it has the same lock. Methods that only classes have, by
  * their names, need none. */
 int
-stm_super_attr(PyObject *self, PyObject *name, int oparg)
+stm_super_attr(PyObject *super, PyObject *self, PyObject *name, int oparg)
 {
     BARRIER_OF(tx);
+    if (UNLIKELY(super != (PyObject *)&PySuper_Type))
+        return exclusive_for(tx, "an attribute of what is returned by", super);
     bool method = oparg & 1;
     Py_ssize_t n = PyUnicode_GET_LENGTH(name);
     if (method && n > 4 && PyUnicode_READ_CHAR(name, 0) == '_'
@@ -455,6 +457,18 @@ stm_iterate(PyObject *obj)
     if (kind_of(tx, obj) == &persistent_kind)
         thread_of(tx)->loop.new_iterator = true;
     return known_here_only(tx, obj) ? check_doomed(tx) : open_iterable(tx, obj);
+}
+
+int
+stm_send(PyObject *receiver, PyObject *value)
+{
+    BARRIER_OF(tx);
+    static PyObject *send_name;
+    if (send_name == NULL)
+        send_name = PyUnicode_InternFromString("send");
+    if (value != Py_None && open_through_attribute(tx, receiver, send_name) < 0)
+        return -1;
+    return stm_iterate(receiver);
 }
 
 int
@@ -680,8 +694,13 @@ int
 stm_match_keys(PyObject *subject, PyObject *keys)
 {
     BARRIER_OF(tx);
+    static PyObject *get_name;
     if (!PyTuple_Check(keys))
         return check_doomed(tx);
+    if (get_name == NULL)
+        get_name = PyUnicode_InternFromString("get");
+    if (open_through_attribute(tx, subject, get_name) < 0)
+        return -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         if (open_key_read(tx, subject, PyTuple_GET_ITEM(keys, i)) < 0)
             return -1;

@@ -38,7 +38,7 @@ void loop_PyEval_FrameClearAndPop(PyThreadState *tstate, _PyInterpreterFrame *fr
 SLOW int stm_read_attr(PyObject *obj, PyObject *name);
 SLOW int stm_write_attr(PyObject *obj, PyObject *name, PyObject *value);
 SLOW int stm_delete_attr(PyObject *obj, PyObject *name);
-SLOW int stm_super_attr(PyObject *self, PyObject *name, int oparg);
+SLOW int stm_super_attr(PyObject *super, PyObject *self, PyObject *name, int oparg);
 SLOW int stm_read_item(PyObject *container, PyObject *key);
 SLOW int stm_write_item(PyObject *container, PyObject *key, PyObject *value);
 SLOW int stm_delete_item(_PyStackRef *site);
@@ -50,6 +50,7 @@ SLOW int stm_read_whole(PyObject *obj);
 SLOW int stm_write_whole(PyObject *obj);
 SLOW int stm_read_deep(PyObject *obj);
 SLOW int stm_iterate(PyObject *obj);
+SLOW int stm_send(PyObject *receiver, PyObject *value);
 SLOW int stm_read_cell(PyObject *cell);
 SLOW int stm_write_cell(PyObject *cell);
 SLOW int stm_read_global(_PyInterpreterFrame *frame, PyObject *name);
@@ -436,6 +437,15 @@ STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
     if (!Py_IS_TYPE(iterator, &PyGen_Type) && !Py_IS_TYPE(iterator, &PyCoro_Type))
         return !(opened(tx, iterator, OPENED_READ) || captured(tx, iterator));
     return !(is_captured_generator(tx, iterator) && STM_QUIET(tx));
+}
+
+/* A value is sent to an instance by a method that it has. */
+TEST bool
+STM_SEND_LEFT(_PyInterpreterFrame *frame, PyObject *receiver, PyObject *value)
+{
+    if (UNLIKELY(value != Py_None) && (Py_TYPE(receiver)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return STM_ACTS();
+    return STM_STEP_LEFT(frame, receiver);
 }
 
 /* In an exclusive transaction: is it known that calls of that method need nothing, whatever their arguments? */

@@ -89,8 +89,9 @@ call_special(PyObject *method, PyObject *self, PyObject *arg)
     return result;
 }
 
-static bool
-is_plain_lookup(PyTypeObject *type)
+/* Has the class a __getattr__ at most? */
+bool
+asks_only_for_what_is_missing(PyTypeObject *type)
 {
     PyObject *found = _PyType_LookupRef(type, getattribute_name);
     bool plain = found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
@@ -107,7 +108,7 @@ getattr_hook(PyObject *self, PyObject *name)
     PyTypeObject *type = Py_TYPE(self);
     if (tx == NULL || in_trusted_code(tx))
         return hook_of_python(self, name);
-    if (!is_plain_lookup(type))
+    if (!asks_only_for_what_is_missing(type))
         return exclusive_for(tx, "__getattr__ in C of", self) < 0 ? NULL : hook_of_python(self, name);
     PyObject *value = _PyObject_GenericGetAttrWithDict(self, name, NULL, true);
     if (value != NULL || PyErr_Occurred())
