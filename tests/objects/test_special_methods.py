@@ -554,3 +554,126 @@ def test_another_super():
     exec("class C:\n    def read(self):\n        return super().n\n", names)
     names["super"] = lambda: box
     assert meet(lambda: (box, names["C"]()), lambda box, obj: obj.read(), change) == ALONE
+
+
+# ---- Special methods of classes, descriptors and modules -------------------------------------------------------------
+
+
+def with_class_getitem(things):
+    class Made:
+        __class_getitem__ = things.get
+
+    return lambda: Made["k"]
+
+
+def with_instancecheck(things):
+    class Meta(type):
+        __instancecheck__ = __subclasscheck__ = things.get
+
+    made = Meta("Made", (), {})
+    return lambda: (isinstance("k", made), issubclass(int, made))
+
+
+def with_getitem_of_metaclass(things):
+    class Meta(type):
+        __getitem__ = staticmethod(things.get)
+
+    made = Meta("Made", (), {})
+    return lambda: made["k"]
+
+
+def with_getattr_of_module(things):
+    module = types.ModuleType("lazy")
+    module.__getattr__ = things.get
+    return lambda: module.k
+
+
+def getattr_of_module(things):
+    module = types.ModuleType("lazy")
+    module.__getattr__ = things.get
+    return lambda: getattr(module, "k", None)
+
+
+@pytest.mark.parametrize("make", [
+    with_class_getitem, with_instancecheck, with_getitem_of_metaclass, with_getattr_of_module, getattr_of_module,
+])  # fmt: skip
+def test_what_a_class_or_module_asks_c_code_for_conflicts_with_a_change(make):
+    def things():
+        d = {"k": 1}
+        return d, make(d)
+
+    outcome = meet(things, lambda d, look: look(), lambda d, look: d.update(k=2))
+    assert outcome in (CONFLICT, ALONE)
+
+
+def make_with_set_name(things):
+    class Field:
+        __set_name__ = things.setdefault
+
+    field = Field()
+
+    def make():
+        class Made:
+            f = field
+
+    return make
+
+
+def make_with_init_subclass(things):
+    class Base:
+        __init_subclass__ = things.popitem
+
+    def make():
+        class Made(Base):
+            pass
+
+    return make
+
+
+def make_with_prepare(things):
+    class Meta(type):
+        __prepare__ = lambda name, bases: {}  # noqa: E731
+
+    Meta.__prepare__ = things.setdefault
+
+    def make():
+        try:
+
+            class Made(metaclass=Meta):
+                pass
+        except TypeError:
+            pass  # what it returns is no mapping
+
+    return make
+
+
+def assign_to_descriptor(things):
+    class Descriptor:
+        __set__ = things.__setitem__
+
+    class Made:
+        x = Descriptor()
+
+    made = Made()
+
+    def make():
+        made.x = 1
+
+    return make
+
+
+def negative_class(things):
+    class Meta(type):
+        __neg__ = staticmethod(things.popitem)
+
+    made = Meta("Made", (), {})
+    return lambda: -made
+
+
+@pytest.mark.parametrize("make", [
+    make_with_set_name, make_with_init_subclass, make_with_prepare, assign_to_descriptor, negative_class,
+])  # fmt: skip
+def test_what_a_class_has_c_code_change_is_put_back(make):
+    things = {1: 1, 2: 2, 3: 3, 4: 4}
+    use = make(things)
+    rolled_back(lambda things: use(), things)

@@ -9,6 +9,7 @@
 #include "calls.h"
 
 #include "../objects/access.h"
+#include "../objects/class.h"
 #include "../objects/deep.h"
 #include "../objects/dict.h"
 #include "../objects/endings.h"
@@ -550,6 +551,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (PyType_Check(callable) && lookup_instances((PyTypeObject *)callable)->effect == EFFECT_PARTIAL)
             return receiver == NULL ? check_doomed(tx) : open_partial(tx, receiver);
         return open_args(tx, a, 0, open_wrapped);
+    case EFFECT_BUILDS_CLASS:
+        return open_class_parts(tx, a.args, a.n) < 0 ? -1 : open_class_parts(tx, a.kw, a.nkw);
     case EFFECT_REFERS:
         keep_referent(tx, callable);
         return check_doomed(tx);

@@ -397,8 +397,10 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
     bool raw = false;   /* reading it by the descriptor gives what is stored */
     if (data && where == NAME_CODE) {
+        /* a property, or a descriptor in Python: its own barriers, or guards, now that its class has been met */
+        int r = kind_of(tx, descr) == &unknown_kind ? exclusive_for(tx, "assignment to an attribute of", obj) : check_doomed(tx);
         Py_DECREF(descr);
-        return 0;       /* a property or a descriptor in Python: its own barriers */
+        return r;
     }
     if (where == NAME_C_STATE) {
         raw = PyExceptionInstance_Check(obj) && Py_TYPE(descr)->tp_descr_set != NULL
