@@ -1,9 +1,11 @@
 """What the interpreter calls by itself, from C, where it is no function in Python: special methods, and functions of properties."""
 
 import collections.abc
+import contextlib
 import functools
 import gc
 import operator
+import sys
 import types
 import typing
 
@@ -436,8 +438,24 @@ def test_what_everybody_has_runs_beside_others(use):
     assert meet(lambda: ([],), lambda items: use() and items.append(1), lambda items: use()) == APART
 
 
-def test_the_program_sees_what_it_has_put_there():
-    assert type(run(lambda: Proxy({}).__len__)) is functools.partial
+@contextlib.contextmanager
+def monitored():
+    """As beneath a debugger, or one that tells which lines have run."""
+    monitoring = sys.monitoring
+    monitoring.use_tool_id(4, "lines")
+    monitoring.register_callback(4, monitoring.events.LINE, lambda *_: None)
+    monitoring.set_events(4, monitoring.events.LINE)
+    try:
+        yield
+    finally:
+        monitoring.set_events(4, 0)
+        monitoring.free_tool_id(4)
+
+
+@pytest.mark.parametrize("watched", [contextlib.nullcontext, monitored])
+def test_the_program_sees_what_it_has_put_there(watched):
+    with watched():
+        assert type(run(lambda: Proxy({}).__len__)) is functools.partial
     assert run(lambda: (isinstance(Posing(), list), isinstance(Proxy({}), dict))) == (True, True)
     guarded, things = registry()
     assert run(lambda: guarded["a"]) == 1

@@ -134,9 +134,13 @@ PyObject *
 attribute_asked_for(PyThreadState *tstate)
 {
     _PyInterpreterFrame *frame = tstate->current_frame;
-    if (frame == NULL || !PyStackRef_CodeCheck(frame->f_executable) || _PyOpcode_Deopt[frame->instr_ptr->op.code] != LOAD_ATTR)
+    if (frame == NULL || !PyStackRef_CodeCheck(frame->f_executable))
         return NULL;
-    PyObject *names = _PyFrame_GetCode(frame)->co_names;
+    PyCodeObject *code = _PyFrame_GetCode(frame);
+    /* what it is beneath what a debugger has put there */
+    if (_Py_GetBaseCodeUnit(code, (int)(frame->instr_ptr - _PyFrame_GetBytecode(frame))).op.code != LOAD_ATTR)
+        return NULL;
+    PyObject *names = code->co_names;
     Py_ssize_t i = frame->instr_ptr->op.arg >> 1;   /* of more than 127 names only those are known */
     return i < PyTuple_GET_SIZE(names) ? PyTuple_GET_ITEM(names, i) : NULL;
 }
