@@ -266,6 +266,29 @@ def test_matching_a_mapping_reads_its_keys():
     assert conflict(lambda: Keyed(a=1, b=1), "match", "write_a")
 
 
+class OwnAssignment(dict):
+    """Inherits how a key is deleted, but not from where a plain dict has it."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+
+    def delete(self):
+        del self["a"]
+        self["a"] = 1
+
+    def read(self):
+        return self["a"]
+
+
+def test_a_dict_whose_class_says_how_a_key_is_set_deletes_as_any():
+    # DELETE_SUBSCR
+    def delete(d):
+        del d["a"]
+
+    assert rolled_back(delete, OwnAssignment(a=1, b=2)) == (True, None)
+    assert conflict(lambda: OwnAssignment(a=1), "delete", "read")
+
+
 class Ending:
     """An iterator that ends by an exception which others know."""
 

@@ -306,6 +306,19 @@ stm_write_item(PyObject *container, PyObject *key, PyObject *value)
     return 0;
 }
 
+/* A class that has but a __setitem__ in Python inherits how a key is deleted. */
+static bool
+deletes_by_python(PyObject *container)
+{
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__delitem__");
+    PyObject *method = _PyType_LookupRef(Py_TYPE(container), name);
+    bool python = method != NULL && PyFunction_Check(method);
+    Py_XDECREF(method);
+    return python;
+}
+
 /* Where the key is deleted here, the instruction gets another to delete. */
 int
 stm_delete_item(_PyStackRef *site)
@@ -314,8 +327,8 @@ stm_delete_item(_PyStackRef *site)
     PyObject *container = PyStackRef_AsPyObjectBorrow(site[0]), *value = NULL;
     PyMappingMethods *mapping = Py_TYPE(container)->tp_as_mapping;
     if (mapping != NULL && mapping->mp_ass_subscript != PyDict_Type.tp_as_mapping->mp_ass_subscript)
-        return PyDict_Check(container) && !PyODict_Check(container)
-            ? check_doomed(tx)      /* a __delitem__ in Python */
+        return PyDict_Check(container) && !PyODict_Check(container) && deletes_by_python(container)
+            ? check_doomed(tx)
             : open_key_write(tx, container, PyStackRef_AsPyObjectBorrow(site[1]), true);
     int done = delete_key(tx, container, PyStackRef_AsPyObjectBorrow(site[1]), &value);
     if (done <= 0)
