@@ -107,6 +107,16 @@ def test_a_name_that_is_missing_in_a_class_body_may_be_made():
     assert retried(make) == 1 and namespace["missing"] == 0
 
 
+def test_a_global_that_is_missing_may_be_made():
+    # LOAD_GLOBAL
+    namespace = collections.defaultdict(int)
+    exec("def read():\n    return missing + 1", namespace)
+    run(namespace["read"])
+    del namespace["missing"]
+    finished, *_ = rolled_back(lambda namespace: namespace["read"](), namespace)
+    assert finished is False and namespace["missing"] == 0
+
+
 def test_annotations_of_a_class_body_may_lie_in_a_shared_dict():
     # SETUP_ANNOTATIONS
     Prepared.namespace = namespace = {}

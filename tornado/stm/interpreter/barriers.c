@@ -540,6 +540,8 @@ stm_read_global(_PyInterpreterFrame *frame, PyObject *name)
     PyObject *globals = frame->f_globals;
     if (see_module(tx, globals) < 0 || keep_unchanged(frame->f_builtins) < 0)
         return -1;
+    if (UNLIKELY(inserts_missing_keys(globals)) && PyDict_Contains(globals, name) == 0)
+        return exclusive_for(tx, "a global that is missing in", globals);
     PyObject *rebound = globals_rebound(globals);
     int is_rebound = rebound == Py_None ? 0 : PySequence_Contains(rebound, name);
     Py_DECREF(rebound);
