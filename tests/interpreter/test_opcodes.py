@@ -299,6 +299,33 @@ def test_a_dict_whose_class_says_how_a_key_is_set_deletes_as_any():
     assert conflict(lambda: OwnAssignment(a=1), "delete", "read")
 
 
+class SplitBy(ExceptionGroup):
+    pass
+
+
+def test_how_a_group_is_split_may_be_an_attribute():
+    # CHECK_EG_MATCH
+    def make():
+        parts = [ValueError(1)]
+        group = SplitBy("some", [ValueError(1)])
+        group.split = parts.count
+        return group, parts
+
+    def split(group, parts):
+        try:
+            raise group
+        except* KeyError:
+            pass
+
+    def ignore(group, parts):
+        try:
+            split(group, parts)
+        except (TypeError, SplitBy):
+            pass
+
+    assert meet(make, ignore, lambda group, parts: parts.append(1)) == ALONE
+
+
 class Ending:
     """An iterator that ends by an exception which others know."""
 
