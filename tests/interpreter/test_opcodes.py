@@ -2,6 +2,7 @@
 barriers, the build checks.)
 """
 
+import collections
 import opcode
 import operator
 import types
@@ -13,7 +14,8 @@ from tornado.stm import activation, core
 
 needs_engine()
 
-from meeting import APART, CONFLICT, meet, run
+from meeting import ALONE, APART, CONFLICT, meet, run
+from rolled_back import rolled_back
 from tornado.stm._engine import Abort
 from tornado.stm.core import trusted
 
@@ -90,6 +92,29 @@ def test_names_in_a_class_body_may_be_those_of_a_shared_dict():
 
     assert retried(make) == 2
     assert namespace["counter"] == 2 and "gone" not in namespace
+
+
+def test_a_name_that_is_missing_in_a_class_body_may_be_made():
+    Prepared.namespace = namespace = collections.defaultdict(int)
+
+    def make():
+        class Made(metaclass=Prepared):
+            counter = missing + 1  # noqa: F821
+
+        return Made.counter
+
+    assert rolled_back(lambda namespace: make(), namespace) == (True, None)
+    assert retried(make) == 1 and namespace["missing"] == 0
+
+
+def test_a_global_that_is_missing_may_be_made():
+    # LOAD_GLOBAL
+    namespace = collections.defaultdict(int)
+    exec("def read():\n    return missing + 1", namespace)
+    run(namespace["read"])
+    del namespace["missing"]
+    finished, *_ = rolled_back(lambda namespace: namespace["read"](), namespace)
+    assert finished is False and namespace["missing"] == 0
 
 
 def test_annotations_of_a_class_body_may_lie_in_a_shared_dict():
@@ -210,6 +235,32 @@ def test_matching_a_class_reads_the_attributes():
     assert not conflict(Point, "positional", "write_z")
 
 
+class Plain(type):
+    __match_args__ = ("x",)
+
+
+class Computed(type):
+    @property
+    def __match_args__(cls):
+        return ("x",)
+
+
+@pytest.mark.parametrize("meta", [Plain, Computed])
+def test_which_attributes_a_pattern_reads_the_metaclass_may_say(meta):
+    class Point(metaclass=meta):
+        x = 0
+
+        def match(self):
+            match self:
+                case Point(0):
+                    return True
+
+        def write(self):
+            self.x = 1
+
+    assert meet(lambda: (Point(),), method("match"), method("write")) == ALONE
+
+
 class Keyed(dict):
     def match(self):
         match self:
@@ -223,6 +274,83 @@ class Keyed(dict):
 def test_matching_a_mapping_reads_its_keys():
     # MATCH_KEYS
     assert conflict(lambda: Keyed(a=1, b=1), "match", "write_a")
+
+
+class OwnAssignment(dict):
+    """Inherits how a key is deleted, but not from where a plain dict has it."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+
+    def delete(self):
+        del self["a"]
+        self["a"] = 1
+
+    def read(self):
+        return self["a"]
+
+
+def test_a_dict_whose_class_says_how_a_key_is_set_deletes_as_any():
+    # DELETE_SUBSCR
+    def delete(d):
+        del d["a"]
+
+    assert rolled_back(delete, OwnAssignment(a=1, b=2)) == (True, None)
+    assert conflict(lambda: OwnAssignment(a=1), "delete", "read")
+
+
+class SplitBy(ExceptionGroup):
+    pass
+
+
+def test_how_a_group_is_split_may_be_an_attribute():
+    # CHECK_EG_MATCH
+    def make():
+        parts = [ValueError(1)]
+        group = SplitBy("some", [ValueError(1)])
+        group.split = parts.count
+        return group, parts
+
+    def split(group, parts):
+        try:
+            raise group
+        except* KeyError:
+            pass
+
+    def ignore(group, parts):
+        try:
+            split(group, parts)
+        except (TypeError, SplitBy):
+            pass
+
+    assert meet(make, ignore, lambda group, parts: parts.append(1)) == ALONE
+
+
+class Ending:
+    """An iterator that ends by an exception which others know."""
+
+    def __init__(self):
+        self.end = StopIteration(1)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise self.end
+
+    def delegate(self):
+        def delegating():
+            yield (yield from self)
+
+        return next(delegating())
+
+    def write(self):
+        self.end.value = 2
+
+
+def test_the_value_of_yield_from_is_that_of_a_shared_exception():
+    # SEND
+    assert conflict(Ending, "delegate", "write")
 
 
 class Raised:

@@ -1,8 +1,12 @@
 """What the interpreter calls by itself, from C, where it is no function in Python: special methods, and functions of properties."""
 
+import collections.abc
+import contextlib
 import functools
 import gc
 import operator
+import sys
+import types
 import typing
 
 import pytest
@@ -194,6 +198,127 @@ def assign(added):
     added.all_added = 1
 
 
+def decorated(method):
+    @functools.wraps(method)
+    def call(*args):
+        return method(*args)
+
+    return call
+
+
+class Held:
+    """Methods in Python that C code calls and whose results it looks into, by other names than they were defined by."""
+
+    def __init__(self, items, iterator):
+        self.items, self.iterator = items, iterator
+
+    def each(self):
+        return self.iterator
+
+    __iter__ = each
+    __eq__ = lambda self, other: self.items  # noqa: E731
+    __hash__ = None
+
+    @decorated
+    def __lt__(self, other):
+        return self.items
+
+    @decorated
+    def __contains__(self, item):
+        return self.items
+
+
+class HeldInDict(dict):
+    def each(self):
+        return self.iterator
+
+    __iter__ = each
+
+
+class HeldByClass(type):
+    def each(cls):
+        return cls.iterator[0]
+
+    __iter__ = each
+    __instancecheck__ = lambda cls, obj: cls.items[0]  # noqa: E731
+
+
+class Holder(metaclass=HeldByClass):
+    iterator, items = [None], [None]
+
+
+def held():
+    items = [1, 2]
+    Holder.items[0], Holder.iterator[0] = items, iter(items)
+    return items, Holder.iterator[0]
+
+
+def loop(iterable):
+    for _ in iterable:
+        pass
+
+
+def unpack(iterable):
+    first, *rest = iterable
+
+
+def in_dict(items, iterator):
+    made = HeldInDict()
+    made.iterator = iterator
+    return made
+
+
+#: what looks at a list, or an iterator over it
+LOOKS = {
+    "for": lambda items, iterator: loop(Held(items, iterator)),
+    "unpacking": lambda items, iterator: unpack(Held(items, iterator)),
+    "tuple": lambda items, iterator: tuple(Held(items, iterator)),
+    "& of a view": lambda items, iterator: {1: 1}.keys() & Held(items, iterator),
+    "for, a dict": lambda items, iterator: loop(in_dict(items, iterator)),
+    "for, a class": lambda items, iterator: loop(Holder),
+    "==": lambda items, iterator: 1 if Held(items, iterator) == 1 else 0,
+    "<": lambda items, iterator: 1 if Held(items, iterator) < 1 else 0,
+    "in": lambda items, iterator: 1 in Held(items, iterator),
+    "count": lambda items, iterator: [1].count(Held(items, iterator)),
+    "isinstance": lambda items, iterator: isinstance(1, Holder),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_what_a_method_of_another_name_returns_is_opened(look):
+    outcome = meet(held, look, lambda items, iterator: items.append(3))
+    assert outcome in (CONFLICT, ALONE)
+
+
+THINGS = list(range(1000))
+
+
+class Taking:
+    def __init__(self):
+        self.n = 0
+
+    __neg__ = THINGS.pop
+    __pos__ = staticmethod(THINGS.pop)
+
+
+def make_taking():
+    return Taking()
+
+
+@pytest.mark.parametrize("take", [operator.pos, operator.neg])
+def test_a_class_is_met_when_an_instance_is_made(take):
+    """By an instruction that knows the class already, as it was used outside of transactions."""
+
+    def use(things):
+        taking = make_taking()
+        return +taking if take is operator.pos else -taking
+
+    for _ in range(100):
+        make_taking()
+    for _ in range(3):
+        rolled_back(use, THINGS)
+
+
 @pytest.mark.parametrize("obj", [Stack(), Bag()], ids=["list", "set"])
 def test_what_they_change_is_changed_alone(obj):
     finished, *_ = rolled_back(add_to, obj)
@@ -313,10 +438,260 @@ def test_what_everybody_has_runs_beside_others(use):
     assert meet(lambda: ([],), lambda items: use() and items.append(1), lambda items: use()) == APART
 
 
-def test_the_program_sees_what_it_has_put_there():
-    assert type(run(lambda: Proxy({}).__len__)) is functools.partial
+@contextlib.contextmanager
+def monitored():
+    """As beneath a debugger, or one that tells which lines have run."""
+    monitoring = sys.monitoring
+    monitoring.use_tool_id(4, "lines")
+    monitoring.register_callback(4, monitoring.events.LINE, lambda *_: None)
+    monitoring.set_events(4, monitoring.events.LINE)
+    try:
+        yield
+    finally:
+        monitoring.set_events(4, 0)
+        monitoring.free_tool_id(4)
+
+
+@pytest.mark.parametrize("watched", [contextlib.nullcontext, monitored])
+def test_the_program_sees_what_it_has_put_there(watched):
+    with watched():
+        assert type(run(lambda: Proxy({}).__len__)) is functools.partial
     assert run(lambda: (isinstance(Posing(), list), isinstance(Proxy({}), dict))) == (True, True)
     guarded, things = registry()
     assert run(lambda: guarded["a"]) == 1
     assert type(guarded).__getitem__ == things.__getitem__ and type(guarded).__getitem__.__self__ is things
     assert Cached.value.fget is vars(Cached)["value"].fget and Cached.value.fget.cache_info().currsize >= 0
+
+
+# ---- What C code finds by its name ---------------------------------------------------------------------------------
+
+
+class Forwarding:
+    """Its methods are attributes of the instance, in C."""
+
+    def __init__(self, to):
+        self.get, self.keys = to.get, to.keys
+        self.to = to
+
+    def __getitem__(self, key):
+        return self.to[key]
+
+
+class Forwards:
+    """Its methods are those of another object, which it is asked for one by one."""
+
+    def __init__(self, to):
+        self.to = to
+
+    def __getattr__(self, name):
+        return getattr(self.to, name)
+
+    def __getitem__(self, key):
+        return self.to[key]
+
+
+class Mapped(Forwarding, collections.abc.Mapping):
+    def __iter__(self):
+        return iter("k")
+
+    def __len__(self):
+        return 1
+
+
+def match_key(subject):
+    match subject:
+        case {"k": value}:
+            return value
+
+
+def keywords(**given):
+    return given
+
+
+def merged(other):
+    d = {}
+    d |= other
+    return d
+
+
+#: what calls `keys` of a mapping
+SPREADS = {
+    "display": lambda mapping: {**mapping}, "keywords": lambda mapping: keywords(**mapping), "|=": merged,
+    "ior": lambda mapping: operator.ior({}, mapping),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [Forwarding, Forwards])
+@pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
+def test_the_keys_of_a_mapping_may_be_given_by_c_code(spread, cls):
+    assert meet(lambda: ({"k": 1},), lambda d: spread(cls(d)), lambda d: d.update(new=2)) == ALONE
+
+
+def test_a_pattern_that_gets_keys_by_c_code():
+    assert meet(lambda: ({"k": 1},), lambda d: match_key(Mapped(d)), lambda d: d.update(k=2)) == ALONE
+
+
+class Delegate:
+    def __init__(self, items):
+        self.send = self.throw = items.append
+        self.close = items.pop
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return 0
+
+
+def delegating(to):
+    yield (yield from to)
+
+
+def close(generator):
+    generator.close()
+
+
+@pytest.mark.parametrize("act", [lambda g: g.send(1), lambda g: g.throw(ValueError()), close], ids=["send", "throw", "close"])
+def test_what_a_generator_delegates_to_may_be_c_code(act):
+    def change(items):
+        generator = delegating(Delegate(items))
+        next(generator)
+        act(generator)
+
+    rolled_back(change, [1, 2])
+
+
+def test_another_super():
+    class Box:
+        n = 0
+
+    def change(box, obj):
+        box.n += 1
+
+    box, names = Box(), {}
+    exec("class C:\n    def read(self):\n        return super().n\n", names)
+    names["super"] = lambda: box
+    assert meet(lambda: (box, names["C"]()), lambda box, obj: obj.read(), change) == ALONE
+
+
+# ---- Special methods of classes, descriptors and modules -------------------------------------------------------------
+
+
+def with_class_getitem(things):
+    class Made:
+        __class_getitem__ = things.get
+
+    return lambda: Made["k"]
+
+
+def with_instancecheck(things):
+    class Meta(type):
+        __instancecheck__ = __subclasscheck__ = things.get
+
+    made = Meta("Made", (), {})
+    return lambda: (isinstance("k", made), issubclass(int, made))
+
+
+def with_getitem_of_metaclass(things):
+    class Meta(type):
+        __getitem__ = staticmethod(things.get)
+
+    made = Meta("Made", (), {})
+    return lambda: made["k"]
+
+
+def with_getattr_of_module(things):
+    module = types.ModuleType("lazy")
+    module.__getattr__ = things.get
+    return lambda: module.k
+
+
+def getattr_of_module(things):
+    module = types.ModuleType("lazy")
+    module.__getattr__ = things.get
+    return lambda: getattr(module, "k", None)
+
+
+@pytest.mark.parametrize("make", [
+    with_class_getitem, with_instancecheck, with_getitem_of_metaclass, with_getattr_of_module, getattr_of_module,
+])  # fmt: skip
+def test_what_a_class_or_module_asks_c_code_for_conflicts_with_a_change(make):
+    def things():
+        d = {"k": 1}
+        return d, make(d)
+
+    outcome = meet(things, lambda d, look: look(), lambda d, look: d.update(k=2))
+    assert outcome in (CONFLICT, ALONE)
+
+
+def make_with_set_name(things):
+    class Field:
+        __set_name__ = things.setdefault
+
+    field = Field()
+
+    def make():
+        class Made:
+            f = field
+
+    return make
+
+
+def make_with_init_subclass(things):
+    class Base:
+        __init_subclass__ = things.popitem
+
+    def make():
+        class Made(Base):
+            pass
+
+    return make
+
+
+def make_with_prepare(things):
+    class Meta(type):
+        __prepare__ = lambda name, bases: {}  # noqa: E731
+
+    Meta.__prepare__ = things.setdefault
+
+    def make():
+        try:
+
+            class Made(metaclass=Meta):
+                pass
+        except TypeError:
+            pass  # what it returns is no mapping
+
+    return make
+
+
+def assign_to_descriptor(things):
+    class Descriptor:
+        __set__ = things.__setitem__
+
+    class Made:
+        x = Descriptor()
+
+    made = Made()
+
+    def make():
+        made.x = 1
+
+    return make
+
+
+def negative_class(things):
+    class Meta(type):
+        __neg__ = staticmethod(things.popitem)
+
+    made = Meta("Made", (), {})
+    return lambda: -made
+
+
+@pytest.mark.parametrize("make", [
+    make_with_set_name, make_with_init_subclass, make_with_prepare, assign_to_descriptor, negative_class,
+])  # fmt: skip
+def test_what_a_class_has_c_code_change_is_put_back(make):
+    things = {1: 1, 2: 2, 3: 3, 4: 4}
+    use = make(things)
+    rolled_back(lambda things: use(), things)

@@ -44,6 +44,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     GETS_ATTR SETS_ATTR DELETES_ATTR   the first argument's attribute that the second names
     BINDS        is the ``__get__`` of a type in C: of a slot, it reads the second argument's attribute
     WRAPS        makes a function of others: copies what they say of themselves; of a partial, what that adds
+    BUILDS_CLASS calls what the arguments, bases and a metaclass, have for that
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
@@ -514,7 +515,7 @@ CALLS = """
     builtins.repr PRINTS
     builtins.round PURE
     builtins.setattr SETS_ATTR
-    builtins.__build_class__ PURE    # calls code with barriers, and what makes the class (class.c)
+    builtins.__build_class__ BUILDS_CLASS    # calls code with barriers, and what makes the class (class.c)
 
     builtins.int DEEP
     builtins.float DEEP

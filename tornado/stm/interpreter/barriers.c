@@ -45,7 +45,6 @@ loop_barriers_init(void)
     for (int i = 0; i < LOOKED_INTO; i++) {
         if ((looked_into_names[i] = PyUnicode_InternFromString(looked_into[i].name)) == NULL)
             return -1;
-        assert(may_be_looked_into(looked_into_names[i]));
     }
     stm_init_name = PyUnicode_InternFromString("__init__");
     return stm_init_name == NULL ? -1 : 0;
@@ -240,9 +239,11 @@ stm_delete_attr(PyObject *obj, PyObject *name)
  * the object's own class and name it has the same lock. Methods that only classes have, by
  * their names, need none. */
 int
-stm_super_attr(PyObject *self, PyObject *name, int oparg)
+stm_super_attr(PyObject *super, PyObject *self, PyObject *name, int oparg)
 {
     BARRIER_OF(tx);
+    if (UNLIKELY(super != (PyObject *)&PySuper_Type))
+        return exclusive_for(tx, "an attribute of what is returned by", super);
     bool method = oparg & 1;
     Py_ssize_t n = PyUnicode_GET_LENGTH(name);
     if (method && n > 4 && PyUnicode_READ_CHAR(name, 0) == '_'
@@ -305,6 +306,19 @@ stm_write_item(PyObject *container, PyObject *key, PyObject *value)
     return 0;
 }
 
+/* A class that has but a __setitem__ in Python inherits how a key is deleted. */
+static bool
+deletes_by_python(PyObject *container)
+{
+    static PyObject *name;
+    if (name == NULL)
+        name = PyUnicode_InternFromString("__delitem__");
+    PyObject *method = _PyType_LookupRef(Py_TYPE(container), name);
+    bool python = method != NULL && PyFunction_Check(method);
+    Py_XDECREF(method);
+    return python;
+}
+
 /* Where the key is deleted here, the instruction gets another to delete. */
 int
 stm_delete_item(_PyStackRef *site)
@@ -313,8 +327,8 @@ stm_delete_item(_PyStackRef *site)
     PyObject *container = PyStackRef_AsPyObjectBorrow(site[0]), *value = NULL;
     PyMappingMethods *mapping = Py_TYPE(container)->tp_as_mapping;
     if (mapping != NULL && mapping->mp_ass_subscript != PyDict_Type.tp_as_mapping->mp_ass_subscript)
-        return PyDict_Check(container) && !PyODict_Check(container)
-            ? check_doomed(tx)      /* a __delitem__ in Python */
+        return PyDict_Check(container) && !PyODict_Check(container) && deletes_by_python(container)
+            ? check_doomed(tx)
             : open_key_write(tx, container, PyStackRef_AsPyObjectBorrow(site[1]), true);
     int done = delete_key(tx, container, PyStackRef_AsPyObjectBorrow(site[1]), &value);
     if (done <= 0)
@@ -459,6 +473,18 @@ stm_iterate(PyObject *obj)
 }
 
 int
+stm_send(PyObject *receiver, PyObject *value)
+{
+    BARRIER_OF(tx);
+    static PyObject *send_name;
+    if (send_name == NULL)
+        send_name = PyUnicode_InternFromString("send");
+    if (value != Py_None && open_through_attribute(tx, receiver, send_name) < 0)
+        return -1;
+    return stm_iterate(receiver);
+}
+
+int
 stm_extend_list(PyObject *list, PyObject *items)
 {
     BARRIER_OF(tx);
@@ -514,6 +540,8 @@ stm_read_global(_PyInterpreterFrame *frame, PyObject *name)
     PyObject *globals = frame->f_globals;
     if (see_module(tx, globals) < 0 || keep_unchanged(frame->f_builtins) < 0)
         return -1;
+    if (UNLIKELY(inserts_missing_keys(globals)) && PyDict_Contains(globals, name) == 0)
+        return exclusive_for(tx, "a global that is missing in", globals);
     PyObject *rebound = globals_rebound(globals);
     int is_rebound = rebound == Py_None ? 0 : PySequence_Contains(rebound, name);
     Py_DECREF(rebound);
@@ -537,10 +565,17 @@ stm_delete_global(_PyInterpreterFrame *frame, PyObject *name)
     return see_module(tx, frame->f_globals) < 0 ? -1 : open_key_write(tx, frame->f_globals, name, true);
 }
 
+/* What a name is looked up in may be no dict, or make what is missing. */
+static int
+open_name_in(Tx *tx, PyObject *namespace, PyObject *name)
+{
+    return PyDict_CheckExact(namespace) ? open_key_read(tx, namespace, name) : open_item_read(tx, namespace, name);
+}
+
 static int
 open_name(Tx *tx, PyObject *namespace, _PyInterpreterFrame *frame, PyObject *name)
 {
-    if (namespace != NULL && namespace != frame->f_globals && open_key_read(tx, namespace, name) < 0)
+    if (namespace != NULL && namespace != frame->f_globals && open_name_in(tx, namespace, name) < 0)
         return -1;
     return keep_unchanged(frame->f_builtins) < 0 ? -1 : open_global_read(tx, frame->f_globals, name);
 }
@@ -578,7 +613,7 @@ stm_read_name_or_cell(PyObject *namespace, _PyInterpreterFrame *frame, int oparg
 {
     BARRIER_OF(tx);
     PyObject *names = _PyFrame_GetCode(frame)->co_localsplusnames;
-    if (open_key_read(tx, namespace, PyTuple_GET_ITEM(names, oparg)) < 0)
+    if (open_name_in(tx, namespace, PyTuple_GET_ITEM(names, oparg)) < 0)
         return -1;
     return open_closure_read(tx, PyStackRef_AsPyObjectBorrow(frame->localsplus[oparg]));
 }
@@ -646,8 +681,11 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
     if (positional > 0) {
         PyObject *key = PyUnicode_InternFromString("__match_args__");
         PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
+        PyObject *of_metaclass = key ? _PyType_LookupRef(Py_TYPE(type), key) : NULL;
+        bool elsewhere = of_metaclass != NULL;
+        Py_XDECREF(of_metaclass);
         Py_XDECREF(key);
-        int r = 0;
+        int r = elsewhere ? exclusive_for(tx, "a pattern of the class", type) : 0;
         for (int i = 0; args != NULL && PyTuple_Check(args) && r == 0 && i < positional
              && i < PyTuple_GET_SIZE(args); i++) {
             PyObject *name = PyTuple_GET_ITEM(args, i);
@@ -671,8 +709,13 @@ int
 stm_match_keys(PyObject *subject, PyObject *keys)
 {
     BARRIER_OF(tx);
+    static PyObject *get_name;
     if (!PyTuple_Check(keys))
         return check_doomed(tx);
+    if (get_name == NULL)
+        get_name = PyUnicode_InternFromString("get");
+    if (open_through_attribute(tx, subject, get_name) < 0)
+        return -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         if (open_key_read(tx, subject, PyTuple_GET_ITEM(keys, i)) < 0)
             return -1;
@@ -968,22 +1011,45 @@ open_memory_for_any_use(Tx *tx, PyObject *view)
     return PyMemoryView_Check(view) && !PyMemoryView_GET_BUFFER(view)->readonly ? open_whole_write(tx, view) : open_whole_read(tx, view);
 }
 
-PyObject *
-stm_return(Tx *tx, PyObject *name, PyObject *result)
+static int
+open_returned(Tx *tx, PyObject *result, int at)
 {
-    if (is_constant(result))
-        return result;
-    int i = 0;
-    while (i < LOOKED_INTO && looked_into_names[i] != name)
-        i++;
-    if (i == LOOKED_INTO)
-        return result;
-    int opened = looked_into[i].at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
-        : looked_into[i].at == LOOKS_AT_ALL ? open_rows(tx, result)
-        : looked_into[i].at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
-        : looked_into[i].at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
+    return at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
+        : at == LOOKS_AT_ALL ? open_rows(tx, result)
+        : at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
+        : at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
-    if (opened < 0)
+}
+
+/* Of a function that has another name than the class has it by (a decorator's, a lambda): what C code may be looking at. */
+static int
+open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
+{
+    PyTypeObject *type = Py_TYPE(called->self);
+    int r = 0;
+    for (int i = 0; r == 0 && i < LOOKED_INTO; i++) {
+        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
+        if (UNLIKELY(method == called->function))
+            r = open_returned(tx, result, looked_into[i].at);
+        Py_XDECREF(method);
+    }
+    return r;
+}
+
+PyObject *
+stm_return(Tx *tx, const Called *called, PyObject *result)
+{
+    int i = 0, r = 0;
+    while (i < LOOKED_INTO && looked_into_names[i] != called->name)
+        i++;
+    if (i < LOOKED_INTO)
+        r = open_returned(tx, result, looked_into[i].at);
+    else if (PyIter_Check(result))      /* whoever gets an iterator goes over it, without asking for more */
+        r = open_returned(tx, result, LOOKS_AT_ITEMS);
+    else if (called->self != NULL && !captured_container(tx, result) && kind_of(tx, result) != &instance_kind
+             && kind_of(tx, result) != &inert_kind)
+        r = open_returned_by_class(tx, called, result);
+    if (r < 0)
         Py_CLEAR(result);
     return result;
 }

@@ -19,7 +19,7 @@ MICRO_OPS = {
     "_STM_WRITE_ATTR": ("value, owner", "STM_ATTR_LEFT({owner}, NAME, OF_WRITTEN_ATTR)", "stm_write_attr({owner}, NAME, {value})"),
     "_STM_WRITE_VALUE": ("value, owner", "STM_WRITTEN_VALUE_LEFT({owner}, NAME)", "stm_write_attr({owner}, NAME, {value})"),
     "_STM_DELETE_ATTR": ("owner", "STM_ACTS()", "stm_delete_attr({owner}, NAME)"),
-    "_STM_SUPER_ATTR": ("super, type, self", "STM_ACTS()", "stm_super_attr({self}, NAME4, oparg)"),
+    "_STM_SUPER_ATTR": ("super, type, self", "STM_ACTS()", "stm_super_attr({super}, {self}, NAME4, oparg)"),
     "_STM_READ_ITEM": ("container, key", "STM_ITEM_LEFT({container}, {key})", "stm_read_item({container}, {key})"),
     "_STM_WRITE_ITEM": ("value, container, key", "STM_KEY_LEFT({container}, {key})", "stm_write_item({container}, {key}, {value})"),
     "_STM_DELETE_ITEM": ("site[2]", "STM_ACTS()", "stm_delete_item(site)"),
@@ -36,7 +36,7 @@ MICRO_OPS = {
     "_STM_ITERATE": ("iterable", "STM_ITERABLE_LEFT({iterable})", "stm_iterate({iterable})"),
     "_STM_GET_ITER": ("iterable", "STM_WILL_ITERATE({iterable}) || STM_ITERABLE_LEFT({iterable})", "stm_iterate({iterable})"),
     "_STM_NEXT": ("iterator", "STM_STEP_LEFT(frame, {iterator})", "stm_iterate({iterator})"),
-    "_STM_SEND": ("receiver, value", "STM_STEP_LEFT(frame, {receiver})", "stm_iterate({receiver})"),
+    "_STM_SEND": ("receiver, value", "STM_SEND_LEFT(frame, {receiver}, {value})", "stm_send({receiver}, {value})"),
     "_STM_READ_CELL": ("", "STM_READ_CELL_LEFT(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))", "stm_read_cell(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))"),  # noqa: E501
     "_STM_WRITE_CELL": ("", "STM_WRITTEN_CELL_LEFT(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))", "stm_write_cell(PyStackRef_AsPyObjectBorrow(GETLOCAL(oparg)))"),  # noqa: E501
     "_STM_READ_GLOBAL": ("", "STM_GLOBAL_LEFT(frame, NAME2)", "stm_read_global(frame, NAME2)"),

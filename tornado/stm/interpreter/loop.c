@@ -60,7 +60,7 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     }
     if (unseen)
         return loop_evaluate(tstate, frame, throwflag);
-    PyObject *name = _PyFrame_GetCode(frame)->co_name;      /* interned, and so are those that it is compared with */
+    Called called = called_by_c(frame);
     _PyErr_StackItem *handling = tstate->exc_info;
     PyObject *handled = Py_XNewRef(handling->exc_value);
     Conversion *conversion = thread_of(tx)->conversion;     /* C code that calls this frame will look into what it returns */
@@ -81,7 +81,7 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     Py_XDECREF(handled);
     if (UNLIKELY(looked_into) && result != NULL && tx->open)
         return conversion_received(tx, conversion, result);
-    return result != NULL && tx->open && may_be_looked_into(name) ? stm_return(tx, name, result) : result;
+    return result != NULL && tx->open && !is_constant(result) ? stm_return(tx, &called, result) : result;
 }
 
 static const char samples[] =
@@ -134,9 +134,13 @@ PyObject *
 attribute_asked_for(PyThreadState *tstate)
 {
     _PyInterpreterFrame *frame = tstate->current_frame;
-    if (frame == NULL || !PyStackRef_CodeCheck(frame->f_executable) || _PyOpcode_Deopt[frame->instr_ptr->op.code] != LOAD_ATTR)
+    if (frame == NULL || !PyStackRef_CodeCheck(frame->f_executable))
         return NULL;
-    PyObject *names = _PyFrame_GetCode(frame)->co_names;
+    PyCodeObject *code = _PyFrame_GetCode(frame);
+    /* what it is beneath what a debugger has put there */
+    if (_Py_GetBaseCodeUnit(code, (int)(frame->instr_ptr - _PyFrame_GetBytecode(frame))).op.code != LOAD_ATTR)
+        return NULL;
+    PyObject *names = code->co_names;
     Py_ssize_t i = frame->instr_ptr->op.arg >> 1;   /* of more than 127 names only those are known */
     return i < PyTuple_GET_SIZE(names) ? PyTuple_GET_ITEM(names, i) : NULL;
 }

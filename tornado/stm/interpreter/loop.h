@@ -38,7 +38,7 @@ void loop_PyEval_FrameClearAndPop(PyThreadState *tstate, _PyInterpreterFrame *fr
 SLOW int stm_read_attr(PyObject *obj, PyObject *name);
 SLOW int stm_write_attr(PyObject *obj, PyObject *name, PyObject *value);
 SLOW int stm_delete_attr(PyObject *obj, PyObject *name);
-SLOW int stm_super_attr(PyObject *self, PyObject *name, int oparg);
+SLOW int stm_super_attr(PyObject *super, PyObject *self, PyObject *name, int oparg);
 SLOW int stm_read_item(PyObject *container, PyObject *key);
 SLOW int stm_write_item(PyObject *container, PyObject *key, PyObject *value);
 SLOW int stm_delete_item(_PyStackRef *site);
@@ -50,6 +50,7 @@ SLOW int stm_read_whole(PyObject *obj);
 SLOW int stm_write_whole(PyObject *obj);
 SLOW int stm_read_deep(PyObject *obj);
 SLOW int stm_iterate(PyObject *obj);
+SLOW int stm_send(PyObject *receiver, PyObject *value);
 SLOW int stm_read_cell(PyObject *cell);
 SLOW int stm_write_cell(PyObject *cell);
 SLOW int stm_read_global(_PyInterpreterFrame *frame, PyObject *name);
@@ -109,16 +110,22 @@ begins_plainly(_PyInterpreterFrame *frame)
 /* What is to be done if not. -1 with an exception: it must not begin. */
 int stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame);
 
-/* Does C code look into what functions of that name return? As their first letters say: those of "keys", "items" and "__iter__". */
-static inline bool
-may_be_looked_into(PyObject *name)
+/* A function that C code calls, with the first of its arguments: who calls keeps both. */
+typedef struct { PyObject *function, *name, *self; } Called;
+
+static inline Called
+called_by_c(_PyInterpreterFrame *frame)
 {
-    char first = *(const char *)((PyASCIIObject *)name + 1);    /* or something else, of a name that is not ASCII */
-    return first == '_' || first == 'k' || first == 'i';
+    PyCodeObject *code = _PyFrame_GetCode(frame);
+    int first = code->co_argcount > 0 ? 0 : code->co_flags & CO_VARARGS ? code->co_kwonlyargcount : -1;
+    PyObject *self = first < 0 || PyStackRef_IsNull(frame->localsplus[first]) ? NULL : PyStackRef_AsPyObjectBorrow(frame->localsplus[first]);
+    if (self != NULL && code->co_argcount == 0)
+        self = PyTuple_GET_SIZE(self) > 0 ? PyTuple_GET_ITEM(self, 0) : NULL;
+    return (Called){PyStackRef_AsPyObjectBorrow(frame->f_funcobj), code->co_name, self};
 }
 
-/* What a function of that name returns to C code, or NULL with an exception: takes the reference. */
-PyObject *stm_return(Tx *tx, PyObject *name, PyObject *result);
+/* What it returns to C code, or NULL with an exception: takes the reference. */
+PyObject *stm_return(Tx *tx, const Called *called, PyObject *result);
 
 /* A callback of sys.monitoring: outside of the transaction that it is told of. */
 PyObject *stm_call_tool(PyObject *tool, PyObject *const *args, size_t nargsf);
@@ -432,6 +439,15 @@ STM_STEP_LEFT(_PyInterpreterFrame *frame, PyObject *iterator)
     return !(is_captured_generator(tx, iterator) && STM_QUIET(tx));
 }
 
+/* A value is sent to an instance by a method that it has. */
+TEST bool
+STM_SEND_LEFT(_PyInterpreterFrame *frame, PyObject *receiver, PyObject *value)
+{
+    if (UNLIKELY(value != Py_None) && (Py_TYPE(receiver)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return STM_ACTS();
+    return STM_STEP_LEFT(frame, receiver);
+}
+
 /* In an exclusive transaction: is it known that calls of that method need nothing, whatever their arguments? */
 TEST bool
 known_alone(Tx *tx, const void *method)
@@ -524,7 +540,9 @@ STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
         return;
     if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
         stm_made_self(tx, o);
-    note_captured(tx, o);
+    /* The class may be met here first.  Who uses an instance of one of which nothing is known runs alone, whoever has made it. */
+    if (LIKELY(kind_of(tx, o) != &unknown_kind))
+        note_captured(tx, o);
 }
 
 /* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */

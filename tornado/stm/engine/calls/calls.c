@@ -9,6 +9,7 @@
 #include "calls.h"
 
 #include "../objects/access.h"
+#include "../objects/class.h"
 #include "../objects/deep.h"
 #include "../objects/dict.h"
 #include "../objects/endings.h"
@@ -527,6 +528,15 @@ open_computation(Tx *tx, Args a)
     return open_args(tx, a, draws, open_deep);
 }
 
+/* Of the methods that continue a generator: not throw, nor close */
+static bool
+is_send(PyObject *callable)
+{
+    PyMethodDef *method = PyCFunction_Check(callable) ? ((PyCFunctionObject *)callable)->m_ml
+        : Py_IS_TYPE(callable, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)callable)->d_method : NULL;
+    return method != NULL && strcmp(method->ml_name, "send") == 0;
+}
+
 static int
 apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
@@ -541,6 +551,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (PyType_Check(callable) && lookup_instances((PyTypeObject *)callable)->effect == EFFECT_PARTIAL)
             return receiver == NULL ? check_doomed(tx) : open_partial(tx, receiver);
         return open_args(tx, a, 0, open_wrapped);
+    case EFFECT_BUILDS_CLASS:
+        return open_class_parts(tx, a.args, a.n) < 0 ? -1 : open_class_parts(tx, a.kw, a.nkw);
     case EFFECT_REFERS:
         keep_referent(tx, callable);
         return check_doomed(tx);
@@ -649,6 +661,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_MUTATES_DEEP:
         if (open_change(tx, receiver, second) < 0)
             return -1;
+        if (second != NULL && kind_of(tx, receiver)->mapping && open_dict_operand(tx, second) < 0)
+            return -1;      /* dict.__ior__ */
         return open_args(tx, a, 0, open_deep);
     case EFFECT_MUTATES_SECOND:
         if (second == NULL || open_whole_write(tx, second) < 0)
@@ -711,7 +725,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
             if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
                 return -1;
         }
-        return kind == &generator_kind ? open_generator(tx, receiver) : open_iter(tx, receiver);
+        if (kind == &generator_kind)
+            return is_send(callable) ? open_generator(tx, receiver) : open_generator_throw(tx, receiver);
+        return open_iter(tx, receiver);
     }
     case EFFECT_ADVANCES:
         return open_iter(tx, receiver);

@@ -179,7 +179,7 @@ resume(Future *t, PyObject *exception, PyObject **given)
     Tx *tx = stm_open;
     PySendResult result = PYGEN_ERROR;
     *given = NULL;
-    if (tx != NULL && ((native && open_generator(tx, coroutine) < 0)
+    if (tx != NULL && ((native && (exception == NULL ? open_generator : open_generator_throw)(tx, coroutine) < 0)
                        || (exception != NULL && PyExceptionInstance_Check(exception) && open_exception(tx, exception) < 0)))
         goto out;
     if (exception == NULL && native)

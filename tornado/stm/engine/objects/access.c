@@ -341,7 +341,7 @@ open_mapping(Tx *tx, PyObject *obj)
         return open_iter(tx, obj);
     if (keys_name == NULL)
         keys_name = PyUnicode_InternFromString("keys");
-    return open_through_method(tx, obj, keys_name);
+    return open_through_method(tx, obj, keys_name) < 0 ? -1 : open_through_attribute(tx, obj, keys_name);
 }
 
 void

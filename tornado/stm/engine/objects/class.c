@@ -118,9 +118,35 @@ static PyObject *
 make_watched_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
 {
     PyObject *made = make_class(metatype, args, kwds);
-    if (made != NULL && PyType_Check(made))
+    if (made != NULL && PyType_Check(made)) {
         watch_endings((PyTypeObject *)made);
+        if (PyType_IsSubtype((PyTypeObject *)made, &PyType_Type))
+            special_look_into((PyTypeObject *)made);    /* isinstance() asks it, and announces nothing */
+    }
     return made;
+}
+
+/* A part of a class that is about to be made: C code calls methods of it. */
+static int
+meet(Tx *tx, PyObject *part)
+{
+    kind_of(tx, part);      /* guards what is bound to something already, in its class, and in itself */
+    if (PyType_Check(part))
+        type_entry(tx, (PyTypeObject *)part);
+    bool unguarded = has_unguarded_special_methods(Py_TYPE(part))
+        || (PyType_Check(part) && has_unguarded_special_methods((PyTypeObject *)part));
+    return unguarded ? exclusive_for(tx, "a class that is made with", part) : check_doomed(tx);
+}
+
+/* __build_class__(function, name, *bases, metaclass=...) */
+int
+open_class_parts(Tx *tx, PyObject *const *parts, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (meet(tx, parts[i]) < 0)
+            return -1;
+    }
+    return check_doomed(tx);
 }
 
 /* The namespace is copied, and the names of the slots are taken one by one. */
@@ -135,6 +161,14 @@ open_namespace(Tx *tx, PyObject *namespace)
     PyObject *slots = NULL;
     int r = PyDict_GetItemRef(namespace, slots_name, &slots) < 0 || (slots != NULL && open_iter(tx, slots) < 0) ? -1 : 0;
     Py_XDECREF(slots);
+    /* __set_name__ */
+    PyObject *values = r < 0 ? NULL : PyDict_Values(namespace);
+    for (Py_ssize_t i = 0; r == 0 && i < (values == NULL ? 0 : PyList_GET_SIZE(values)); i++) {
+        PyObject *value = PyList_GET_ITEM(values, i);
+        if (is_python_class(Py_TYPE(value)) && !PyType_Check(value))
+            r = meet(tx, value);
+    }
+    Py_XDECREF(values);
     return r;
 }
 
@@ -156,6 +190,8 @@ new_class(PyTypeObject *metatype, PyObject *args, PyObject *kwds)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); i++) {
         PyObject *base = PyTuple_GET_ITEM(bases, i);
         own = own && PyType_IsSubtype(metatype, Py_TYPE(base));
+        if (meet(tx, base) < 0)
+            return NULL;
         if (PyType_Check(base) && open_base(tx, (PyTypeObject *)base) < 0)
             return NULL;
     }
@@ -204,6 +240,7 @@ each_derived(PyTypeObject *type, void (*each)(PyTypeObject *))
 static void
 stand_in(PyTypeObject *metatype)
 {
+    special_look_into(metatype);
     if (metatype->tp_new == make_class)
         metatype->tp_new = new_class;
 }
@@ -303,10 +340,40 @@ change_attr(Tx *tx, PyObject *cls, PyObject *Py_UNUSED(name), bool del, bool raw
     return exclusive_for(tx, "attribute assignment to", cls);
 }
 
+/* Special methods of a class are those that its metaclass has. */
+static int
+use_whole(Tx *tx, PyObject *cls)
+{
+    return has_unguarded_special_methods(Py_TYPE(cls)) ? exclusive_for(tx, "a special method in C of", cls) : check_doomed(tx);
+}
+
+/* Class[key] */
+static int
+read_key(Tx *tx, PyObject *cls, PyObject *Py_UNUSED(key))
+{
+    type_entry(tx, (PyTypeObject *)cls);    /* guards what is bound to something already */
+    return has_unguarded_special_methods((PyTypeObject *)cls) ? exclusive_for(tx, "a special method in C of", cls) : use_whole(tx, cls);
+}
+
+static int
+write_key(Tx *tx, PyObject *cls, PyObject *Py_UNUSED(key), bool Py_UNUSED(del))
+{
+    return use_whole(tx, cls);
+}
+
+static int
+iterate(Tx *tx, PyObject *cls, int Py_UNUSED(depth))
+{
+    return use_whole(tx, cls);
+}
+
 const struct Kind class_kind = {
     .fixed_attributes = true,
     .plain = true,
     .read_attr = read_attr,
     .change_attr = change_attr,
-    .read_key = open_no_key,
+    .read_whole = use_whole,
+    .read_key = read_key,
+    .write_key = write_key,
+    .iterate = iterate,
 };

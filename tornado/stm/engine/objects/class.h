@@ -9,5 +9,7 @@ int classes_init(void);
 int each_derived(PyTypeObject *type, void (*each)(PyTypeObject *));
 PyObject *subclasses(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 PyObject *check_subclass(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
+/* The parts of a class, as __build_class__ gets them, before it calls methods of theirs. */
+int open_class_parts(Tx *tx, PyObject *const *parts, Py_ssize_t n);
 
 #endif

@@ -158,16 +158,23 @@ static _Atomic uint32_t seen[SEEN];
 static void
 look_into(PyTypeObject *type)
 {
-    PyObject *dict = PyType_GetDict(type), *name, *value;
+    PyObject *dict = PyType_GetDict(type), *name, *value, *of_python = NULL;
     if (dict == NULL)
         return;
     Py_BEGIN_CRITICAL_SECTION(dict);
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &value);) {
-        if (UNLIKELY(is_unknown_get(Py_TYPE(value))))
-            watch(Py_TYPE(value));
+        PyTypeObject *of = Py_TYPE(value);
+        if (UNLIKELY(is_unknown_get(of)))
+            watch(of);
+        else if (UNLIKELY(of->tp_descr_get != NULL || of->tp_descr_set != NULL) && is_python_class(of) && of != type
+                 && (of_python != NULL || (of_python = PyList_New(0)) != NULL) && PyList_Append(of_python, (PyObject *)of) < 0)
+            PyErr_Clear();
     }
     Py_END_CRITICAL_SECTION();
     Py_DECREF(dict);
+    for (Py_ssize_t i = 0; of_python != NULL && i < PyList_GET_SIZE(of_python); i++)    /* what their __get__ and __set__ are */
+        special_look_into((PyTypeObject *)PyList_GET_ITEM(of_python, i));
+    Py_XDECREF(of_python);
 }
 
 void

@@ -214,7 +214,7 @@ read_key(Tx *tx, PyObject *dict, PyObject *key)
     return base != NULL ? lock_shared(tx, cell_of(base, key_bits(hash))) : lock_key_shared(tx, dict, cell_of(dict, key_bits(hash)));
 }
 
-static bool
+bool
 inserts_missing_keys(PyObject *dict)
 {
     if (PyDict_CheckExact(dict))

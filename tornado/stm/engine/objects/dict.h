@@ -13,6 +13,9 @@ int dict_init(void);
 int lock_key_shared(Tx *tx, PyObject *dict, Cell key_cell);
 int lock_key_owned(Tx *tx, PyObject *dict, Cell key_cell, bool *first);
 
+/* Has it a __missing__ in C, as a defaultdict has? */
+bool inserts_missing_keys(PyObject *dict);
+
 int visit_dict(Tx *tx, PyObject *dict, Visit visit, void *arg);
 int open_merge(Tx *tx, PyObject *obj, PyObject *other);
 /* C code is about to look keys up, and may come to insert missing ones. */

@@ -57,10 +57,16 @@ static const UndoKind undo_missed = {.what = "what an attribute was missed in", 
 int
 open_exception(Tx *tx, PyObject *exception)
 {
+    static PyObject *value_name;
     bool first;
     if (captured(tx, exception))
         return check_doomed(tx);
+    if (value_name == NULL)
+        value_name = PyUnicode_InternFromString("value");
     if (lock_exclusive(tx, cell_of(exception, WHOLE), &first) < 0)
+        return -1;
+    /* `yield from` takes its value, where that ends. */
+    if (UNLIKELY(PyType_IsSubtype(Py_TYPE(exception), (PyTypeObject *)PyExc_StopIteration)) && open_attr_read(tx, exception, value_name) < 0)
         return -1;
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
@@ -117,11 +123,17 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
         return 0;
     if (depth > MAX_DEPTH)
         return exclusive_for(tx, "deeply nested", exception);
-    static PyObject *notes_name;
+    static PyObject *notes_name, *method_names[2];
     if (notes_name == NULL)
         notes_name = PyUnicode_InternFromString("__notes__");
     if (open_attr_read(tx, exception, notes_name) < 0)
         return -1;
+    for (int i = 0; i < 2; i++) {
+        if (method_names[i] == NULL)
+            method_names[i] = PyUnicode_InternFromString(i == 0 ? "split" : "derive");
+        if (open_through_attribute(tx, exception, method_names[i]) < 0)
+            return -1;
+    }
     PyObject *notes = _PyObject_GenericGetAttrWithDict(exception, notes_name, NULL, 1);
     int r = notes == NULL ? 0 : open_iter(tx, notes);
     Py_XDECREF(notes);

@@ -19,6 +19,7 @@
 #include "generator.h"
 
 #include "access.h"
+#include "instance.h"
 #include "known.h"
 
 #include "internal/pycore_frame.h"
@@ -220,6 +221,37 @@ open_generator(Tx *tx, PyObject *gen)
         gen = inner;
     }
     return 0;
+}
+
+/* What a generator delegates to, and that in its turn, if that is something else in the end: a new reference, or NULL. */
+static PyObject *
+last_delegate(PyObject *gen)
+{
+    PyObject *last = Py_NewRef(gen);
+    while (last != NULL && (PyGen_CheckExact(last) || PyCoro_CheckExact(last))) {
+        PyGenObject *g = (PyGenObject *)last;
+        PyObject *inner = g->gi_frame_state == FRAME_SUSPENDED_YIELD_FROM ? _PyGen_yf(g) : NULL;
+        Py_DECREF(last);
+        last = inner;
+    }
+    return last;
+}
+
+int
+open_generator_throw(Tx *tx, PyObject *gen)
+{
+    static PyObject *names[2];
+    if (open_generator(tx, gen) < 0)
+        return -1;
+    PyObject *last = last_delegate(gen);
+    int r = 0;
+    for (int i = 0; last != NULL && i < 2 && r == 0; i++) {
+        if (names[i] == NULL)
+            names[i] = PyUnicode_InternFromString(i == 0 ? "throw" : "close");
+        r = open_through_attribute(tx, last, names[i]);
+    }
+    Py_XDECREF(last);
+    return r;
 }
 
 static int

@@ -5,5 +5,7 @@
 #include "../core/tx.h"
 
 int open_generator(Tx *tx, PyObject *gen);
+/* The same, to have an exception thrown into what it delegates to, or that closed. */
+int open_generator_throw(Tx *tx, PyObject *gen);
 
 #endif

@@ -397,8 +397,10 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
     bool raw = false;   /* reading it by the descriptor gives what is stored */
     if (data && where == NAME_CODE) {
+        /* a property, or a descriptor in Python: its own barriers, or guards, now that its class has been met */
+        int r = kind_of(tx, descr) == &unknown_kind ? exclusive_for(tx, "assignment to an attribute of", obj) : check_doomed(tx);
         Py_DECREF(descr);
-        return 0;       /* a property or a descriptor in Python: its own barriers */
+        return r;
     }
     if (where == NAME_C_STATE) {
         raw = PyExceptionInstance_Check(obj) && Py_TYPE(descr)->tp_descr_set != NULL
@@ -529,6 +531,33 @@ open_through_method(Tx *tx, PyObject *obj, PyObject *name)
     }
     Py_XDECREF(method);
     return known ? check_doomed(tx) : exclusive_for(tx, "a method of another name of", obj);
+}
+
+/* The same, where C code looks in the object for what it calls: it may be an attribute of the instance, or what a __getattr__ makes. */
+int
+open_through_attribute(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (!is_python_class(type))
+        return check_doomed(tx);
+    PyObject *method = _PyType_LookupRef(type, name);
+    bool of_class = method != NULL && (PyFunction_Check(method) || Py_IS_TYPE(method, &PyMethodDescr_Type));
+    bool known = of_class || (method == NULL && type->tp_getattro == PyObject_GenericGetAttr);
+    if (known && type->tp_getattro != PyObject_GenericGetAttr)
+        known = asks_only_for_what_is_missing(type);
+    if (known && open_attr_read(tx, obj, name) < 0) {
+        Py_XDECREF(method);
+        return -1;
+    }
+    if (known) {
+        PyObject *found = _PyObject_GenericGetAttrWithDict(obj, name, NULL, 1);
+        PyErr_Clear();
+        known = found == NULL || (of_class && PyMethod_Check(found) && PyMethod_GET_FUNCTION(found) == method)
+            || (of_class && !PyFunction_Check(method) && PyCFunction_Check(found) && PyCFunction_GET_SELF(found) == obj);
+        Py_XDECREF(found);
+    }
+    Py_XDECREF(method);
+    return known ? check_doomed(tx) : exclusive_for(tx, "what is called by its name, an attribute of", obj);
 }
 
 static int

@@ -140,12 +140,28 @@ open_global_write(Tx *tx, PyObject *globals, PyObject *name)
     return open_global_change(tx, globals, name, false);
 }
 
+/* Is the name missing in the module, and what it has for such no function in Python, which would have barriers of its own? */
+static bool
+asks_c_function(PyObject *globals, PyObject *name)
+{
+    static PyObject *getattr_name;
+    if (getattr_name == NULL)
+        getattr_name = PyUnicode_InternFromString("__getattr__");
+    PyObject *asked = PyDict_Contains(globals, name) == 0 ? value_of(globals, getattr_name) : NULL;
+    bool c_function = asked != NULL && !PyFunction_Check(asked);
+    Py_XDECREF(asked);
+    PyErr_Clear();
+    return c_function;
+}
+
 static int
 read_attr(Tx *tx, PyObject *module, PyObject *name)
 {
     if (UNLIKELY(PyUnicode_EqualToUTF8(name, "__dict__")))
         return see_globals(tx, PyModule_GetDict(module));
-    return open_global_read(tx, PyModule_GetDict(module), name);
+    if (open_global_read(tx, PyModule_GetDict(module), name) < 0)
+        return -1;
+    return asks_c_function(PyModule_GetDict(module), name) ? exclusive_for(tx, "__getattr__ in C of", module) : 0;
 }
 
 static int

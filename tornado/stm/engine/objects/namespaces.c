@@ -204,7 +204,7 @@ register_module_globals(PyObject *globals, PyObject *rebound)
     PyObject *names = names_of(globals);
     bool rebinds = names != NULL && PyObject_Length(names) > 0;
     Py_XDECREF(names);
-    if (rebinds && PyDict_Watch(rebound_watcher, globals) < 0)
+    if ((rebinds || !PyDict_CheckExact(globals)) && PyDict_Watch(rebound_watcher, globals) < 0)
         return -1;
     return PyDict_Watch(module_watcher, globals);
 }

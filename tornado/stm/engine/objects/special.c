@@ -89,8 +89,9 @@ call_special(PyObject *method, PyObject *self, PyObject *arg)
     return result;
 }
 
-static bool
-is_plain_lookup(PyTypeObject *type)
+/* Has the class a __getattr__ at most? */
+bool
+asks_only_for_what_is_missing(PyTypeObject *type)
 {
     PyObject *found = _PyType_LookupRef(type, getattribute_name);
     bool plain = found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
@@ -107,7 +108,7 @@ getattr_hook(PyObject *self, PyObject *name)
     PyTypeObject *type = Py_TYPE(self);
     if (tx == NULL || in_trusted_code(tx))
         return hook_of_python(self, name);
-    if (!is_plain_lookup(type))
+    if (!asks_only_for_what_is_missing(type))
         return exclusive_for(tx, "__getattr__ in C of", self) < 0 ? NULL : hook_of_python(self, name);
     PyObject *value = _PyObject_GenericGetAttrWithDict(self, name, NULL, true);
     if (value != NULL || PyErr_Occurred())
@@ -178,19 +179,20 @@ let_guard(PyObject *descriptor)
 
 /* ---- Other special methods --------------------------------------------------------------------------------------------- */
 
-/* By their order.  Not those that are asked for by instructions, which have barriers (__enter__), those of classes (__class_getitem__),
- * and those that are cared for elsewhere: assignment_hook(), and above. */
+/* By their order.  Not those that are asked for by instructions, which have barriers (__enter__), and those that are cared for
+ * elsewhere: assignment_hook(), and above. */
 static const char *const special_names[] = {
     "__abs__", "__add__", "__aiter__", "__and__", "__anext__", "__await__", "__bool__", "__buffer__", "__bytes__", "__call__",
-    "__ceil__", "__complex__", "__contains__", "__del__", "__delete__", "__delitem__", "__dir__", "__divmod__", "__eq__", "__float__",
-    "__floor__", "__floordiv__", "__format__", "__fspath__", "__ge__", "__get__", "__getattribute__", "__getitem__", "__gt__", "__hash__",
-    "__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__", "__imod__", "__imul__", "__index__", "__init__", "__int__",
-    "__invert__", "__ior__", "__ipow__", "__irshift__", "__isub__", "__iter__", "__itruediv__", "__ixor__", "__le__", "__len__",
-    "__length_hint__", "__lshift__", "__lt__", "__matmul__", "__missing__", "__mod__", "__mul__", "__ne__", "__neg__", "__new__",
-    "__next__", "__or__", "__pos__", "__pow__", "__radd__", "__rand__", "__rdivmod__", "__release_buffer__", "__repr__", "__reversed__",
-    "__rfloordiv__", "__rlshift__", "__rmatmul__", "__rmod__", "__rmul__", "__ror__", "__round__", "__rpow__", "__rrshift__", "__rshift__",
-    "__rsub__", "__rtruediv__", "__rxor__", "__set__", "__setitem__", "__sizeof__", "__str__", "__sub__", "__truediv__", "__trunc__",
-    "__xor__",
+    "__ceil__", "__class_getitem__", "__complex__", "__contains__", "__del__", "__delete__", "__delitem__", "__dir__", "__divmod__",
+    "__eq__", "__float__", "__floor__", "__floordiv__", "__format__", "__fspath__", "__ge__", "__get__", "__getattribute__",
+    "__getitem__", "__gt__", "__hash__", "__iadd__", "__iand__", "__ifloordiv__", "__ilshift__", "__imatmul__", "__imod__", "__imul__",
+    "__index__", "__init__", "__init_subclass__", "__instancecheck__", "__int__", "__invert__", "__ior__", "__ipow__", "__irshift__",
+    "__isub__", "__iter__", "__itruediv__", "__ixor__", "__le__", "__len__", "__length_hint__", "__lshift__", "__lt__", "__matmul__",
+    "__missing__", "__mod__", "__mro_entries__", "__mul__", "__ne__", "__neg__", "__new__", "__next__", "__or__", "__pos__", "__pow__",
+    "__prepare__", "__radd__", "__rand__", "__rdivmod__", "__release_buffer__", "__repr__", "__reversed__", "__rfloordiv__",
+    "__rlshift__", "__rmatmul__", "__rmod__", "__rmul__", "__ror__", "__round__", "__rpow__", "__rrshift__", "__rshift__", "__rsub__",
+    "__rtruediv__", "__rxor__", "__set__", "__set_name__", "__setitem__", "__sizeof__", "__str__", "__sub__", "__subclasscheck__",
+    "__truediv__", "__trunc__", "__xor__",
 };
 
 static int
@@ -226,7 +228,7 @@ is_harmless(PyTypeObject *type, PyObject *name, PyObject *descr)
     static const char *const changing[] = {"__setattr__", "__delattr__", "__getattribute__", "__init__", NULL};
     static const char *const of_one_slot[] = {
         "__repr__", "__str__", "__hash__", "__len__", "__iter__", "__next__", "__init__", "__getattribute__", "__format__", "__sizeof__",
-        "__reversed__", "__dir__", NULL,
+        "__reversed__", "__dir__", "__instancecheck__", "__subclasscheck__", NULL,
     };
     PyTypeObject *owner = PyDescr_TYPE(descr);
     bool same = PyUnicode_Equal(PyDescr_NAME(descr), name);
@@ -273,8 +275,9 @@ needs_no_barrier(PyTypeObject *type, PyObject *name, PyObject *value)
         return is_harmless(type, name, value);
     if (PyMethod_Check(value))
         return needs_no_barrier(type, name, PyMethod_GET_FUNCTION(value));
-    if (PyType_Check(value))            /* what is called to make a TypedDict is dict */
-        return is_python_class((PyTypeObject *)value) || value == (PyObject *)&PyDict_Type;
+    if (PyType_Check(value))            /* what is called to make a TypedDict is dict, and what Class[key] makes a GenericAlias */
+        return is_python_class((PyTypeObject *)value) || value == (PyObject *)&PyDict_Type
+            || PyUnicode_EqualToUTF8(name, "__class_getitem__");
     return is_python_class(t) || (!PyCallable_Check(value) && t->tp_descr_get == NULL);
 }
 
@@ -320,13 +323,23 @@ has_unguarded_special_methods(PyTypeObject *type)
 
 /* ---- Classes that are met ---------------------------------------------------------------------------------------------- */
 
+/* What C code makes of what a special method returns. */
+static int
+use_of(PyObject *name)
+{
+    static const char *const tested[] = {
+        "__contains__", "__eq__", "__ge__", "__gt__", "__instancecheck__", "__le__", "__lt__", "__ne__", "__subclasscheck__", NULL,
+    };
+    return is_one_of(name, tested) ? USE_TRUTH : PyUnicode_EqualToUTF8(name, "__iter__") ? USE_ITEMS : USE_NOTHING;
+}
+
 /* Put guards around these values of a class, {name: value}. */
 static void
 guard_values(PyTypeObject *type, PyObject *dict, PyObject *values)
 {
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(values, &at, &name, &value);) {
-        PyObject *guarded = guarded_new(value, USE_NOTHING);    /* keeps the value, which somebody may be about to call */
+        PyObject *guarded = guarded_new(value, use_of(name));   /* keeps the value, which somebody may be about to call */
         Py_BEGIN_CRITICAL_SECTION(dict);
         PyObject *now = PyDict_GetItemWithError(dict, name);
         if (guarded == NULL || (now == value && PyDict_SetItem(dict, name, guarded) < 0))
