@@ -492,6 +492,8 @@ def running():
 
 def inject_aborts(rate, seed):
     """There is nothing to abort."""
+    if not 0 <= rate < 1:
+        raise ValueError("the rate of injected aborts must be in [0, 1)")
 
 
 def bias(obj):
@@ -519,6 +521,8 @@ def recorded_history():
 
 def inject_delays(rate, seconds):
     """Nobody can come in between."""
+    if not (0 <= rate < 1 and 0 <= seconds < 1):
+        raise ValueError("the rate and the seconds of injected delays must be in [0, 1)")
 
 
 def rehearse():

@@ -131,7 +131,10 @@ def run_concurrently(
 
     Raises:
         TimeoutError: some calls have not committed in time.
+        ValueError: no threads, or no such probability of aborts or delays.
     """
+    if threads < 1:
+        raise ValueError(f"there must be a thread at least to run the calls on, not {threads}")
     activation.activate()
     calls = list(calls)
     run = Run(None, len(calls))
@@ -172,9 +175,9 @@ def run_concurrently(
     with _one_run:
         _broken.clear()
         strays = core.stats()["strays"]
-        core.inject_aborts(aborts, seed)
-        core.inject_delays(delays, pause)
         try:
+            core.inject_aborts(aborts, seed)
+            core.inject_delays(delays, pause)
             players = [threading.Thread(target=play, args=(hand,), daemon=True) for hand in hands]
             for player in players:
                 player.start()
@@ -287,7 +290,10 @@ def check_serializable(
     Raises:
         AssertionError: they do not; says where, and with which seed.
         TimeoutError: some calls have not committed in time.
+        ValueError: no runs; and what `run_concurrently` refuses.
     """
+    if runs < 1:
+        raise ValueError(f"there must be a run at least, not {runs}")
     calls = list(calls)
     if seed is None:
         seed = random.randrange(2**32)
