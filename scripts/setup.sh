@@ -136,10 +136,12 @@ get_source() {
     export STM_SOURCE
 }
 
-# Whether .venv is there and runs on the interpreter that was asked for, if one was.
+# Whether .venv is there, whole, and runs on the interpreter that was asked for, if one was.
 has_wanted_interpreter() {
     local real
     [[ -x .venv/bin/python ]] || return 1
+    # What was interrupted while it was made has no pip yet, and never gets one.
+    [[ -f .venv/install.stamp ]] || .venv/bin/python -m pip --version >/dev/null 2>&1 || return 1
     real=$(readlink -f .venv/bin/python)
     [[ ${PGO:-} != 1 || $real == *-pgo/* ]] || return 1
     [[ -z ${STM_PYTHON:-} || $real == "$(readlink -f "$(command -v "$STM_PYTHON")")" ]]
