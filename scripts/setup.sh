@@ -22,6 +22,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+HOME=${HOME:-~}  # not all that starts programs says it
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tornado-stm
 
 say() { echo "setup: $*" >&2; }
@@ -278,7 +279,7 @@ setup_siege() {
 
 
 # Two at once would write the same environments and the same cache.
-mkdir -p "$CACHE" || die "cannot write to $CACHE"
+{ mkdir -p "$CACHE" && touch "$CACHE/lock"; } 2>/dev/null || die "cannot write to $CACHE"
 exec {LOCK}>"$CACHE/lock"
 if command -v flock >/dev/null && ! flock --nonblock "$LOCK"; then
     say "waiting for another setup to finish"

@@ -405,6 +405,14 @@ esac
 NEEDED = "bash cat cut dirname find flock grep ln mkdir mktemp readlink rm sha256sum sh sort tail touch cp xargs".split()
 
 
+def test_set_up_says_where_it_cannot_write(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    shutil.copy2(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
+    no_folder = tmp_path / "scripts" / "setup.sh"
+    done = run("bash", "scripts/setup.sh", "engine", cwd=tmp_path, status=2, env=os.environ | {"XDG_CACHE_HOME": str(no_folder)})
+    assert done.stderr == f"setup: cannot write to {no_folder}/tornado-stm\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the script is for Linux")
 @pytest.mark.parametrize("before", ["nothing", "interrupted", "made by the user"])
 def test_set_up_goes_on_after_one_that_was_interrupted(tmp_path, before):
