@@ -22,6 +22,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+HOME=${HOME:-~}  # not all that starts programs says it
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tornado-stm
 
 say() { echo "setup: $*" >&2; }
@@ -136,10 +137,12 @@ get_source() {
     export STM_SOURCE
 }
 
-# Whether .venv is there and runs on the interpreter that was asked for, if one was.
+# Whether .venv is there, whole, and runs on the interpreter that was asked for, if one was.
 has_wanted_interpreter() {
     local real
     [[ -x .venv/bin/python ]] || return 1
+    # What was interrupted while it was made has no pip yet, and never gets one.
+    [[ -f .venv/install.stamp ]] || .venv/bin/python -m pip --version >/dev/null 2>&1 || return 1
     real=$(readlink -f .venv/bin/python)
     [[ ${PGO:-} != 1 || $real == *-pgo/* ]] || return 1
     [[ -z ${STM_PYTHON:-} || $real == "$(readlink -f "$(command -v "$STM_PYTHON")")" ]]
@@ -276,7 +279,7 @@ setup_siege() {
 
 
 # Two at once would write the same environments and the same cache.
-mkdir -p "$CACHE" || die "cannot write to $CACHE"
+{ mkdir -p "$CACHE" && touch "$CACHE/lock"; } 2>/dev/null || die "cannot write to $CACHE"
 exec {LOCK}>"$CACHE/lock"
 if command -v flock >/dev/null && ! flock --nonblock "$LOCK"; then
     say "waiting for another setup to finish"

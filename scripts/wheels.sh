@@ -16,6 +16,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+HOME=${HOME:-~}  # not all that starts programs says it
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/tornado-stm
 PYTHON=.venv/bin/python
 

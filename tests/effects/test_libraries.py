@@ -186,13 +186,17 @@ def test_declarations_for_another_release_do_not_count(tmp_path):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("call a.b", "more.effects:1: 'call a.b': it should be"),
+    ("call a.b", "more.effects:1: 'call a.b': it should be: call NAME EFFECT"),
+    ("type a.b", "it should be: type NAME KIND"),
+    ("instances a.b PURE more", "it should be: instances NAME EFFECT"),
     ("\ncalls a.b PURE", "more.effects:2:"),
     ("call nodots PURE", "'nodots' is no dotted name"),
     pytest.param("call a.b PURER", "there is no effect 'PURER'", marks=needs_engine),
     pytest.param("type a.b PURE", "there is no kind 'PURE'", marks=needs_engine),
     pytest.param("call a.b TWIN", "there is no effect 'TWIN'", marks=needs_engine),
-    ("library x one two", "more.effects:1:"),
+    ("library x one two", "more.effects:1: 'library x one two': it should be: library DISTRIBUTION FROM BELOW, with releases like 1.4"),
+    ("library x 1.4b1 2", "with releases like 1.4"),
+    ("library x 1.4", "it should be: library DISTRIBUTION FROM BELOW"),
     (b"\xff\xfe", "more.effects: not a text file"),
 ])  # fmt: skip
 def test_what_cannot_be_declared_is_refused_in_one_line(tmp_path, text, said):

@@ -342,3 +342,182 @@ for i in range(200):
     result[-1].append(queue.number_of_transactions_executed())
 result = [len(result), all(n == m and not inside for n, inside, m in result)]
 """) == [200, True]
+
+
+LOOP = """
+import asyncio, time
+from tornado.stm import transaction
+from tornado.stm.program.runner import new_loop
+
+def run_on_our_loop(main):
+    loop = new_loop()
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.close()
+"""
+
+
+def test_atomic_blocks_exclude_the_callbacks_of_a_loop(python, environment):
+    assert result_of(python, environment, LOOP + """
+state = {"n": 0, "added": 0, "torn": 0}
+
+def add_slowly():
+    n = state["n"]
+    time.sleep(0.001)
+    state["n"] = n + 1
+    state["added"] += 1
+
+def blocks():
+    for _ in range(50):
+        with atomic:
+            state["torn"] += state["n"] != state["added"]
+            add_slowly()
+
+async def main():
+    thread = threading.Thread(target=blocks)
+    thread.start()
+    for _ in range(25):
+        loop = asyncio.get_running_loop()
+        loop.call_soon(add_slowly)
+        loop.call_later(0.0001, add_slowly)
+        await asyncio.sleep(0.001)
+    await asyncio.to_thread(thread.join)
+    while state["added"] < 100:
+        await asyncio.sleep(0)
+
+run_on_our_loop(main)
+result = state
+""") == {"n": 100, "added": 100, "torn": 0}
+
+
+def test_callbacks_of_a_loop_are_transactions(python, environment):
+    assert result_of(python, environment, LOOP + """
+result = []
+
+def misused(function, *args):
+    try:
+        function(*args)
+    except TransactionError:
+        result.append(function.__name__)
+
+async def main():
+    before = stats()["commits"]
+    result.append(is_atomic())
+    misused(transaction.exclusive_atomic.__enter__)
+    misused(TransactionQueue().run)
+    misused(transaction.queue().get)
+    with atomic:
+        pass
+    result.append(is_atomic())
+    await asyncio.sleep(0)
+    result.append(stats()["commits"] - before)
+
+run_on_our_loop(main)
+result.append(is_atomic())
+""") == [True, "__enter__", "run", "get", True, 1, False]
+
+
+def test_events_of_descriptors_are_transactions_and_see_what_was_put_before(python, environment):
+    assert result_of(python, environment, LOOP + """
+import socket
+
+async def main():
+    loop, told, queue = asyncio.get_running_loop(), asyncio.Event(), transaction.queue()
+    ours, theirs = socket.socketpair()
+
+    def read():
+        loop.remove_reader(ours)
+        result.append(is_atomic())
+        told.set()
+
+    loop.add_reader(ours, read)
+    theirs.send(b"x")
+    queue.put("put")
+    await told.wait()
+    result.append(queue.get(False))
+    ours.close()
+    theirs.close()
+
+result = []
+run_on_our_loop(main)
+""") == [True, "put"]
+
+
+def test_a_callback_may_wait_for_another_loop_while_a_thread_wants_a_block(python, environment):
+    assert result_of(python, environment, LOOP + """
+other = new_loop()
+threading.Thread(target=other.run_forever).start()
+wanted, entered = threading.Event(), threading.Event()
+
+def block():
+    wanted.set()
+    with atomic:
+        entered.set()
+
+async def soon():
+    await asyncio.sleep(0.01)
+    return entered.is_set()
+
+async def main():
+    threading.Thread(target=block).start()
+    wanted.wait()
+    return [asyncio.run_coroutine_threadsafe(soon(), other).result() for _ in range(3)]
+
+result = run_on_our_loop(main)
+entered.wait()
+other.call_soon_threadsafe(other.stop)
+""") == [False] * 3
+
+
+def test_callbacks_and_blocks_do_not_starve_each_other(python, environment):
+    assert result_of(python, environment, LOOP + """
+counts = {"callbacks": 0, "blocks": 0}
+
+def blocks():
+    while counts["callbacks"] < 200 or counts["blocks"] < 200:
+        with atomic:
+            counts["blocks"] += 1
+            time.sleep(0.0001)
+
+async def main():
+    threads = [threading.Thread(target=blocks) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        counts["callbacks"] += 1
+        await asyncio.sleep(0)
+
+run_on_our_loop(main)
+result = min(counts.values()) >= 200
+""") is True
+
+
+def test_a_child_has_what_its_thread_had_of_a_loop(python, environment):
+    assert result_of(python, environment, LOOP + """
+import os, warnings
+warnings.simplefilter("ignore")
+
+def child_ends_well(look):
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if look() else 1)
+    return os.waitpid(pid, 0)[1] == 0
+
+def enters():
+    entered = threading.Event()
+
+    def block():
+        with atomic:
+            entered.set()
+
+    threading.Thread(target=block, daemon=True).start()
+    return entered.wait(0.5)
+
+async def main():
+    return child_ends_well(lambda: is_atomic() and not enters())
+
+result = [run_on_our_loop(main), child_ends_well(enters)]
+with atomic:
+    result.append(child_ends_well(lambda: not enters()))
+""") == [True] * 3

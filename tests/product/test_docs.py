@@ -222,4 +222,9 @@ def test_the_pages_build_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going", "-b", "html", docs, tmp_path / "html"]
     built = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert (built.returncode, built.stderr) == (0, "")
-    assert "tornado.stm.run" in (tmp_path / "html" / "api.html").read_text()
+    names = set(re.findall(r'id="(tornado\.stm\.[\w.]+)"', (tmp_path / "html" / "api.html").read_text()))
+    assert {"tornado.stm.run", "tornado.stm.transaction.atomic", "tornado.stm.transaction.clock", "tornado.stm.conflictlog.start"} <= names
+    assert {name for name in names if name.count("tornado") > 1} == set()
+    assert {name for name in names if name.startswith("tornado.stm.conflictlog.")} == {
+        f"tornado.stm.conflictlog.{name}" for name in ("LIMIT", "start", "stop", "path")
+    }

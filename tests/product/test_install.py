@@ -393,6 +393,54 @@ def test_a_source_that_cannot_be_had_is_one_line(tmp_path, missing, said, status
         assert (tmp_path / "dist" / "tornado_stm-1-0.whl").read_text() == ":".join(sources) + " 1\n"
 
 
+#: in the place of a free-threaded interpreter, and of that of the environment that it makes
+FAKE_FREE_THREADED = """#!/bin/sh
+case $1,$2 in
+    -I,*) printf '001.003.014.007\\t%s\\n' "$0" ;;
+    -c,*) echo 3.14.7 ;;
+    -m,venv) mkdir -p "$4/bin"; ln -sf "$0" "$4/bin/python"; touch "$4/bin/pip"; echo "made $4" >>calls ;;
+    -m,pip) if [ ! -e "${0%/*}/pip" ]; then echo "No module named pip" >&2; exit 1; fi; [ "$3" != install ] || echo filled >>calls ;;
+esac
+"""
+NEEDED = "bash cat cut dirname find flock grep ln mkdir mktemp readlink rm sha256sum sh sort tail touch cp xargs".split()
+
+
+def test_set_up_says_where_it_cannot_write(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    shutil.copy2(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
+    no_folder = tmp_path / "scripts" / "setup.sh"
+    done = run("bash", "scripts/setup.sh", "engine", cwd=tmp_path, status=2, env=os.environ | {"XDG_CACHE_HOME": str(no_folder)})
+    assert done.stderr == f"setup: cannot write to {no_folder}/tornado-stm\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the script is for Linux")
+@pytest.mark.parametrize("before", ["nothing", "interrupted", "made by the user"])
+def test_set_up_goes_on_after_one_that_was_interrupted(tmp_path, before):
+    """Its environment has an interpreter then, but no pip; one that is whole is taken as it is."""
+    checkout, path = tmp_path / "a checkout", tmp_path / "bin"
+    for name in ("scripts", "tornado/stm/engine", "tornado/stm/interpreter", ".venv/bin"):
+        (checkout / name).mkdir(parents=True)
+    for name in ("setup.py", "pyproject.toml", "tornado/stm/interpreter/build.py"):
+        (checkout / name).touch()
+    shutil.copy2(ROOT / "scripts" / "setup.sh", checkout / "scripts")
+    path.mkdir()
+    for name in NEEDED:
+        (path / name).symlink_to(shutil.which(name))
+    fake = path / "free"
+    fake.write_text(FAKE_FREE_THREADED)
+    fake.chmod(0o755)
+    if before != "nothing":
+        (checkout / ".venv" / "bin" / "python").symlink_to(fake)
+    if before == "made by the user":
+        (checkout / ".venv" / "bin" / "pip").touch()
+    env = {"PATH": str(path), "HOME": str(tmp_path), "STM_PYTHON": str(fake), "STM_SOURCE": "given"}
+    run("bash", "scripts/setup.sh", cwd=checkout, env=env)
+    made = [] if before == "made by the user" else ["made .venv"]
+    assert (checkout / "calls").read_text().splitlines() == made + ["filled"] * 2
+    run("bash", "scripts/setup.sh", cwd=checkout, env=env)
+    assert (checkout / "calls").read_text().splitlines() == made + ["filled"] * 2, "nothing twice"
+
+
 def test_what_pure_may_be(unpacked):
     done = run(sys.executable, "setup.py", "--quiet", "build_ext", cwd=unpacked, status=2, env=os.environ | {"STM_PURE": "yes"})
     assert done.stderr == "setup: STM_PURE is 'yes': it can be 0 or 1\n"

@@ -105,3 +105,13 @@ def test_pictures_differ(one, other):
 
 def test_pictures_of_sets_have_no_order():
     assert testing.describe(it={0, 8, 16}) == testing.describe(it={16, 8, 0})
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": -1}, {"runs": 0}, {"aborts": 1}, {"aborts": -0.1}, {"delays": 2}, {"pause": 1}])
+def test_what_cannot_be_is_refused_and_leaves_nothing_behind(options):
+    with pytest.raises(ValueError):
+        testing.check_serializable(make_counter, [(increment, 1)] * 3, **({"aborts": 0.9} | options))
+    before, heap = core.stats()["aborts"], make_counter()
+    for _ in range(50):
+        core.Transaction(increment, (heap, 1)).run()
+    assert (heap["n"], core.stats()["aborts"]) == (50, before)

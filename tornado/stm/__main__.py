@@ -118,7 +118,7 @@ def versions():
     except importlib.metadata.PackageNotFoundError:
         name = "tornado-stm, not installed"
     python, why = "{}.{}.{}".format(*sys.version_info), parallelism.why_serial()
-    engine = f"compiled for {python}" + f", but {why}" * bool(why) if core.COMPILED else f"serial, as {why}"
+    engine = f"compiled for {python}" if core.COMPILED else f"serial, as {why}"
     return f"{name} (Python {python}{' free-threading' * parallelism.FREE_THREADED}; engine: {engine}; tornado {tornado.version})"
 
 

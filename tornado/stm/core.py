@@ -1,4 +1,4 @@
-"""The engine in use: the compiled one on a free-threaded interpreter, the serial one elsewhere.
+"""The engine in use: the compiled one where threads run in parallel, the serial one where they take turns.
 
 Everything above the engine imports it from here.  `PARALLEL` tells whether transactions run in parallel; where it is
 false the same API runs them one at a time.
@@ -17,6 +17,8 @@ def gil_is_enabled():
 
 
 try:
+    if gil_is_enabled():
+        raise ImportError("the GIL is switched on")
     from . import _engine
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue, ReadyQueue, Site,
@@ -39,7 +41,7 @@ except ImportError as error:
         begin_collecting, bias, change, collect_garbage, current, defer, end_collecting, exclusive, exclusive_anew, forward_signal, fresh, guarded,
         in_transaction, inject_aborts, inject_delays, irrevocable, is_exclusive, is_fresh, is_hidden, is_only_thread, is_unwinding,
         keeps_others_waiting, log_close, log_losses, log_open, look_into, on_abort, open_all, open_items, own, puts_off, receive, record_history,
-        recorded_history, rehearse, running, serve, set_allowance, set_sequential, settle, share, stand_down, stats, step_back,
+        recorded_history, rehearse, run_callback, running, serve, set_allowance, set_sequential, settle, share, stand_down, stats, step_back,
         step_in, switch_barriers, thread_ident, to_guard,
     )
 

@@ -36,7 +36,8 @@ def declare(
         instances: what calling an instance of the type does; an effect.
 
     Raises:
-        ValueError: no such effect or kind, no dotted name, or a function in Python, whose effects the engine sees.
+        ValueError: no such effect or kind (where there is an engine), no dotted name, or a function in Python, whose effects the
+            engine sees.
         RuntimeError: there are more declarations than the engine has room for.
     """
     given = {"call": effect, "type": kind, "instances": instances}

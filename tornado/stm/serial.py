@@ -21,10 +21,132 @@ from . import forks
 #: as many as the compiled engine takes, so that programs are the same
 MOST_THREADS = 127
 
-_turn = threading.RLock()
-forks.free(_turn)
+
+class _Thread:
+    """Of a thread."""
+
+    __slots__ = ("transaction", "deferred", "depth", "in_callback", "callbacks")
+
+    def __init__(self, callbacks):
+        self.transaction = None  # what `current` tells
+        self.deferred = ()  # until its commit
+        self.depth = 0  # so many times has it the turn
+        self.in_callback = False  # of a loop
+        self.callbacks = callbacks  # so many have been
+
+
+class _This(threading.local):
+    def __init__(self):
+        number = thread_ident()
+        before = _threads.get(number)  # one that has ended
+        self.thread = _threads[number] = _Thread(0 if before is None else before.callbacks)
+
+
+#: by its number
+_threads = {}
+_this = _This()
+
+
+class _Turn:
+    """Who may run: the transactions and atomic blocks of one thread, or callbacks of loops.
+
+    Callbacks of several loops run beside each other, as on asyncio's own: one of them may wait for another.  So whoever wants the turn
+    waits until there is a moment at which none runs.  Callbacks that wait for it then come before the next who wants it: neither has
+    to wait for ever.  Where nobody wants it, a callback only notes that it runs, and then looks whether somebody does; who wants it says
+    so, and then looks whether one runs.
+
+    A signal handler may ask for it in the midst of this: what a thread has is noted in the same moment as that it has it.
+    """
+
+    def __init__(self):
+        self._lock = threading.RLock()  # of who has the turn, or waits for callbacks
+        forks.free(self._lock)
+        self._begin(False)
+        forks.begin_by(self._begin_anew)
+
+    def _begin(self, taken):
+        self._changed = threading.Condition()
+        self._taken = taken
+        self.wanted = int(taken)  # or taken; more than once by a thread whose signal handler has interrupted this
+        self._waiting = 0  # so many callbacks wait,
+        self._next = 0  # and so many of those come before who wants the turn
+
+    def _begin_anew(self):
+        """In the child of a fork: what others had, and waited for, is over."""
+        for thread in _threads.values():
+            thread.in_callback = thread is _this.thread and thread.in_callback
+        self._begin(self._taken and _this.thread.depth > 0 and not _this.thread.in_callback)
+
+    def _is_free(self):
+        return not (self._taken or self._next) and not _callback_runs()
+
+    def __enter__(self):
+        thread = _this.thread
+        if thread.depth or thread.in_callback:
+            thread.depth += 1
+            return
+        self._lock.acquire()
+        with self._changed:
+            self.wanted += 1
+            try:
+                self._changed.wait_for(self._is_free)
+                thread.depth = 1
+                self._taken = True
+            except BaseException:  # a signal handler's
+                self.wanted -= 1
+                self._changed.notify_all()
+                self._lock.release()
+                raise
+
+    def __exit__(self, *exc):
+        thread = _this.thread
+        if thread.depth > 1 or thread.in_callback:
+            thread.depth -= 1
+            return
+        with self._changed:
+            thread.depth = 0
+            self._taken = False
+            self.wanted -= 1
+            self._next = self._waiting
+            self._changed.notify_all()
+        self._lock.release()
+
+    def _is_open(self):
+        """To callbacks?"""
+        return not self._taken and (self._next or not self.wanted or _callback_runs())
+
+    def wait_in_callback(self):
+        """Somebody wants the turn: it is his, unless a callback runs beside this one, for which he waits anyway."""
+        thread = _this.thread
+        with self._changed:
+            thread.in_callback = False
+            if self._is_open() and not self._next:
+                thread.in_callback = True
+                return
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(self._is_open)
+                thread.in_callback = True
+            finally:
+                self._waiting -= 1
+                self._next = min(self._next, self._waiting)
+                self._changed.notify_all()
+
+    def tell(self):
+        """A callback is over."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _callback_runs():
+    return any(thread.in_callback for thread in list(_threads.values()))
+
+
+_turn = _Turn()
+#: what `current` tells in an atomic block, and in a callback
+ATOMIC, CALLBACK = "atomic", "callback"
 _guard = types.SimpleNamespace(thread=None, told=False)
-_state = threading.local()
 _ages = itertools.count(1)
 _counts = {
     "commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "strays": 0, "seconds_alone": 0.0, "seconds_lost": 0.0,
@@ -77,14 +199,13 @@ class Transaction:
         if self.done:
             raise RuntimeError("this transaction has been committed")
         with _turn:
-            _state.transaction = self
-            _state.deferred = deferred = []
+            thread = _this.thread
+            thread.transaction = self
+            thread.deferred = []
             try:
                 return self.function(*self.args)
             finally:
-                _state.transaction = None
-                for action, args in deferred:
-                    action(*args)
+                _commit(thread)
                 self.done = True
                 _counts["commits"] += 1
                 self.commit_number = _counts["commits"]
@@ -156,7 +277,7 @@ class _Item(Transaction):
 
 def current():
     """The Transaction of this thread, or None."""
-    return getattr(_state, "transaction", None)
+    return _this.thread.transaction
 
 
 def in_transaction():
@@ -167,7 +288,7 @@ def in_transaction():
 def defer(action, *args):
     """Call at commit, in order; at once outside a transaction."""
     if in_transaction():
-        _state.deferred.append((action, args))
+        _this.thread.deferred.append((action, args))
     else:
         action(*args)
 
@@ -290,18 +411,47 @@ def atomic_enter():
     """Exclude all transactions; False if this thread is in one already."""
     if in_transaction():
         return False
-    _turn.acquire()
-    _state.transaction = "atomic"
-    _state.deferred = []
+    _turn.__enter__()
+    thread = _this.thread
+    thread.transaction = ATOMIC
+    thread.deferred = []
     return True
 
 
 def atomic_exit():
     """Let transactions run again."""
-    _state.transaction = None
-    for action, args in _state.deferred:
+    try:
+        _commit(_this.thread)
+    finally:
+        _turn.__exit__()
+
+
+def run_callback(function, *args):
+    """Call it as a transaction of a loop's: no atomic block and no transaction of a queue's runs meanwhile, but callbacks of other loops."""
+    thread = _this.thread
+    if thread.transaction is not None:
+        function(*args)  # the loop runs in a transaction
+        return
+    try:
+        thread.in_callback = True
+        if _turn.wanted:
+            _turn.wait_in_callback()
+        thread.transaction = CALLBACK
+        thread.deferred = []
+        function(*args)
+    finally:
+        _commit(thread)
+        thread.callbacks += 1
+        thread.in_callback = False
+        if _turn.wanted:
+            _turn.tell()
+
+
+def _commit(thread):
+    thread.transaction = None
+    deferred, thread.deferred = thread.deferred, ()
+    for action, args in deferred:
         action(*args)
-    _turn.release()
 
 
 def settle():
@@ -332,7 +482,7 @@ def set_sequential(threads):
 
 def stats():
     """Counts since the start: commits; the others stay 0."""
-    return dict(_counts)
+    return _counts | {"commits": _counts["commits"] + sum(thread.callbacks for thread in list(_threads.values()))}
 
 
 def running():
@@ -342,6 +492,8 @@ def running():
 
 def inject_aborts(rate, seed):
     """There is nothing to abort."""
+    if not 0 <= rate < 1:
+        raise ValueError("the rate of injected aborts must be in [0, 1)")
 
 
 def bias(obj):
@@ -369,6 +521,8 @@ def recorded_history():
 
 def inject_delays(rate, seconds):
     """Nobody can come in between."""
+    if not (0 <= rate < 1 and 0 <= seconds < 1):
+        raise ValueError("the rate and the seconds of injected delays must be in [0, 1)")
 
 
 def rehearse():

@@ -131,7 +131,7 @@ def run_concurrently(
 
     Raises:
         TimeoutError: some calls have not committed in time.
-        ValueError: no threads, or a probability that is none.
+        ValueError: no threads, or no such probability of aborts or delays.
     """
     if threads < 1:
         raise ValueError(f"there must be a thread at least, not {threads}")
@@ -175,9 +175,9 @@ def run_concurrently(
     with _one_run:
         _broken.clear()
         strays = core.stats()["strays"]
-        core.inject_aborts(aborts, seed)
-        core.inject_delays(delays, pause)
         try:
+            core.inject_aborts(aborts, seed)
+            core.inject_delays(delays, pause)
             players = [threading.Thread(target=play, args=(hand,), daemon=True) for hand in hands]
             for player in players:
                 player.start()

@@ -6,6 +6,7 @@ import selectors
 import signal
 import threading
 
+from .. import core
 from ..patches import table
 from .graceful import GRACE, STEP, EndsGracefully, is_listening
 
@@ -18,10 +19,46 @@ def keep_none_alive(*request):
     return False
 
 
+_run, _call_soon = asyncio.Handle._run, asyncio.SelectorEventLoop._call_soon
+
+
+class Handle(asyncio.Handle):
+    """Its callback is a transaction."""
+
+    __slots__ = ()
+
+    def _run(self):
+        core.run_callback(_run, self)
+
+
+class TimerHandle(asyncio.TimerHandle):
+    """Likewise."""
+
+    __slots__ = ()
+
+    def _run(self):
+        core.run_callback(_run, self)
+
+
 class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     """Asyncio's own event loop, for interpreters with a GIL; SIGTERM ends it as gracefully as the transactional one."""
 
     _quiet = 0
+
+    def _call_soon(self, callback, args, context):
+        handle = _call_soon(self, callback, args, context)
+        handle.__class__ = Handle
+        return handle
+
+    def call_at(self, *args, **options):
+        timer = super().call_at(*args, **options)
+        timer.__class__ = TimerHandle
+        return timer
+
+    def _add_callback(self, handle):
+        if handle.__class__ is asyncio.Handle:  # of a descriptor, or a signal
+            handle.__class__ = Handle
+        super()._add_callback(handle)
 
     def run_forever(self):
         """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""

@@ -32,7 +32,7 @@ def why_serial():
         return None
     if not FREE_THREADED:
         return "Python {}.{}.{} has a GIL".format(*sys.version_info)
-    return "the GIL is switched on" if core.COMPILED else core.MISSING
+    return core.MISSING
 
 
 _said = False

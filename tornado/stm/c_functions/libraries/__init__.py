@@ -40,15 +40,20 @@ def parse(text, file):
         if what == "library" and len(rest) == 3 and all(map(_is_release, rest[1:])):
             releases = rest[0], _release(rest[1]), _release(rest[2])
             continue
-        declaration = Declaration(what, *rest, releases=releases) if len(rest) == _WORDS.get(what, -1) else None
-        wrong = "it should be: call NAME EFFECT" if declaration is None else _what_is_wrong(declaration)
+        declaration, form = None, _FORMS.get(what, _FORMS["call"])
+        if what in _FORMS and what != "library" and len(rest) == form.count(" "):
+            declaration = Declaration(what, *rest, releases=releases)
+        wrong = f"it should be: {form}" if declaration is None else _what_is_wrong(declaration)
         if wrong:
             raise ValueError(f"{file}:{number}: {line.strip()!r}: {wrong}")
         found.append(declaration)
     return found
 
 
-_WORDS = {"call": 2, "type": 2, "hidden": 2, "instances": 2, "converters": 2, "leaf": 1, "prepare": 1}
+_FORMS = {form.partition(" ")[0]: form for form in (
+    "call NAME EFFECT", "type NAME KIND", "hidden NAME KIND", "instances NAME EFFECT", "converters NAME EFFECT", "leaf NAME", "prepare NAME",
+    "library DISTRIBUTION FROM BELOW, with releases like 1.4",
+)}  # fmt: skip
 
 
 def _is_release(text):
