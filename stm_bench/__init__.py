@@ -9,7 +9,7 @@ One module holds each concern:
     workload_plot.py, workload_page.py    what it found, as a picture and as a page
     delay_server.py a server that answers late, for workloads that wait
 
-    primes.py       the server of 2014, an ordinary Tornado application
+    primes.py       the server of 2014, an ordinary Tornado application; pypystm/ has it for PyPy-STM
     primes_client.py      how that is run, asked and checked
     latency.py      how long trivial requests wait while heavy ones keep the same server busy
     servers.py      interpreters, and server processes
@@ -30,6 +30,9 @@ One module holds each concern:
 
     apps_load.py    the benchmark of applications: their loads, which check every answer, and its table
     handlers_load.py      that of ordinary handlers of some milliseconds, to upstream's
+    contention.py   that of an application whose contention is taken away, step by step
+    fresh_load.py   that of servers which have just been started
+    pages.py        what the two before last ask for
     app_server.py   one of them, as a process
     database_servers.py  PostgreSQL and Redis, for those that use one
     apps/           the applications: Tornado over HTTP, HTTPS and web sockets, and its handlers; aiohttp; Starlette

@@ -30,8 +30,7 @@ def command_line(arguments=None):
     for name in workloads.MODULES:
         summary = workloads.load(name).summary.replace("%", "%%")
         one = benchmarks.add_parser(name, help="workload: " + summary, description=summary)
-        workload_load.add_arguments(one)
-        one.set_defaults(names=[name])
+        workload_load.add_arguments_of_one(one, workloads.load(name))
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwinds, which stops the servers
     try:

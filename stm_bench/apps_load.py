@@ -277,7 +277,7 @@ def take_turn(kind, threads, name, size, options, given, trust):
             kind.load(server, size, options.concurrency, trust).run(seconds=SETTLING_SECONDS)
             server.count_anew()
             rate = kind.load(server, size, options.concurrency, trust).run(seconds=options.time)
-        except (aiohttp.ClientError, OSError, TypeError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TypeError, ValueError, TimeoutError) as error:
             server.check_alive()
             raise WrongAnswer("server %s did not answer: %r" % (name, error)) from None
         return rate, server.stop()

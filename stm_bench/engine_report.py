@@ -1,5 +1,6 @@
 """The sections of the engine benchmark: as tables on a terminal, as reStructuredText for the documentation, as JSON."""
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,11 @@ def console():
 
 
 FAILED = "failed"  # in the place of a figure
+
+
+def percentile(values, per_cent):
+    """The smallest of the values that so many per cent of them do not exceed."""
+    return sorted(values)[max(0, -(-len(values) * per_cent // 100) - 1)]
 
 
 def alarm(text, alarming):
@@ -82,24 +88,48 @@ def show(section, console):
     """Prints the section with its title, caption and notes."""
     console.print()
     console.print(section.title, style="bold", markup=False)
-    console.print(table(section))
+    for columns in fitting(section, console.width):
+        console.print(table(section, columns))
     for line in section.caption:
         console.print(line, style="dim", markup=False)
     for note in section.notes:
         console.print("  note: " + note, markup=False, soft_wrap=True)
 
 
-def table(section):
-    """A section as a rich table; a figure that misses its target is red."""
+def fitting(section, width):
+    """The columns in as many parts as have room for all of their figures, each with the first column, which says what a row is about."""
+    widths = [max(len(text) for text in (column.heading, *map(column.text, section.rows))) + 2 for column in section.columns]
+    first, room = section.columns[0], width - widths[0] - 1
+    parts, left = [[first]], room
+    for column, needed in zip(section.columns[1:], widths[1:]):
+        if needed > left and len(parts[-1]) > 1:
+            parts.append([first])
+            left = room
+        parts[-1].append(column)
+        left -= needed
+    return parts
+
+
+def table(section, columns=None):
+    """A section, or these columns of it, as a rich table; a figure that misses its target is red."""
+    columns = columns or section.columns
     result = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, column in enumerate(section.columns):
+    for number, column in enumerate(columns):
         result.add_column(column.heading, justify="right" if number else "left", no_wrap=True)
     for row in section.rows:
-        texts = cells(section, row)
-        for number, column in enumerate(section.columns):
+        texts = [column.text(row) for column in columns]
+        for number, column in enumerate(columns):
             texts[number] = alarm(texts[number], texts[number] == FAILED or (column.key == "figure" and missed(row)))
         result.add_row(*texts)
     return result
+
+
+def where(environment):
+    """In a line: with what, on which machine, and when it was measured."""
+    python = environment["python"].split()[0] + ("t" if "free-threading" in environment["python"] else "")
+    versions = ["%s %s" % (name, environment[name]) for name in ("Tornado", "tornado-stm", "siege") if name in environment]
+    machine = ["%s CPUs" % environment["cpus"], environment["processor"], environment["date"].partition("T")[0]]
+    return ", ".join(["CPython " + python, *versions, *machine]) + "."
 
 
 def rst(sections, environment, page=None):
@@ -108,15 +138,9 @@ def rst(sections, environment, page=None):
     Args:
         page: a title and a paragraph, to go above all that.
     """
-    where = "CPython %s, %s CPUs, %s, %s." % (
-        environment["python"].split()[0] + ("t" if "free-threading" in environment["python"] else ""),
-        environment["cpus"],
-        environment["processor"],
-        environment["date"].partition("T")[0],
-    )
     title, introduction = page or ("", "")
     head = ["=" * len(title), title, "=" * len(title), "", introduction, ""] if page else []
-    return "\n".join([*head, where, "", *(line for section in sections for line in rst_lines(section))])
+    return "\n".join([*head, where(environment), "", *(line for section in sections for line in rst_lines(section))])
 
 
 def rst_lines(section):
@@ -142,11 +166,18 @@ def rst_lines(section):
 
 def write(sections, environment, json_file=None, rst_file=None, page=None):
     """Writes the sections to those of the files that are named (see `rst`).  Raises BenchmarkError where one cannot be written."""
-    try:
+    with writing():
         if json_file:
             Path(json_file).write_text(to_json(sections, environment) + "\n")
         if rst_file:
             Path(rst_file).write_text(rst(sections, environment, page))
+
+
+@contextlib.contextmanager
+def writing():
+    """Files are written within.  Raises BenchmarkError where one cannot be."""
+    try:
+        yield
     except OSError as error:
         raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
 
@@ -154,7 +185,7 @@ def write(sections, environment, json_file=None, rst_file=None, page=None):
 def to_json(sections, environment):
     """The rows of all sections, by the section's name, and where they were measured, as JSON text."""
     rows = {section.name: [json_row(row) for row in section.rows] for section in sections}
-    notes = [note for section in sections for note in section.notes]
+    notes = ["%s: %s" % (section.name, note) for section in sections for note in section.notes]
     return json.dumps({"environment": environment, "sections": rows, "notes": notes}, indent=2)
 
 

@@ -19,6 +19,7 @@ from stm_bench.engine_report import Column, Section, Target
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import EndlessLoops, Server
+from stm_bench.workloads import client
 
 SUMMARY = "Ordinary handlers of 1 and 10 ms, and trivial ones: requests/s and processor time, to upstream Tornado."
 
@@ -31,10 +32,11 @@ WARM_UP_SECONDS = 2
 
 
 def add_arguments(parser):
-    parser.add_argument(
+    names = parser.add_mutually_exclusive_group()
+    names.add_argument(
         "--only", nargs="+", choices=NAMES, metavar="HANDLER", help="of: %s (default: hello, and what computes)" % ", ".join(NAMES)
     )
-    parser.add_argument("--trivial", action="store_true", help="all that take next to nothing, and no other")
+    names.add_argument("--trivial", action="store_true", help="all that take next to nothing, and no other")
     parser.add_argument(
         "--milliseconds", nargs="+", type=positive, metavar="N", help="of one request on upstream (default: %s)" % "%d %d" % MILLISECONDS
     )
@@ -108,9 +110,9 @@ def load(servers, page, clients, seconds):
     for server in servers:
         page.check(server)
     before = [server.processor_seconds() for server in servers]
-    each = max(1, clients // len(servers))
-    with ThreadPoolExecutor(len(servers)) as loads:
-        found = list(loads.map(lambda server: page.load(server, each, seconds), servers))
+    asked = client.shared_out(clients, servers)
+    with ThreadPoolExecutor(len(asked)) as loads:
+        found = list(loads.map(lambda each: page.load(*each, seconds), asked))
     taken = sum(server.processor_seconds() for server in servers) - sum(before)
     for server in servers:
         page.check(server)

@@ -13,12 +13,9 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from rich import box
-from rich.table import Table
 
 from stm_bench import engine_report, machine, primes_client, siege
+from stm_bench.engine_report import Column, Section, Target
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
@@ -46,12 +43,7 @@ class Waits:
 
     def percentile(self, per_cent):
         """The time in seconds within which so many per cent of the trivial requests were answered."""
-        ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, len(ordered) * per_cent // 100)]
-
-    @property
-    def handler_seconds(self):
-        return statistics.median(self.handler)
+        return engine_report.percentile(self.seconds, per_cent)
 
 
 def add_arguments(parser):
@@ -79,10 +71,9 @@ def benchmark(options):
                 runs.starting(waits.name)
                 take_turn(waits, size, options.concurrency, options.time)
                 runs.done("round %d: %s: p99 %.0f ms" % (round_number, waits.name, 1000 * waits.percentile(99)))
-    console = engine_report.console()
-    console.print(table(servers, size, options))
-    if options.json:
-        Path(options.json).write_text(to_json(servers, size, options) + "\n")
+    section = table(servers, size, options)
+    engine_report.show(section, engine_report.console())
+    engine_report.write([section], machine.describe(), options.json)
     return 0
 
 
@@ -146,53 +137,24 @@ def ask_again_and_again(port, keep_alive, over, times, failures):
 
 
 def table(servers, size, options):
-    """The figures as a rich table, a row for each server."""
-    result = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title="GET /2 beside GET /%d from %d clients, %d x %d s" % (size, options.concurrency, options.repeats, options.time),
-        title_justify="left",
-        caption="handler: one heavy request on the idle server.  in handlers: at most %d is aimed at, on two threads." % ACCEPTED,
-        caption_justify="left",
-        title_style="bold",
-        caption_style="dim",
-    )
-    result.add_column("server", no_wrap=True)
-    for heading in "heavy/s", "handler", "trivial", "median", "p99", "in handlers", "longest":
-        result.add_column(heading, justify="right", no_wrap=True)
-    for waits in servers:
-        result.add_row(
-            waits.name,
-            "%.1f" % statistics.median(waits.rates),
-            "%.0f ms" % (1000 * waits.handler_seconds),
-            "%d" % len(waits.seconds),
-            "%.0f ms" % (1000 * waits.percentile(50)),
-            "%.0f ms" % (1000 * waits.percentile(99)),
-            "%.1f" % (waits.percentile(99) / waits.handler_seconds),
-            "%.0f ms" % (1000 * max(waits.seconds)),
-            style="bold" if waits.threads else None,
-        )
-    return result
-
-
-def to_json(servers, size, options):
-    """The figures, each single time among them, as JSON text."""
-    return json.dumps(
+    rows = [
         {
-            "benchmark": "latency",
-            "size": size,
-            "clients": options.concurrency,
-            "environment": machine.describe(),
-            "servers": [
-                {
-                    "name": waits.name,
-                    "threads": waits.threads,
-                    "handler_seconds": waits.handler,
-                    "trivial_seconds": waits.seconds,
-                    "heavy_per_second": waits.rates,
-                }
-                for waits in servers
-            ],
-        },
-        indent=2,
-    )
+            "name": waits.name, "rate": statistics.median(waits.rates), "handler": 1000 * statistics.median(waits.handler),
+            "trivial": len(waits.seconds), **{"p%d" % n: 1000 * waits.percentile(n) for n in (50, 99)},
+            "figure": waits.percentile(99) / statistics.median(waits.handler), "longest": 1000 * max(waits.seconds),
+            "target": Target(ACCEPTED, form="%d") if waits.threads == 2 else None,
+            "handler_seconds": waits.handler, "trivial_seconds": waits.seconds, "heavy_per_second": waits.rates,
+        }
+        for waits in servers
+    ]  # fmt: skip
+    times = [Column("median", "p50", "%.0f ms"), Column("p99", "p99", "%.0f ms")]
+    return Section(
+        "latency",
+        "GET /2 beside GET /%d from %d clients, %d x %d s" % (size, options.concurrency, options.repeats, options.time),
+        [
+            Column("server", "name"), Column("heavy/s", "rate", "%.1f"), Column("handler", "handler", "%.0f ms"), Column("trivial", "trivial", "%d"),
+            *times, Column("in handlers", "figure", "%.1f"), Column("target", "target"), Column("longest", "longest", "%.0f ms"),
+        ],
+        rows,
+        ["handler: one heavy request on the idle server.  in handlers: the p99, in such."],
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import importlib.metadata
 import os
 import platform
 import sys
@@ -29,6 +30,8 @@ def describe():
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": sys.version,
+        "Tornado": importlib.metadata.version("tornado"),
+        "tornado-stm": importlib.metadata.version("tornado-stm"),
         "machine": platform.machine(),
         "processor": processor(),
         "system": platform.platform(),

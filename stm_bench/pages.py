@@ -1,10 +1,6 @@
 """What the handlers benchmark asks servers for: pages that compute for a while, and requests that take next to nothing."""
 
-import base64
-import os
-import selectors
-import socket
-import time
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +9,7 @@ from stm_bench.apps import handlers_app
 from stm_bench.calibrate import request_size, rounds
 from stm_bench.errors import WrongAnswer
 from stm_bench.primes_client import sieve
-from stm_bench.servers import ANSWER_TIMEOUT, HOST
+from stm_bench.workloads import client
 
 
 @dataclass(frozen=True)
@@ -75,51 +71,37 @@ class Page:
 class Echo(Page):
     """Messages over web sockets, which come back."""
 
-    MESSAGE = b"What is sent comes back."
+    MESSAGE = "What is sent comes back."
 
     def check(self, server):
-        self.load(server, 1, 0.01)
+        connection = client.Connection(server)
+        with connection.socket:
+            self.begin(connection)
+            connection.socket.sendall(self.ask(connection))
+            while not self.take(connection):
+                data = connection.socket.recv(1 << 16)
+                if not data:
+                    raise WrongAnswer("server %s has closed a connection" % server.name)
+                connection.received += data
 
     def load(self, server, clients, seconds):
-        frame = bytes((0x81, 0x80 | len(self.MESSAGE), 0, 0, 0, 0)) + self.MESSAGE  # one text frame, its mask is 0
-        expected = bytes((0x81, len(self.MESSAGE))) + self.MESSAGE
-        answered = 0
-        with selectors.DefaultSelector() as selector:
-            for _ in range(clients):
-                selector.register(self.connect(server), selectors.EVENT_READ, [b""])
-            start = time.monotonic()
-            for key in list(selector.get_map().values()):
-                key.fileobj.sendall(frame)
-            while (now := time.monotonic()) < start + seconds:
-                ready = selector.select(ANSWER_TIMEOUT)
-                if not ready:
-                    raise WrongAnswer("server %s does not send messages back" % server.name)
-                for key, _ in ready:
-                    key.data[0] += key.fileobj.recv(1 << 16)
-                    if key.data[0] == expected:
-                        key.data[0] = b""
-                        answered += 1
-                        key.fileobj.sendall(frame)
-                    elif not expected.startswith(key.data[0]) or not key.data[0]:
-                        raise WrongAnswer("server %s sent %.60r back" % (server.name, key.data[0]))
-            for key in list(selector.get_map().values()):
-                key.fileobj.close()
-        return answered / (now - start), answered
+        found = client.ask_on([server], clients, seconds, self.ask, self.take, self.begin)
+        return found.rate, len(found.waits)
 
-    def connect(self, server):
-        """A web socket."""
-        connection = socket.create_connection((HOST, server.port), ANSWER_TIMEOUT)
-        lines = (
-            "GET %s HTTP/1.1" % self.path, "Host: %s:%d" % (HOST, server.port), "Upgrade: websocket", "Connection: Upgrade",
-            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: %s" % base64.b64encode(os.urandom(16)).decode(), "", "",
-        )  # fmt: skip
-        connection.sendall("\r\n".join(lines).encode())
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += connection.recv(1 << 16) or b"\r\n\r\n"
-        if not head.startswith(b"HTTP/1.1 101"):
-            raise WrongAnswer("server %s opens no web socket: %.60r" % (server.name, head))
-        return connection
+    def begin(self, connection):
+        client.open_web_socket(connection, self.path)
+
+    def ask(self, connection):
+        return client.frame(self.MESSAGE)
+
+    def take(self, connection):
+        expected = bytes((0x81, len(self.MESSAGE))) + self.MESSAGE.encode()
+        if not expected.startswith(connection.received):
+            raise WrongAnswer("server %s sent %.60r back" % (connection.server.name, connection.received))
+        if connection.received != expected:
+            return False
+        connection.received = b""
+        return True
 
 
 #: by name, what takes next to nothing
@@ -128,15 +110,15 @@ TRIVIAL = {
     for page in (
         Page("hello", "/hello", handlers_app.GREETING),
         Page("hello, not kept alive", "/hello", handlers_app.GREETING, keep_alive=False),
-        Page("json", "/json", None),
+        Page("json", "/json", json.dumps({"records": handlers_app.RECORDS})),
         Page("static", "/static/" + Path(handlers_app.__file__).name, Path(handlers_app.__file__).read_text()),
-        Page("redirect", "/redirect", None, status=302),
-        Page("missing", "/missing", None, status=404),
+        Page("redirect", "/redirect", "", status=302),
+        Page("missing", "/missing", "<html><title>404: Not Found</title><body>404: Not Found</body></html>", status=404),
         Page("form", "/form", "Ada is 36", form="name=Ada&age=36"),
         Echo("echo", "/echo", None),
-        Page("aiohttp", "/0", None, app="aiohttp_app"),
-        Page("starlette", "/0", None, app="starlette_app"),
-        Page("fastapi", "/0", None, app="fastapi_app"),
+        Page("aiohttp", "/0", '{"primes": []}', app="aiohttp_app"),
+        Page("starlette", "/0", '{"primes":[]}', app="starlette_app"),
+        Page("fastapi", "/0", '{"primes":[]}', app="fastapi_app"),
     )
 }
 COMPUTING = ("primes", *handlers_app.PROGRAMS)

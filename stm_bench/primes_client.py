@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from stm_bench.errors import BenchmarkError, WrongAnswer
+from stm_bench.servers import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 APPLICATION = str(ROOT / "stm_bench" / "primes.py")
 REQUEST_SECONDS = 0.05  # CPU time of one request
 WARM_UP_CLIENTS, WARM_UP_EACH, WARM_UP_SIZE = 10, 40, 100  # small requests, enough for all code to be specialized

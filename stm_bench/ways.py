@@ -4,12 +4,9 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from stm_bench.errors import BenchmarkError
-from stm_bench.servers import probe
-
-ROOT = Path(__file__).resolve().parent.parent
+from stm_bench.servers import ROOT, probe
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def all_ways(threads):
     ways += [Way("tornado.stm, %d thread%s" % (count, "s" * (count > 1)), "stm", count) for count in threads]
     if most > 1:
         ways.append(Way("tornado.stm, %d threads, pinned" % most, "pinned", most))
-    if gil.exists():
+    if any(way.python == str(gil) for way in ways):
         ways.append(Way("tornado.stm, with a GIL", "stm", 1, str(gil)))
     if not here.free_threaded:
         notes.append("this interpreter has a GIL: tornado.stm runs one transaction at a time on it")

@@ -5,12 +5,10 @@ import selectors
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from stm_bench.errors import BenchmarkError
-from stm_bench.servers import last_lines
+from stm_bench.servers import ROOT, last_lines
 
-ROOT = Path(__file__).resolve().parent.parent
 ANSWER_TIMEOUT = 300  # seconds until a worker must have answered
 
 

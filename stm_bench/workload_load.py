@@ -5,7 +5,6 @@ meets them all; a figure is the median of the ratios of the rounds.  Two process
 with its share of the clients, tell in the same rounds what so many cores can give here at this moment: that is the limit.
 """
 
-import copy
 import json
 import shlex
 import statistics
@@ -42,24 +41,44 @@ class Measured:
 
 @dataclass
 class Result:
-    """All that was found of a workload.  The first of `measured` is upstream; `limits`: what processes gained, in each round."""
+    """All that was found of a workload.  The first of `measured` is upstream; `limit`: processes, each with what is its own."""
 
     workload: object
     measured: list[Measured]
-    limits: list[float] = field(default_factory=list)
+    limit: Measured | None = None
+
+    @property
+    def limits(self):
+        """What processes gained, in each round; nothing where there were none, or something failed."""
+        if self.limit is None or self.limit.failure is not None:
+            return []
+        return [rate / upstream for rate, upstream in zip(self.limit.rates, self.measured[0].rates)]
+
+    @property
+    def is_wrong(self):
+        """Has something failed, or been answered wrongly?"""
+        return any(measured.wrong for measured in (*self.measured, self.limit) if measured is not None)
+
+    def has_figures(self, measured):
+        """Are there rates of it, and upstream's, of loads that have all been answered rightly?"""
+        return all(each.rates and each.failure is None for each in (measured, self.measured[0]))
 
     def ratios(self, measured):
-        """To upstream, of each round; without those of tornado.stm on several threads that are more than that moment's limit."""
-        pairs = list(zip(measured.rates, self.measured[0].rates, self.limits or [float("inf")] * len(measured.rates)))
-        ratios = [(rate / upstream, limit) for rate, upstream, limit in pairs]
-        possible = [ratio for ratio, limit in ratios if ratio <= limit * NOISE]
-        limited = measured.way.is_ours and measured.way.count > 1 and self.is_limited
-        return possible if possible and limited else [ratio for ratio, _ in ratios]
+        """To upstream, of each round; without those that are `beyond` the limit, if there are others."""
+        beyond = self.beyond(measured)
+        rounds = [rate / upstream for rate, upstream in zip(measured.rates, self.measured[0].rates)]
+        return [ratio for number, ratio in enumerate(rounds) if number not in beyond] or rounds
 
     @property
     def is_limited(self):
-        """Can nothing be faster than processes of their own?  Pages that compute cannot."""
+        """Can nothing be faster than processes of their own?  Pages that compute cannot; the order of callbacks may be worth more."""
         return bool(self.limits) and "processes" in self.workload.kinds
+
+    def beyond(self, measured):
+        """The rounds in which tornado.stm on several threads gave more than the limit."""
+        limited = measured.way.is_ours and measured.way.count > 1 and self.is_limited
+        rates = zip(measured.rates, self.limit.rates) if limited else ()
+        return {number for number, (rate, limit) in enumerate(rates) if rate > limit * NOISE}
 
 
 def add_arguments(parser):
@@ -76,6 +95,13 @@ def add_arguments(parser):
     parser.set_defaults(benchmark=benchmark, names=None)
 
 
+def add_arguments_of_one(parser, workload):
+    for name, (made_of, what) in workload.settings.items():
+        parser.add_argument("--" + name, type=made_of, metavar="N", help="%s (default: %s)" % (what, getattr(workload, name)))
+    add_arguments(parser)
+    parser.set_defaults(names=[workload.name])
+
+
 def add_arguments_of_all(parser):
     parser.add_argument("--only", nargs="+", choices=workloads.MODULES, metavar="NAME", help="of: " + ", ".join(workloads.MODULES))
     add_arguments(parser)
@@ -83,16 +109,12 @@ def add_arguments_of_all(parser):
 
 def benchmark(options):
     """Measures and shows; returns the exit status, 1 where something failed or was answered wrongly."""
-    siege.version()
+    siege_version = siege.version()
     if options.plot or options.html:
         workload_plot.check()
     before = read_figures(options.compare) if options.compare else {}
     ways, notes = all_ways(options.threads or machine.default_threads(machine.usable_cpus()))
-    chosen = [workloads.load(name) for name in options.names or options.only or workloads.MODULES]
-    if options.clients:
-        chosen = [copy.copy(workload) for workload in chosen]
-        for workload in chosen:
-            workload.clients = options.clients
+    chosen = [changed(workloads.load(name), options) for name in options.names or options.only or workloads.MODULES]
     console = engine_report.console()
     results, sections = [], []
     with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:
@@ -106,17 +128,23 @@ def benchmark(options):
         engine_report.show(sections[0], console)
     for note in notes:
         console.print("note: " + note, style="dim", markup=False, soft_wrap=True)
-    environment = machine.describe()
+    environment = {**machine.describe(), "siege": siege_version}
     introduction = "Made by ``python -m stm_bench %s``; see :doc:`benchmarks` for what is compared." % shlex.join(sys.argv[1:])
     engine_report.write(sections, environment, options.json, options.rst, ("Workloads beside all the alternatives", introduction))
-    try:
+    with engine_report.writing():
         if options.plot:
-            workload_plot.save(results, options.plot)
+            workload_plot.save(results, engine_report.where(environment), options.plot)
         if options.html:
             workload_page.save(results, sections, environment, notes, options.html)
-    except OSError as error:
-        raise BenchmarkError("cannot write %s: %s" % (error.filename, error.strerror)) from None
-    return 1 if any(measured.wrong for result in results for measured in result.measured) else 0
+    return 1 if any(result.is_wrong for result in results) else 0
+
+
+def changed(workload, options):
+    """The workload as the command line wants it."""
+    settings = {name: getattr(options, name, None) for name in workload.settings}
+    if workload.clients:
+        settings["clients"] = options.clients
+    return workload.with_settings({name: value for name, value in settings.items() if value is not None})
 
 
 def loads_in_a_round(workload, ways):
@@ -146,21 +174,17 @@ def measure(workload, ways, options, runs):
             measured.failure = upstream.failure
         return result
     with ExitStack() as stack:
-        delayed_by = []
+        arguments = ["--settings", json.dumps(workload.changed)]
         if workload.delayed:
             delay = stack.enter_context(Server("delay server", [sys.executable, "-m", "stm_bench.delay_server"]))
-            delayed_by = ["--delayed-by", str(delay.port)]
-        loads = []  # (the Measured, its servers)
-        for measured in result.measured:
-            if measured.failure is None:
-                servers = start(stack, workload, measured, delayed_by)
-                if servers:
-                    loads.append((measured, servers))
-        limit = next((measured for measured, _ in loads if measured.way.kind == "processes"), None)
+            arguments += ["--delayed-by", str(delay.port)]
+        result.limit = next((each for each in result.measured if each.way.kind == "processes" and each.failure is None), None)
         many = max((way.count for way in ways if way.is_ours), default=1)
-        if limit is None and many > 1:  # they cannot share what requests change: each has its own
-            limit = Measured(Way("the limit", "processes", many))
-            loads.append((limit, start(stack, workload, limit, delayed_by)))
+        if result.limit is None and many > 1:  # they cannot share what requests change: each has its own
+            result.limit = Measured(Way("the limit", "processes", many))
+        to_load = [measured for measured in result.measured if measured.failure is None]
+        to_load += [result.limit] if result.limit and result.limit not in to_load else []
+        loads = [(measured, start(stack, workload, measured, arguments)) for measured in to_load]
         for measured, servers in loads if WARM_UP_SECONDS else []:
             attempt(workload, measured, servers, WARM_UP_SECONDS * (COMPILING if measured.way.compiles else 1))
         for round_number in range(1, options.repeats + 1):
@@ -173,17 +197,15 @@ def measure(workload, ways, options, runs):
                 runs.done("%s, round %d: %s: %s" % (
                     workload.name, round_number, measured.way.name, measured.failure or "%.1f %s" % (found.rate, workload.unit)
                 ))  # fmt: skip
-        if limit is not None:
-            result.limits = [rate / upstream for rate, upstream in zip(limit.rates, result.measured[0].rates)]
     return result
 
 
-def start(stack, workload, measured, delayed_by):
+def start(stack, workload, measured, arguments):
     """Its servers; none where they do not come up."""
     way = measured.way
     processes = way.count if way.kind == "processes" else 1
     kind, count = ("plain", 1) if processes > 1 else (way.kind, way.count)
-    command = [way.python, "-m", "stm_bench.workload_server", workload.name, kind, str(count), *delayed_by]
+    command = [way.python, "-m", "stm_bench.workload_server", workload.name, kind, str(count), *arguments]
     try:
         return [stack.enter_context(Server(way.name, command)) for _ in range(processes)]
     except BenchmarkError as error:
@@ -196,8 +218,13 @@ def attempt(workload, measured, servers, seconds):
     if measured.failure is not None:
         return None
     try:
-        return workload.load(servers, seconds)
-    except (WrongAnswer, BenchmarkError, OSError) as error:
+        try:
+            return workload.load(servers, seconds)
+        except (WrongAnswer, OSError):
+            for server in servers:
+                server.check_alive()  # then that is what is to be told
+            raise
+    except (BenchmarkError, OSError) as error:
         measured.failure, measured.wrong = "failed: %s" % error, True
         return None
 
@@ -211,19 +238,20 @@ def section(result, before, options):
     rows, notes = [], []
     for measured in result.measured:
         row = {"name": measured.way.name, "figure": None}
-        if measured.failure is not None or not result.measured[0].rates:
+        if not result.has_figures(measured):
             why = measured.failure or "upstream failed"
             row["shown"] = engine_report.FAILED if measured.wrong else why.partition(":")[0]
-            notes += ["%s %s" % (row["name"], why)] if measured.wrong or ":" in why else []
+            notes += ["%s: %s" % (row["name"], why)] if measured.wrong or ":" in why else []
         else:
             ratios = result.ratios(measured)
             row |= {"figure": statistics.median(ratios), "rates": measured.rates, "shown": "%.1f" % statistics.median(measured.rates)}
             if measured.waits:
-                row |= {"p50": 1000 * percentile(measured.waits, 50), "p99": 1000 * percentile(measured.waits, 99)}
+                row |= {"p%d" % n: 1000 * engine_report.percentile(measured.waits, n) for n in (50, 99)}
             row["range"] = "%.2f-%.2f" % (min(ratios), max(ratios))
-            dropped = len(measured.rates) - len(ratios)
-            if dropped:
-                notes.append("%s: %d of %d rounds are left out, which gave more than the limit" % (row["name"], dropped, len(measured.rates)))
+            beyond, of = len(result.beyond(measured)), len(measured.rates)
+            if beyond:
+                told = "of %d rounds are left out, which gave more than the limit" if beyond < of else "of %d rounds gave more than the limit"
+                notes.append("%s: %d %s" % (row["name"], beyond, told % of))
             if workload.target and measured.way.kind == "stm" and measured.way.count == 2:
                 row["target"] = Target(workload.target, at_least=True)
             if row["name"] in before:
@@ -231,10 +259,15 @@ def section(result, before, options):
         rows.append(row)
     caption = ["ratio: to upstream's rate in the same round, the median; range: the lowest and the highest."]
     if result.limits:
-        limit, many = statistics.median(result.limits), max(way.way.count for way in result.measured)
-        caption.append("The limit: %d processes of upstream's, each with what is its own, gave %.2f of one at this moment." % (many, limit))
-        if limit < BUSY * many:
-            notes.append("the machine is busy, or the clients need a core themselves: processes got %.2f of %d cores" % (limit, many))
+        limit, many = statistics.median(result.limits), result.limit.way.count
+        told = "The limit: " * result.is_limited + "%d processes of upstream's, each with what is its own, gave %.2f of one at this moment."
+        caption.append(told % (many, limit))
+        cores = min(many, machine.usable_cpus())
+        if limit < BUSY * cores:
+            notes.append("the machine is busy, or the clients need a core themselves: processes got %.2f of %d cores" % (limit, cores))
+        rows[0]["limits"] = result.limits
+    elif result.limit is not None and result.limit not in result.measured:
+        notes.append("no limit is known: %s" % result.limit.failure)
     if workload.limits:
         caption.append("What limits it: " + workload.limits)
     columns = [Column("way", "name"), Column(workload.unit, "shown"), Column("ratio", "figure", "%.2f"), Column("range", "range")]
@@ -245,13 +278,11 @@ def section(result, before, options):
         columns.append(Column("before", "before", "%.2f"))
     if any("target" in row for row in rows):
         columns.insert(3, Column("target", "target"))
-    title = "%s: %s (%d clients, median of %d x %d s)" % (workload.name, workload.summary, workload.clients, options.repeats, options.time)
+    settings = ["%s: %s" % item for item in workload.changed.items() if item[0] != "clients"]
+    settings += ["%d client%s" % (workload.clients, "s" * (workload.clients > 1))] if workload.clients else []
+    settings += ["median of %d x %d s" % (options.repeats, options.time)]
+    title = "%s: %s (%s)" % (workload.name, workload.summary, ", ".join(settings))
     return Section(workload.name, title, columns, rows, caption, notes)
-
-
-def percentile(values, per_cent):
-    """The value that so many per cent of them do not exceed."""
-    return sorted(values)[min(len(values) - 1, len(values) * per_cent // 100)]
 
 
 def overview(results):
@@ -261,7 +292,7 @@ def overview(results):
     for result in results:
         row = {"name": result.workload.name, "figure": None}
         for measured in result.measured:
-            if measured.failure is None and measured.rates and result.measured[0].rates:
+            if result.has_figures(measured):
                 ratio = statistics.median(result.ratios(measured))
                 row[measured.way.name] = "%.2f" % ratio
                 if result.workload.target and measured.way.kind == "stm" and measured.way.count == 2:

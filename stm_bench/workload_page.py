@@ -26,8 +26,7 @@ def save(results, sections, environment, notes, path):
         parts += ["<p>%s</p>" % html.escape(line) for line in (*section.caption, *section.notes)]
         if workload_plot.shown(result):
             parts.append(workload_plot.svg(result))
-    where = "Python %(python)s; %(processor)s, %(cpus)s CPUs; %(system)s; %(date)s" % environment
-    parts += ["<footer><p>%s</p>" % html.escape(where), *("<p>%s</p>" % html.escape(note) for note in notes), "</footer></html>"]
+    parts += ["<footer>", *("<p>%s</p>" % html.escape(line) for line in (engine_report.where(environment), *notes)), "</footer></html>"]
     Path(path).write_text("\n".join(parts))
 
 
@@ -36,7 +35,7 @@ def table(section):
     for row in section.rows:
         cells = []
         for column, text in zip(section.columns, engine_report.cells(section, row)):
-            missed = column.key == "figure" and engine_report.missed(row)
+            missed = text == engine_report.FAILED or (column.key == "figure" and engine_report.missed(row))
             cells.append("<td%s>%s</td>" % (" class=missed" if missed else "", html.escape(text)))
         lines.append("<tr>%s</tr>" % "".join(cells))
     return "\n".join([*lines, "</table>"])

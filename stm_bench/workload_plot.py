@@ -5,11 +5,14 @@ A mark at the bars of several threads is one thread's rate times their number.
 
 import io
 import statistics
+import textwrap
 
+from stm_bench.engine_report import percentile
 from stm_bench.errors import BenchmarkError
 
 UPSTREAM, OURS, LIMIT, DOTS = "#9aa5b1", "#2f6fb5", "#b5442f", "#1f2933"
 BAR = 0.34  # inches
+TITLE = 72  # characters in a line
 
 
 def check():
@@ -20,20 +23,21 @@ def check():
         raise BenchmarkError("pictures need matplotlib: run make setup, or pip install matplotlib") from None
 
 
-def figure_of(results):
+def figure_of(results, footer=""):
     """A matplotlib figure with one chart for each result, below one another."""
     from matplotlib.figure import Figure
 
     heights = [1.1 + BAR * len(shown(result)) for result in results]
-    figure = Figure(figsize=(8.5, sum(heights)), layout="constrained")
+    figure = Figure(figsize=(8.5, sum(heights) + 0.2), layout="constrained")
     charts = figure.subplots(len(results), 1, squeeze=False, height_ratios=heights)
     for result, (axes,) in zip(results, charts):
         draw(axes, result)
+    figure.supxlabel(footer, x=0.01, ha="left", fontsize=7)
     return figure
 
 
 def shown(result):
-    return [measured for measured in result.measured if measured.rates]
+    return [measured for measured in result.measured if result.has_figures(measured)]
 
 
 def draw(axes, result):
@@ -47,29 +51,46 @@ def draw(axes, result):
         if one is not None and each.way.kind == "stm" and each.way.count > 1:
             linear = one * each.way.count
             axes.plot([linear, linear], [place - 0.36, place + 0.36], color=DOTS, linewidth=1.5)
-        ratio = statistics.median(result.ratios(each))
+        if each.waits:
+            told = "%.1f ms, %.1f ms" % tuple(1000 * percentile(each.waits, n) for n in (50, 99))
+            axes.text(1.02, place, told, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
         axes.annotate(
-            "%.2f" % ratio, (max(rate, *each.rates), place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
-            fontweight="bold" if each.way.is_ours else "normal", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+            "%.2f" % statistics.median(result.ratios(each)), (max(rate, *each.rates), place), xytext=(6, 0), textcoords="offset points",
+            va="center", fontsize=8, fontweight="bold" if each.way.is_ours else "normal",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )  # fmt: skip
-    if result.limits and measured:
-        limit = statistics.median(result.limits) * statistics.median(result.measured[0].rates)
-        axes.axvline(limit, color=LIMIT, linewidth=1.2, linestyle="--", zorder=0)
-        axes.annotate("limit: processes of their own", (limit, -0.6), xytext=(4, 4), textcoords="offset points", fontsize=7, color=LIMIT)
+    if any(each.waits for each in measured):
+        axes.text(1.02, -0.7, "median, p99", transform=axes.get_yaxis_transform(), va="center", fontsize=7)
     axes.set_yticks(list(places), [each.way.name for each in measured], fontsize=8)
     axes.set_ylim(len(measured) - 0.4, -1.1)
     axes.margins(x=0.1)
     axes.set_xlim(left=0)
+    if result.is_limited and measured:
+        draw_limit(axes, statistics.median(result.limits) * statistics.median(result.measured[0].rates))
     axes.tick_params(axis="x", labelsize=8)
-    told = "dots: rounds; numbers: to upstream on the same interpreter; marks: one thread times the threads"
-    axes.set_xlabel(f"{result.workload.unit}; {told}", fontsize=8)
-    axes.set_title("%s: %s" % (result.workload.name, result.workload.summary), loc="left", fontsize=9, fontweight="bold")
+    legend = "dots: rounds; numbers: to upstream on the same interpreter; marks: one thread times the threads"
+    axes.set_xlabel(f"{result.workload.unit}; {legend}", fontsize=8)
+    title = textwrap.fill("%s: %s" % (result.workload.name, result.workload.summary), TITLE)
+    axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save(results, path):
-    """Draws the results into the file `path`, a PNG."""
-    figure_of(results).savefig(path, format="png", dpi=140)
+def draw_limit(axes, limit):
+    """A line, told of where there is more room."""
+    axes.axvline(limit, color=LIMIT, linewidth=1.2, linestyle="--", zorder=0)
+    left = limit > axes.get_xlim()[1] / 2
+    axes.annotate(
+        "limit: processes of their own", (limit, -0.6), xytext=(-4 if left else 4, 4), textcoords="offset points", fontsize=7, color=LIMIT,
+        ha="right" if left else "left",
+    )  # fmt: skip
+
+
+def save(results, footer, path):
+    """Draws those of the results that have figures into the file `path`, a PNG.  Raises BenchmarkError where none has."""
+    results = [result for result in results if shown(result)]
+    if not results:
+        raise BenchmarkError("nothing was measured that could be drawn into %s" % path)
+    figure_of(results, footer).savefig(path, format="png", dpi=140)
 
 
 def svg(result):

@@ -1,14 +1,15 @@
 """A workload in a process of its own.
 
-python -m stm_bench.workload_server WORKLOAD KIND COUNT [--delayed-by PORT] --port PORT --stats FILE
+python -m stm_bench.workload_server WORKLOAD KIND COUNT [--settings JSON] [--delayed-by PORT] --port PORT --stats FILE
 
-KIND and COUNT: those of a Way.  --delayed-by: where stm_bench.delay_server is.  SIGTERM ends it; it then writes what the engine has
-counted.
+KIND and COUNT: those of a Way.  --settings: of the workload, where they are not its own.  --delayed-by: where stm_bench.delay_server is.
+SIGTERM ends it; it then writes what the engine has counted.
 """
 
 import argparse
 import asyncio
 import itertools
+import json
 import os
 import signal
 import threading
@@ -68,6 +69,7 @@ def main(arguments=None):
     parser.add_argument("workload", choices=workloads.MODULES)
     parser.add_argument("kind")
     parser.add_argument("count", type=int)
+    parser.add_argument("--settings", type=json.loads, default={})
     parser.add_argument("--delayed-by", type=int)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--stats", required=True)
@@ -79,7 +81,8 @@ def main(arguments=None):
 
         tornado.stm.install(how.count)
         stats = tornado.stm.transaction.stats
-    app_server.run(lambda: serve(workloads.load(options.workload), options.port, how), options.stats, stats)
+    workload = workloads.load(options.workload).with_settings(options.settings)
+    app_server.run(lambda: serve(workload, options.port, how), options.stats, stats)
 
 
 if __name__ == "__main__":

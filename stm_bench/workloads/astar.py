@@ -1,7 +1,7 @@
 """A game on one map: players build walls, tear them down, and ask for shortest paths (the second benchmark of 2014).
 
 The map is a list of lists of integers, without a lock.  The client plays it and knows when each wall can have stood: a path that leads
-through one that has stood all the time since it was asked for is wrong.
+through one that has stood all the time since it was asked for is wrong, and so is none where one has been open all that time.
 """
 
 import json
@@ -9,9 +9,10 @@ import random
 import time
 
 from stm_bench.errors import WrongAnswer
+from stm_bench.primes import positive
 from stm_bench.programs.astar import OPEN, WALL, Search
 from stm_bench.workloads import client
-from stm_bench.workloads.workload import Pages, by_name
+from stm_bench.workloads.workload import Pages, by_name, share
 
 WALLS = 0.25  # of the fields, at the start
 
@@ -22,10 +23,12 @@ def first_map(width, height):
 
 
 class Game(Pages):
-    """Settings: `width` and `height` of the map, and which share of the requests builds or destroys (`writers`)."""
-
     shared = True
     width, height = 120, 120
+    settings = {
+        "width": (positive, "of the map"), "height": (positive, "of the map"),
+        "writers": (share, "share of the requests that build or destroy, 0 to 1"),
+    }  # fmt: skip
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
@@ -44,12 +47,6 @@ class Game(Pages):
         return "done"
 
     def load(self, servers, seconds):
-        if len(servers) > 1:  # each a game of its own
-            half = max(1, self.clients // len(servers))
-            return self._play(servers, half * len(servers), seconds)
-        return self._play(servers, self.clients, seconds)
-
-    def _play(self, servers, clients, seconds):
         chance = random.Random(3)  # all rounds ask for the same
         games = self._games
         for server in servers:
@@ -64,7 +61,7 @@ class Game(Pages):
                 games[connection.server].check(connection, text)
             return text is not None
 
-        return client.ask_on(servers, clients, seconds, ask, take)
+        return client.ask_on(servers, self.clients, seconds, ask, take)
 
 
 class Walls:
@@ -113,7 +110,9 @@ class Walls:
             return
         goal, since = asked
         path = json.loads(text)
-        if path is None:  # there may have been none
+        if path is None:
+            if self.is_way((x, y), goal, since):
+                raise WrongAnswer("server %s found no path from %s to %s, and there is one" % (connection.server.name, (x, y), goal))
             return
         steps = zip(path, path[1:])
         if tuple(path[0]) != (x, y) or tuple(path[-1]) != goal or any(abs(a - c) + abs(b - d) != 1 for (a, b), (c, d) in steps):
@@ -121,6 +120,24 @@ class Walls:
         for a, b in path:
             if self.fields[b][a] == WALL and self.since[b][a] < since:
                 raise WrongAnswer("server %s answered with a path through the wall at %d, %d" % (connection.server.name, a, b))
+
+    def is_way(self, start, goal, since):
+        """Do fields lead from one to the other that have been open all the time since then?"""
+
+        def is_open(x, y):
+            return 0 <= x < self.width and 0 <= y < self.height and self.fields[y][x] == OPEN and self.since[y][x] < since
+
+        todo = [start] if is_open(*start) and is_open(*goal) else []
+        seen = set(todo)
+        while todo:
+            x, y = todo.pop()
+            if (x, y) == goal:
+                return True
+            for place in (x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1):
+                if place not in seen and is_open(*place):
+                    seen.add(place)
+                    todo.append(place)
+        return False
 
 
 WORKLOADS = by_name(

@@ -1,10 +1,8 @@
 """A room of web sockets: what one member says, all hear, in one order."""
 
 import asyncio
-import base64
 import html
 import itertools
-import os
 import re
 
 import tornado.web
@@ -31,6 +29,9 @@ def marked_up(text):
             word = mark.sub(replacement, word)
         words.append(word)
     return " ".join(words)
+
+
+SHOWN = len(marked_up(WORDS))
 
 
 class Room:
@@ -71,25 +72,18 @@ class Chat(Workload):
     def load(self, servers, seconds):
         members, numbers = [], itertools.count()
 
+        def enter(connection):
+            client.open_web_socket(connection)
+            connection.heard_to = 0
+            members.append(connection)
+
         def ask(connection):
-            if connection.asked is None:
-                connection.asked, connection.heard = "open", None
-                members.append(connection)
-                return upgrade(connection.server)
             connection.asked = "%d" % next(numbers)
-            return frame(connection.asked)
+            return client.frame(connection.asked)
 
-        def take(connection):
-            if connection.heard is not None:
-                return hear(connection)
-            head, blank, rest = connection.received.partition(b"\r\n\r\n")
-            if blank and not head.startswith(b"HTTP/1.1 101"):
-                raise WrongAnswer("server %s opens no web socket: %.60r" % (connection.server.name, head))
-            if blank:
-                connection.received, connection.heard = rest, []
-            return bool(blank)
-
-        found = client.ask_on(servers, self.clients, seconds, ask, take)
+        found = client.ask_on(servers, self.clients, seconds, ask, hear, enter)
+        for member in members:
+            check(member)
         for one, other in itertools.combinations(members, 2):
             if one.server is other.server:
                 compare(one, other)
@@ -97,13 +91,35 @@ class Chat(Workload):
 
 
 def hear(connection):
-    """Takes messages; returns how many of them were the connection's own."""
-    own = 0
-    while (message := take_frame(connection)) is not None:
-        said = message.split(" ")[0]
-        connection.heard.append(said)
-        own += said == connection.asked
-    return own
+    """Has the connection's own message come?  What else has come is looked at when the load is over: that takes the client longer."""
+    own = told(connection.asked)
+    at = connection.received.find(own, connection.heard_to)
+    connection.heard_to = at + len(own) if at >= 0 else max(0, len(connection.received) - len(own))
+    return at >= 0
+
+
+def told(message):
+    """The bytes by which a member is told of a message: a frame."""
+    text = "%s %d" % (message, len(message) + SHOWN)
+    return bytes((0x81, len(text))) + text.encode()
+
+
+def check(member):
+    """The messages that have come whole, as `heard`.
+
+    Raises:
+        WrongAnswer: one was not marked up as it should be, or came twice.
+    """
+    member.heard, at, received = [], 0, member.received
+    while at + 2 <= len(received) and at + 2 + received[at + 1] <= len(received):
+        end = at + 2 + received[at + 1]
+        message = received[at + 2 : end].partition(b" ")[0].decode()
+        if received[at:end] != told(message):
+            raise WrongAnswer("server %s sent %.60r" % (member.server.name, received[at:end]))
+        member.heard.append(message)
+        at = end
+    if len(set(member.heard)) < len(member.heard):
+        raise WrongAnswer("server %s sent a message twice" % member.server.name)
 
 
 def compare(one, other):
@@ -122,29 +138,6 @@ def compare(one, other):
     for a, b in zip(one.heard[start:], other.heard):
         if a != b:
             raise WrongAnswer("server %s sent %s to one and %s to another in its place" % (one.server.name, a, b))
-
-
-def upgrade(server):
-    key = base64.b64encode(os.urandom(16)).decode()
-    lines = (
-        "GET / HTTP/1.1", "Host: %s:%d" % (HOST, server.port), "Upgrade: websocket", "Connection: Upgrade",
-        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: %s" % key, "", "",
-    )  # fmt: skip
-    return "\r\n".join(lines).encode()
-
-
-def frame(text):
-    """A short text, its mask is 0."""
-    return bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text.encode()
-
-
-def take_frame(connection):
-    """The text of a short frame that has come whole, or None."""
-    received = connection.received
-    if len(received) < 2 or len(received) < 2 + received[1]:
-        return None
-    connection.received = received[2 + received[1] :]
-    return received[2 : 2 + received[1]].decode()
 
 
 WORKLOADS = by_name(

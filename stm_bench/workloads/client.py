@@ -1,5 +1,7 @@
 """Clients that know what a server may answer: connections that stay open, each of which asks again as soon as it is answered."""
 
+import base64
+import os
 import selectors
 import socket
 import time
@@ -33,10 +35,17 @@ class Connection:
         self.asked = None  # by whoever uses it
 
 
-def ask_on(servers, clients, seconds, ask, take):
+def shared_out(clients, servers):
+    """Pairs of a server and how many of the clients ask it: as equally as can be, without those that nobody asks."""
+    shares = [clients // len(servers) + (number < clients % len(servers)) for number in range(len(servers))]
+    return [(server, share) for server, share in zip(servers, shares) if share]
+
+
+def ask_on(servers, clients, seconds, ask, take, begin=lambda connection: None):
     """Have so many clients ask servers, in turns, for so many seconds; they wait for the last answers.
 
     Args:
+        begin: called with each Connection when it has been made, before any asks.
         ask: called with a Connection when it may ask: the bytes to send, or None when that client has nothing more to ask.
         take: called with a Connection whenever more has come: how many answers that were, which it takes from `received`.
 
@@ -44,13 +53,14 @@ def ask_on(servers, clients, seconds, ask, take):
         The Load: of what came within that time.
 
     Raises:
-        WrongAnswer: none comes, or a connection is closed; or by `take`.
+        WrongAnswer: none comes, or a connection is closed; by `take`, or where that makes nothing of what has come.
     """
     answered, waiting, waits = 0, 0, []
     with selectors.DefaultSelector() as selector:
         for number in range(clients):
             connection = Connection(servers[number % len(servers)])
             selector.register(connection.socket, selectors.EVENT_READ, connection)
+            begin(connection)
         start = now = time.monotonic()
         end, ended = start + seconds, None
 
@@ -74,7 +84,10 @@ def ask_on(servers, clients, seconds, ask, take):
                 if not data:
                     raise WrongAnswer("server %s has closed a connection" % connection.server.name)
                 connection.received += data
-                answers = take(connection)
+                try:
+                    answers = take(connection)
+                except (ValueError, LookupError, TypeError) as error:
+                    raise WrongAnswer("server %s sent what is no answer: %s: %s" % (connection.server.name, type(error).__name__, error)) from None
                 if now < end and answers:
                     answered += answers
                     waits.append(now - connection.since)
@@ -109,3 +122,27 @@ def take_page(connection):
         return None
     connection.received = rest[length:]
     return rest[:length].decode()
+
+
+def open_web_socket(connection, path="/"):
+    """Make the connection one.
+
+    Raises:
+        WrongAnswer: the server does not want to.
+    """
+    server = connection.server
+    lines = (
+        "GET %s HTTP/1.1" % path, "Host: %s:%d" % (HOST, server.port), "Upgrade: websocket", "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: %s" % base64.b64encode(os.urandom(16)).decode(), "", "",
+    )  # fmt: skip
+    connection.socket.sendall("\r\n".join(lines).encode())
+    while b"\r\n\r\n" not in connection.received:
+        connection.received += connection.socket.recv(1 << 16) or b"\r\n\r\n"
+    head, _, connection.received = connection.received.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 101"):
+        raise WrongAnswer("server %s opens no web socket: %.60r" % (server.name, head))
+
+
+def frame(text):
+    """The bytes of a short text, its mask is 0."""
+    return bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text.encode()

@@ -5,12 +5,14 @@ import sys
 
 from stm_bench import programs
 from stm_bench.calibrate import request_size, rounds
-from stm_bench.primes import primes
+from stm_bench.primes import positive, primes
 from stm_bench.workloads.workload import Pages, by_name
 
 
 class Primes(Pages):
     """The primes up to a number, each tested by every number below it (the page of 2014)."""
+
+    settings = {"milliseconds": (positive, "that a request takes, about")}
 
     def answer(self, state, path):
         return json.dumps({"primes": primes(int(path))})
@@ -59,6 +61,8 @@ class CompiledPrimes(Primes):
 class Computing(Pages):
     """The checksum of so many rounds of one of stm_bench.programs."""
 
+    settings = {"milliseconds": (positive, "that a request takes, about")}
+
     def state(self):
         return programs.load(self.program)
 
@@ -88,7 +92,10 @@ TRIVIAL = "The request itself: to read and to answer it is all there is to do, a
 WORKLOADS = by_name(
     Primes("primes", "the primes up to N by trial division, about 50 ms", milliseconds=50, target=1.85, limits=BUSY),
     Primes("primes-small", "the same, about 2 ms", milliseconds=2, limits="The request itself, which is a tenth of the time."),
-    CompiledPrimes("primes-numba", "primes, the inner loop compiled by numba", milliseconds=50, needs=("numba",)),
+    CompiledPrimes(
+        "primes-numba", "primes, the inner loop compiled by numba", milliseconds=50, needs=("numba",),
+        limits="What is left of Python: a list and JSON are made of each array.",
+    ),
     Computing("sieve", "primes by generator expressions, about 10 ms", program="genexprs", milliseconds=10, target=1.3, limits=BUSY),
     Computing(
         "catalogue", "2,000 shared objects filtered, grouped and sorted, about 10 ms", program="catalogue", milliseconds=10, target=1.3,

@@ -19,7 +19,7 @@ import tornado.web
 from stm_bench.errors import WrongAnswer
 from stm_bench.primes import is_prime
 from stm_bench.workloads.client import HOST, Load
-from stm_bench.workloads.workload import Workload, by_name
+from stm_bench.workloads.workload import Workload, by_name, natural
 
 
 class Run(tornado.web.RequestHandler):
@@ -36,6 +36,7 @@ class Program(Workload):
     """A coroutine, `run`, of one loop."""
 
     kinds = ("plain", "processes", "stm")
+    clients = None
 
     async def run(self, seconds):
         """For about so long; returns how often something was done."""
@@ -48,15 +49,25 @@ class Program(Workload):
 
     def load(self, servers, seconds):
         with ThreadPoolExecutor(len(servers)) as asking:
-            answers = list(asking.map(lambda server: json.loads(server.ask("/run/%d" % seconds)), servers))
-        if not all(answer["rate"] for answer in answers):
-            raise WrongAnswer("nothing was done in %d s" % seconds)
-        return Load(sum(answer["rate"] for answer in answers))
+            return Load(sum(asking.map(lambda server: rate(server, seconds), servers)))
+
+
+def rate(server, seconds):
+    """How often a second a program has done what it does.  Raises WrongAnswer where it has not, or does not tell."""
+    text = server.ask("/run/%d" % seconds)
+    try:
+        told = json.loads(text)["rate"] / 1
+    except (ValueError, LookupError, TypeError):
+        raise WrongAnswer("server %s told no rate, but %.60r" % (server.name, text)) from None
+    if not told:
+        raise WrongAnswer("server %s has done nothing in %d s" % (server.name, seconds))
+    return told
 
 
 class Convoy(Program):
     """PythonPlus's hand-offs: a producer and a consumer coroutine with a queue for one; beside others that compute (`beside`)."""
 
+    settings = {"beside": (natural, "coroutines that compute; 0: hand-offs alone")}
     unit = "hand-offs/s"
     kinds = ("plain", "stm")
     STEP = 60_000  # of those that compute: about 3 ms
@@ -166,10 +177,11 @@ class Quarter:
 
 
 class Pi(Workload):
-    """Pi by Monte Carlo: no loop, but transactions that add more of themselves to a TransactionQueue; or plain calls, or threads."""
+    """Pi by Monte Carlo: no loop, but transactions that add more of themselves to a TransactionQueue; or plain calls."""
 
     unit = "chunks/s"
     kinds = ("plain", "processes", "stm")
+    clients = None
     load = Program.load
 
     def main(self, port, how):

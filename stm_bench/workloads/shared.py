@@ -3,6 +3,7 @@
 import html
 import random
 
+from stm_bench.errors import WrongAnswer
 from stm_bench.workloads.workload import Pages, by_name
 
 SESSIONS = 500
@@ -45,7 +46,7 @@ class Sessions(Pages):
         whats = ["page"] * 19 + ["buy", "log-in"]
         return ["%s/%04d" % (chance.choice(whats), chance.randrange(SESSIONS)) for _ in range(400)]
 
-    def is_right(self, path, text):
+    def is_right(self, server, path, text):
         return text.startswith("<h1>user %d</h1>" % int(path[-4:])) and text.count("<tr") == self.ROWS
 
 
@@ -57,10 +58,17 @@ class Count:
 
 
 class Counter(Pages):
-    """All requests count themselves first, then compute about 5 ms: every one conflicts with every other."""
+    """All requests count themselves first, then compute about 5 ms: every one conflicts with every other.
+
+    No server may count a request twice, or not at all.
+    """
 
     shared = True
     STEPS = 60_000
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self._last = {}  # of each server, what it has counted to
 
     def state(self):
         return Count()
@@ -78,9 +86,20 @@ class Counter(Pages):
     def paths(self):
         return ["count"]
 
-    def is_right(self, path, text):
-        total = sum(range(self.STEPS)) + sum(number % 7 for number in range(self.STEPS))
-        return text.split()[0].isdigit() and text.split()[1] == str(total)
+    def load(self, servers, seconds):
+        self._counts = {server: [] for server in servers}
+        self._total = str(sum(range(self.STEPS)) + self.compute())
+        found = super().load(servers, seconds)
+        for server, counts in self._counts.items():
+            before, self._last[server] = self._last.get(server, 0), self._last.get(server, 0) + len(counts)
+            if sorted(counts) != list(range(before + 1, before + len(counts) + 1)):
+                raise WrongAnswer("server %s has not counted each of its requests once" % server.name)
+        return found
+
+    def is_right(self, server, path, text):
+        count, total = text.split()
+        self._counts[server].append(int(count))
+        return total == self._total
 
 
 WORKLOADS = by_name(

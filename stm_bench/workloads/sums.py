@@ -16,7 +16,7 @@ import tornado.tcpserver
 from stm_bench.errors import WrongAnswer
 from stm_bench.workloads import client
 from stm_bench.workloads.client import HOST
-from stm_bench.workloads.workload import Workload, by_name
+from stm_bench.workloads.workload import Workload, by_name, natural
 
 
 def add_up(n):
@@ -68,9 +68,8 @@ def computed(call):
 
 
 class Sums(Workload):
-    """Settings: `n`, up to which numbers are added, the `server`'s class."""
-
     server = Server
+    settings = {"n": (natural, "up to which numbers are added")}
 
     async def serve(self, port, how):
         compute = add_up

@@ -1,6 +1,8 @@
 """What the workloads have in common."""
 
+import argparse
 import asyncio
+import copy
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +27,8 @@ class Workload:
         kinds: in which ways (`Way.kind`) it can be run; the others are shown as not possible.
         needs: modules that the interpreter must have besides Tornado, but for one that compiles while it runs (PyPy).
         delayed: is there a stm_bench.delay_server beside it, at `how.delayed_by`?
-        clients: how many there are.
+        clients: how many there are; None: it runs by itself.
+        settings: those of its numbers that the command line may change: name -> (what makes it of a text, what it is).
         target: what tornado.stm on two threads should reach, to upstream.
         limits: what limits it, in a sentence: from the conflict log and from profiles.
     """
@@ -36,6 +39,8 @@ class Workload:
     needs = ()
     delayed = False
     clients = 8
+    settings = {}
+    changed = {}
     target = None
     limits = ""
 
@@ -43,6 +48,12 @@ class Workload:
         self.name, self.summary = name, summary
         for setting, value in settings.items():
             setattr(self, setting, value)
+
+    def with_settings(self, changed):
+        """The same, with other settings: name -> number; what is `changed` then."""
+        other = copy.copy(self)
+        other.__dict__.update(changed, changed=changed)
+        return other
 
     async def serve(self, port, how):
         """On this port of the loopback interface, until cancelled.  Raises OSError where that cannot be opened."""
@@ -63,6 +74,24 @@ class Workload:
 def by_name(*workloads):
     """name -> Workload: what a module's WORKLOADS is."""
     return {workload.name: workload for workload in workloads}
+
+
+# What settings are made of
+
+
+def natural(text):
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError("not a number of something: %r" % text)
+    return int(text)
+
+
+def share(text):
+    try:
+        if 0 <= float(text) <= 1:
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError("not a share, 0 to 1: %r" % text)
 
 
 class Pages(Workload):
@@ -100,8 +129,8 @@ class Pages(Workload):
     def paths(self):
         """What the clients ask for in turns, of whose answers `is_right` is asked; None: siege asks for `path`."""
 
-    def is_right(self, path, text):
-        """May this have been answered?"""
+    def is_right(self, server, path, text):
+        """May the server have answered this?"""
         raise NotImplementedError
 
     def load(self, servers, seconds):
@@ -112,9 +141,9 @@ class Pages(Workload):
         paths, path, text = self._asked
         if paths:
             return self._ask(servers, seconds, itertools.cycle(paths))
-        each = max(1, self.clients // len(servers))
-        with ThreadPoolExecutor(len(servers)) as loads:
-            return client.Load(sum(loads.map(lambda server: self._besiege(server, each, seconds, path, text), servers)))
+        asked = client.shared_out(self.clients, servers)
+        with ThreadPoolExecutor(len(asked)) as loads:
+            return client.Load(sum(loads.map(lambda each: self._besiege(*each, seconds, path, text), asked)))
 
     def _besiege(self, server, clients, seconds, path, text):
         """Checks an answer before and after; siege sees to it that all are answers."""
@@ -145,7 +174,7 @@ class Pages(Workload):
 
         def take(connection):
             text = client.take_page(connection)
-            if text is not None and not self.is_right(connection.asked, text):
+            if text is not None and not self.is_right(connection.server, connection.asked, text):
                 raise WrongAnswer("server %s answered GET /%s wrongly: %.60r" % (connection.server.name, connection.asked, text))
             return text is not None
 

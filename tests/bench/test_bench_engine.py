@@ -297,6 +297,18 @@ def test_a_section_is_printed_with_title_caption_and_notes():
     assert lines[-2:] == ["a caption", "note: a note"]
 
 
+@pytest.mark.parametrize("width, parts", [(100, ["what ratio target"]), (24, ["what ratio", "what target"]), (5, ["what ratio", "what target"])])
+def test_a_table_that_is_wider_than_the_terminal_is_told_in_parts(width, parts):
+    assert [" ".join(column.heading for column in part) for part in engine_report.fitting(canned(), width)] == parts
+    console = rich_console.Console(file=io.StringIO(), width=width)
+    engine_report.show(canned(), console)
+    assert width < 20 or "\N{HORIZONTAL ELLIPSIS}" not in console.file.getvalue()
+
+
+def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed():
+    assert [engine_report.percentile([3, 1, 2, 4], n) for n in (0, 25, 26, 50, 75, 99, 100)] == [1, 1, 2, 2, 3, 4, 4]
+
+
 ENVIRONMENT = {"python": "3.14.7 free-threading build", "cpus": 2, "processor": "X", "date": "2026-01-02T03:04:05"}
 
 
@@ -328,7 +340,7 @@ def test_json_tells_which_targets_are_met():
     rows = data["sections"]["canned"]
     assert [row.get("met") for row in rows] == [False, True, None]
     assert rows[0]["target"] == "\N{LESS-THAN OR EQUAL TO} 1.80"
-    assert data["notes"] == ["a note"]
+    assert data["notes"] == ["canned: a note"]
 
 
 # The command line

@@ -3,16 +3,19 @@
 import argparse
 import copy
 import json
+import math
 import shutil
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from interpreters import ROOT, has_gil
 from stm_bench import workloads
-from stm_bench.errors import WrongAnswer
+from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.servers import Server
 
 pytest.importorskip("rich")
@@ -20,7 +23,7 @@ pytest.importorskip("matplotlib")
 
 from stm_bench import workload_load, workload_page, workload_plot  # noqa: E402
 from stm_bench.ways import Way  # noqa: E402
-from stm_bench.workloads import astar, chat  # noqa: E402
+from stm_bench.workloads import astar, chat, client, programs  # noqa: E402
 
 needs_siege = pytest.mark.skipif(shutil.which("siege") is None, reason="siege is not installed")
 UPSTREAM, EXECUTOR, LOOPS = Way("upstream", "plain"), Way("an executor", "executor", 2), Way("loops", "loops", 2)
@@ -82,6 +85,12 @@ class Canned:
 
     name = "canned"
 
+    def __init__(self, text=""):
+        self.text = text
+
+    def ask(self, path):
+        return self.text
+
 
 class Answers:
     """In the place of a connection on which this has come."""
@@ -107,21 +116,89 @@ def test_a_path_through_a_wall_is_noticed():
         game.check(Answers(asked=asked), json.dumps([[0, 0], [2, 0]]))
 
 
-def heard(*messages):
-    return b"".join(bytes((0x81, len(message))) + message.encode() for message in messages)
+def test_a_path_that_is_not_found_though_there_is_one_is_noticed():
+    game = astar.Walls(3, 3)
+    game.fields = [[astar.OPEN] * 3 for _ in range(3)]
+    asked = ("path", (0, 0), (2, 2), 100.0)
+    with pytest.raises(WrongAnswer, match="found no path from .* and there is one"):
+        game.check(Answers(asked=asked), "null")
+    for y in range(3):
+        game.fields[y][1] = astar.WALL
+    game.check(Answers(asked=asked), "null")
+    game.fields[1][1], game.since[1][1] = astar.OPEN, 101.0  # there was a wall when it was asked for
+    game.check(Answers(asked=asked), "null")
+    game.since[1][1] = math.inf  # it is being changed
+    game.check(Answers(asked=asked), "null")
+
+
+def test_requests_that_are_not_counted_are_noticed(monkeypatch):
+    """A count that comes twice is an update that was lost; one that never comes, an attempt that was not undone."""
+    counter = copy.copy(workloads.load("counter"))
+    server = Canned()
+
+    def counted(*counts):
+        monkeypatch.setattr(counter, "_ask", lambda *args: [counter.is_right(server, "count", "%d %s" % (n, counter._total)) for n in counts])
+        counter._last = {server: 2}
+        assert counter.load([server], 1) == [True] * len(counts)
+
+    counted(3, 5, 4)
+    for wrong in (3, 4, 4), (3, 5), (4, 5), (2, 3):
+        with pytest.raises(WrongAnswer, match="has not counted each of its requests once"):
+            counted(*wrong)
+    assert not counter.is_right(server, "count", "3 0")
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"rate": "x"}', '{"rate": 0}'])
+def test_a_program_that_tells_no_rate_is_noticed(text):
+    with pytest.raises(WrongAnswer, match="server canned"):
+        programs.Program("program", "one").load([Canned(text)], 1)
+
+
+@pytest.mark.parametrize("received", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", b"HTTP/1.1 500 No\r\n\r\n"])
+def test_what_is_no_answer_at_all_is_one_line(received):
+    game = copy.copy(workloads.load("astar"))
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as server:
+
+        def answer():
+            with listener.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(received)
+                connection.recv(1 << 16)
+
+        listener.settimeout(60)
+        answered = server.submit(answer)
+        game.clients, canned = 1, Canned()
+        canned.port = listener.getsockname()[1]
+        with pytest.raises(WrongAnswer, match="^server canned "):
+            game.load([canned], 1)
+        answered.result()
+
+
+def test_clients_are_shared_out_without_one_too_many():
+    servers = ["a", "b", "c"]
+    assert client.shared_out(8, servers) == [("a", 3), ("b", 3), ("c", 2)]
+    assert client.shared_out(2, servers) == [("a", 1), ("b", 1)]
 
 
 def test_members_that_hear_another_order_are_noticed():
-    first, late, wrong = (Answers(heard(*said), asked="3") for said in (["1 x", "2 x", "3 x", "4 x"], ["2 x", "3 x"], ["2 x", "4 x"]))
-    late.received += heard("4 x")[:-1]  # which has not come whole
+    first, late, wrong = (Answers(b"".join(map(chat.told, said)), asked="3") for said in ("1234", "23", "24"))
+    late.received += chat.told("4")[:-1]  # which has not come whole
     for member, own in (first, 1), (late, 1), (wrong, 0):
-        member.heard = []
-        assert chat.hear(member) == own
-    assert late.heard == ["2", "3"] and late.received
+        member.heard_to = 0
+        assert chat.hear(member) == own and not chat.hear(member)
+        chat.check(member)
+    assert late.heard == ["2", "3"]
     chat.compare(first, late)
     chat.compare(late, first)
     with pytest.raises(WrongAnswer, match="sent 3 to one and 4 to another in its place"):
         chat.compare(first, wrong)
+
+
+def test_messages_that_are_wrong_or_come_twice_are_noticed():
+    with pytest.raises(WrongAnswer, match="sent a message twice"):
+        chat.check(Answers(chat.told("1") + chat.told("2") + chat.told("1")))
+    with pytest.raises(WrongAnswer, match="sent b"):
+        chat.check(Answers(chat.told("1").replace(b"%d" % (chat.SHOWN + 1), b"%d" % chat.SHOWN)))
 
 
 @needs_siege
@@ -143,7 +220,7 @@ def canned():
     rates = [[100.0, 50.0, 80.0], [200.0, 90.0, 150.0], [185.0, 120.0, 144.0], []]
     result = workload_load.Result(workloads.load("primes"), [workload_load.Measured(way, each) for way, each in zip(ways, rates)])
     result.measured[3].failure = "not possible"
-    result.limits = [2.0, 1.8, 1.875]
+    result.limit = result.measured[1]
     return result
 
 
@@ -157,12 +234,61 @@ def test_what_is_more_than_the_limit_is_left_out_and_that_is_said():
     assert "tornado.stm, 2 threads: 1 of 3 rounds are left out, which gave more than the limit" in canned_section().notes
 
 
+def test_where_all_rounds_are_more_than_the_limit_none_is_left_out_and_that_is_said():
+    result = canned()
+    result.measured[2].rates = [300.0, 120.0, 250.0]
+    section = workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3))
+    assert section.rows[2]["range"] == "2.40-3.12"
+    assert "tornado.stm, 2 threads: 3 of 3 rounds gave more than the limit" in section.notes
+
+
+def test_processes_that_fail_in_the_middle_are_no_limit():
+    result = canned()
+    result.limit = workload_load.Measured(Way("the limit", "processes", 2), [200.0], failure="failed: ended with status 1", wrong=True)
+    section = workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3))
+    assert section.rows[2]["range"] == "1.80-2.40"  # of all rounds
+    assert section.notes == ["no limit is known: failed: ended with status 1"] and result.is_wrong
+    assert not canned().is_wrong and canned_section().rows[0]["limits"] == [2.0, 1.8, 1.875]
+
+
+def test_a_machine_with_fewer_cores_than_threads_is_not_busy_for_that(monkeypatch):
+    monkeypatch.setattr(workload_load.machine, "usable_cpus", lambda: 2)
+    result = canned()
+    result.limit = workload_load.Measured(Way("upstream, 4 processes", "processes", 4), [190.0, 95.0, 152.0])
+    assert not [note for note in workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3)).notes if "busy" in note]
+    result.limit.rates = [140.0, 70.0, 112.0]
+    notes = workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3)).notes
+    assert notes[-1].endswith("processes got 1.40 of 2 cores")
+
+
+def test_what_has_failed_has_no_figure_in_tables_and_pictures(tmp_path):
+    result = canned()
+    result.measured[2].failure, result.measured[2].wrong = "failed: it has ended", True  # after three rounds
+    assert workload_plot.shown(result) == result.measured[:2]
+    result.measured[0].failure = "failed: wrong"
+    assert workload_plot.shown(result) == []
+    rows = workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3)).rows
+    assert [(row["shown"], row["figure"]) for row in rows[1:3]] == [("upstream failed", None), ("failed", None)]
+    assert workload_load.engine_report.cells(workload_load.overview([result]), workload_load.overview([result]).rows[0])[1:3] == ["", "failed"]
+    with pytest.raises(BenchmarkError, match="nothing was measured"):
+        workload_plot.save([result], "", tmp_path / "figures.png")
+
+
+def test_that_a_server_has_died_is_told_and_not_what_clients_saw_of_it():
+    measured = workload_load.Measured(UPSTREAM)
+    with Server("mine", [sys.executable, "-m", "stm_bench.workload_server", "sums", "plain", "1"]) as server:
+        server.process.kill()
+        server.process.wait()
+        assert workload_load.attempt(workloads.load("sums"), measured, [server], 1) is None
+    assert measured.wrong and measured.failure.startswith("failed: server mine ended with status -9")
+
+
 def test_times_until_an_answer_are_shown_where_clients_measure_them():
     result = canned()
-    result.measured[2].waits = [0.010] * 98 + [0.050, 0.090]
+    result.measured[2].waits = [0.010] * 98 + [0.050, 0.090]  # of a hundred, 99 have taken no longer than the last but one
     table = workload_load.section(result, {}, SimpleNamespace(repeats=3, time=3))
     assert [column.heading for column in table.columns][-2:] == ["median", "p99"]
-    assert workload_load.engine_report.cells(table, table.rows[2])[-2:] == ["10.0 ms", "90.0 ms"]
+    assert workload_load.engine_report.cells(table, table.rows[2])[-2:] == ["10.0 ms", "50.0 ms"]
     assert "median" not in [column.heading for column in canned_section().columns]
 
 
@@ -182,12 +308,12 @@ def test_the_overview_has_a_row_for_each_workload_and_a_column_for_each_way():
 
 
 def test_pictures_and_pages_are_written(tmp_path):
-    workload_plot.save([canned(), canned()], tmp_path / "figures.png")
+    workload_plot.save([canned(), canned()], "CPython 3.14", tmp_path / "figures.png")
     assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
-    environment = {"python": "3.14.7", "processor": "<one>", "cpus": 2, "system": "Linux", "date": "2026"}
+    environment = {"python": "3.14.7", "Tornado": "6.6", "processor": "<one>", "cpus": 2, "date": "2026"}
     workload_page.save([canned()], [canned_section()], environment, ["a note & more"], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "<svg" in page and "a note &amp; more" in page and "&lt;one&gt;" in page and "1.80-1.85" in page
+    assert "<svg" in page and "a note &amp; more" in page and "&lt;one&gt;" in page and "1.80-1.85" in page and "Tornado 6.6" in page
 
 
 def test_what_compiles_itself_is_warmed_up_for_longer(monkeypatch):
@@ -231,6 +357,32 @@ def test_so_many_clients_as_are_asked_for(monkeypatch):
     for arguments in (["--clients", "48"], []):
         assert parser.parse_args(["--only", "session", *arguments]).benchmark(parser.parse_args(["--only", "session", *arguments])) == 0
     assert seen == [48, 8]
+
+
+def test_settings_of_a_workload_are_options_which_its_servers_get(monkeypatch):
+    seen = []
+    monkeypatch.setattr(workload_load, "measure", lambda workload, *others: seen.append(workload) or canned())
+    monkeypatch.setattr(workload_load.siege, "version", lambda: "4")
+    parser = argparse.ArgumentParser()
+    workload_load.add_arguments_of_one(parser, workloads.load("astar"))
+    options = parser.parse_args(["--width", "9", "--writers", "0.5"])
+    assert options.benchmark(options) == 0
+    assert (seen[0].width, seen[0].height, seen[0].writers) == (9, 120, 0.5) and workloads.load("astar").width == 120
+    command = [sys.executable, "-m", "stm_bench.workload_server", "astar", "plain", "1", "--settings", json.dumps(seen[0].changed)]
+    with Server("mine", command) as server:
+        assert server.ask("/path/8,0,8,0") == "[[8, 0]]" or server.ask("/path/8,0,8,0") == "null"
+        assert server.answer("/path/9,0,9,0")[0] == 500
+    title = workload_load.section(workload_load.Result(seen[0], canned().measured), {}, SimpleNamespace(repeats=1, time=1)).title
+    assert "(width: 9, writers: 0.5, 8 clients, median of" in title
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--writers", "2"])
+
+
+def test_what_runs_by_itself_has_no_clients():
+    convoy = workload_load.changed(workloads.load("convoy"), SimpleNamespace(clients=5, beside=0))
+    assert (convoy.clients, convoy.beside) == (None, 0)
+    table = workload_load.section(workload_load.Result(convoy, canned().measured), {}, SimpleNamespace(repeats=1, time=1))
+    assert "(beside: 0, median of 1 x 1 s)" in table.title
 
 
 def test_where_a_module_that_is_needed_is_missing_nothing_is_measured_in_its_place():

@@ -36,7 +36,7 @@ def parser(prog, description):
 
 
 def reports(modules, compare, options, figures, ways, caption):
-    """Explain and tabulate comparisons of modules as they come, in a round for each rate of aborts; True if all are good.
+    """Explain and tabulate comparisons of modules as they come, in a round for each rate of aborts; True if all are good, and there are some.
 
     Args:
         modules: names.
@@ -48,7 +48,7 @@ def reports(modules, compare, options, figures, ways, caption):
     """
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)  # a pipe says 80, which cuts the figures off
-    good = True
+    good = bool(modules)
     for inject in options.inject or [0.0]:
         comparisons = ((module, functools.partial(compare, module, inject)) for module in modules)
         title = f"aborts injected at {inject:g} of the barriers" if inject else None

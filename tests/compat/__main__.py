@@ -29,6 +29,8 @@ def main(arguments=None):
     parser.add_argument("modules", metavar="MODULE", nargs="*", default=SUITES, help="such as tornado.test.web_test, or a suite")
     parser.add_argument("--threads", type=int, default=THREADS, metavar="N", help="how many run transactions (default %(default)s)")
     options = parser.parse_args(arguments)
+    for name in [name for name in options.modules if name in SUITES and not suite(name).MODULES]:
+        print(f"{name}: this interpreter came without the tests", file=sys.stderr)
     modules = [module for name in options.modules for module in (suite(name).MODULES if name in SUITES else [name])]
     for module in modules:
         try:

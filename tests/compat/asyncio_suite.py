@@ -15,7 +15,7 @@ MODULES = [PREFIX + name for name in """
     test_futures2 test_graph test_locks test_pep492 test_protocols test_queues test_runners test_selector_events test_sendfile
     test_server test_sock_lowlevel test_ssl test_sslproto test_staggered test_streams test_subprocess test_taskgroups
     test_tasks test_threads test_timeouts test_transports test_unix_events test_waitfor
-""".split() if importlib.util.find_spec("test.test_asyncio")]
+""".split() if importlib.util.find_spec("test") and importlib.util.find_spec("test.test_asyncio")]
 
 
 def prepare():

@@ -1,4 +1,4 @@
-"""What `make lint`, `make format` and `make nightly` run."""
+"""What `make lint`, `make format`, `make nightly` and `make sanitize` run."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def run(folder, script, *arguments):
 def place(tmp_path):
     """A folder with the scripts, and with commands in .venv/bin that do nothing."""
     (tmp_path / "scripts").mkdir()
-    for name in ("lint.sh", "nightly.sh"):
+    for name in ("lint.sh", "nightly.sh", "sanitize.sh"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
     for name in ("ruff", "mypy", "basedpyright", "git-clang-format", "python"):
         command(tmp_path / ".venv" / "bin" / name)
@@ -74,6 +74,21 @@ def test_nightly_is_right_where_all_is(place):
     status, told = run(place, "nightly.sh", "long", "fuzz")
     assert status == 0 and told.endswith("nightly: all right\n")
     assert run(place, "nightly.sh", "longer")[0] == 2
+
+
+MAKES_AN_ENGINE = "mkdir -p build/sanitize/lib/tornado/stm; touch build/sanitize/lib/tornado/stm/_engine-3.so"
+
+
+@pytest.mark.parametrize("setup, look, status, said", [
+    (MAKES_AN_ENGINE, "exit 0", 0, "no report"),
+    ("echo no source", "exit 0", 1, "no engine was compiled"),
+    (MAKES_AN_ENGINE, "exit 1", 1, "the tests would not run on that engine"),
+])  # fmt: skip
+def test_sanitize_fails_where_the_tests_would_run_on_another_engine(place, setup, look, status, said):
+    command(place / "tests" / "engine" / "build.sh", 'ln -sf /bin/true "$3"')
+    command(place / ".venv" / "bin" / "python", f"case $1 in setup.py) {setup};; -c) {look};; esac")
+    found, told = run(place, "sanitize.sh")
+    assert (found, told.splitlines()[-1]) == (status, f"sanitize: {said}")
 
 
 @pytest.mark.parametrize("status, expected", [(0, 0), (1, 0), (2, 1)])

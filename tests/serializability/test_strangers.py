@@ -89,3 +89,41 @@ def test_what_comes_out_differently_is_told(tmp_path):
     comparison = compared(tmp_path, DIFFERS)
     assert not comparison.good
     assert list(comparison.unlisted) == ["test_of_others.py::test_looks_for_its_transaction"]
+
+
+LOOKS_AT_ITS_END = """
+import pytest
+from tornado.stm import core
+
+@pytest.fixture
+def found():
+    found = []
+    yield found
+    assert found == [True]
+
+def test_looks_for_its_transaction(found):
+    found.append(core.current() is None)
+"""
+
+
+def test_what_a_fixture_finds_at_its_end_is_told(tmp_path):
+    comparison = compared(tmp_path, LOOKS_AT_ITS_END)
+    name = "test_of_others.py::test_looks_for_its_transaction"
+    assert comparison.unlisted == {name: (["success"], ["success", "tear-down: AssertionError"])}
+
+
+DIES = """
+import os, sys
+
+def test_dies_in_another_order():
+    if "--shuffle" in sys.argv:
+        os._exit(3)
+
+def test_does_not():
+    pass
+"""
+
+
+def test_what_another_order_has_not_come_to_is_told(tmp_path):
+    comparison = compared(tmp_path, DIES)
+    assert not comparison.good and comparison.plain.end.startswith("in another order: exit status 3 while running")

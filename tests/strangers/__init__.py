@@ -109,6 +109,8 @@ def compare_folder(name, source, installed, inject=0.0, seed=0, threads=2, timeo
     plain, shuffled, ours = (run(HERE / "child.py", source, installed, *way, f"--seed={seed}", timeout=timeout) for way in ways)
     if not plain.outcomes:
         plain.end = plain.end or "no test was found that can run beside others"
+    if shuffled.end:  # or what it has not come to would pass for unsteady
+        plain.end = plain.end or f"in another order: {shuffled.end}"
     steady = {test for test, outcome in plain.outcomes.items() if shuffled.outcomes.get(test) == outcome}
     for each in plain, ours:
         each.outcomes = {test: outcome for test, outcome in each.outcomes.items() if test in steady}

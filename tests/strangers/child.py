@@ -71,7 +71,8 @@ class Beside(Runner):
         else:
             self.run_as_transactions(ready)
         for prepared in reversed(ready):
-            prepared.tear_down(session)
+            if failure := prepared.tear_down(session):  # the same test's, beside how it has ended
+                self.ended(prepared.name, [f"tear-down: {type(failure).__name__}"], [shortened((type(failure), failure, failure.__traceback__))])
 
     def run_as_transactions(self, ready):
         from tornado.stm import core, transaction
@@ -161,6 +162,7 @@ class Prepared:
             fixture.cached_result, fixture._finalizers = None, []
 
     def tear_down(self, session):
+        """Returns what that raises, if anything: fixtures look at what their test has done."""
         session._setupstate = self.state
         for fixture, result, finalizers in self.made:
             fixture.cached_result, fixture._finalizers = result, finalizers
@@ -169,6 +171,8 @@ class Prepared:
         except BaseException as failure:
             if isinstance(failure, KeyboardInterrupt):
                 raise
+            return failure
+        return None
 
     def run(self):
         """The kind of what it raises, in a list, and how that came."""
@@ -223,7 +227,7 @@ def main():
     beside.end()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if status in (0, 1, 2) else int(status))
+    os._exit(0 if status in (0, 1) else int(status))
 
 
 if __name__ == "__main__":
