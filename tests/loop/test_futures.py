@@ -338,6 +338,19 @@ def test_the_constructor_of_an_exception_may_end_the_future():
     assert future.result() == "result"
 
 
+def test_an_exception_handler_is_called_amid_the_handling_of_the_exception():
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: seen.append((sys.exc_info()[1], context["exception"])))
+        loop.call_soon(divmod, 1, 0)
+        loop.call_later(0, divmod, 1, 0)
+        while len(seen) < 2:
+            await asyncio.sleep(0)
+        return [handled is told for handled, told in seen], sys.exc_info()[1]
+
+    assert tornado.stm.run(main(), threads=2) == ([True, True], None)
+
+
 def test_frames_do_not_live_as_long_as_the_future():
     class Local:
         pass
