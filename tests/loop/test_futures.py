@@ -351,6 +351,30 @@ def test_an_exception_handler_is_called_amid_the_handling_of_the_exception():
     assert tornado.stm.run(main(), threads=2) == ([True, True], None)
 
 
+def test_tasks_that_libraries_register_are_among_all():
+    class Other:
+        def __init__(self, loop):
+            self._loop = loop
+
+        def get_loop(self):
+            return self._loop
+
+        def done(self):
+            return False
+
+    async def main():
+        other = Other(asyncio.get_running_loop())
+        is_there = []
+        for change in (
+            asyncio._register_task, asyncio._unregister_task, asyncio.tasks._register_eager_task, asyncio.tasks._unregister_eager_task,
+        ):
+            change(other)
+            is_there.append(other in asyncio.all_tasks())
+        return is_there
+
+    assert tornado.stm.run(main(), threads=2) == [True, False, True, False]
+
+
 def test_frames_do_not_live_as_long_as_the_future():
     class Local:
         pass
