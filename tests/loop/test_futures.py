@@ -338,6 +338,40 @@ def test_the_constructor_of_an_exception_may_end_the_future():
     assert future.result() == "result"
 
 
+def contexts(fail, *arguments):
+    """Call this, which raises, amid the handling of an exception: what the context of what it raises is."""
+    try:
+        raise LookupError
+    except LookupError:
+        try:
+            fail(*arguments)
+        except BaseException as e:
+            return type(e.__context__)
+
+
+def test_an_exception_of_a_future_is_raised_amid_what_is_being_handled():
+    """So that a traceback says "during the handling of the above exception, another exception occurred"."""
+    failed, gone = with_exception(), cancelled()
+    failed.exception()
+    assert contexts(failed.result) is contexts(gone.result) is contexts(gone.exception) is LookupError
+    assert contexts(next, iter(with_exception())) is contexts(next, iter(cancelled())) is LookupError
+
+    async def main():
+        async def fails():
+            raise ValueError
+
+        done = asyncio.create_task(fails())
+        await asyncio.wait([done])
+        try:
+            raise LookupError
+        except LookupError:
+            with pytest.raises(ValueError) as caught:
+                await done
+        return type(caught.value.__context__)
+
+    assert tornado.stm.run(main(), threads=2) is LookupError
+
+
 def test_an_exception_handler_is_called_amid_the_handling_of_the_exception():
     async def main():
         loop, seen = asyncio.get_running_loop(), []

@@ -243,6 +243,13 @@ returned(Future *t, PyObject *value)
     return future_set_result(t, value);
 }
 
+/* Is it a future or a task, of no derived class? */
+static bool
+is_own(PyObject *o)
+{
+    return Py_IS_TYPE(o, stm_future_type) || Py_IS_TYPE(o, stm_task_type);
+}
+
 /* It waits for a future of ours. */
 static int
 waits_for_future(Future *t, Future *f)
@@ -338,7 +345,7 @@ gave(Future *t, PyObject *given)
     int r;
     if (given == Py_None)
         return schedule_step(t, NULL);
-    bool ours = Py_IS_TYPE(given, stm_future_type) || Py_IS_TYPE(given, stm_task_type);
+    bool ours = is_own(given);
     if (!ours && look_up(given, asyncio.blocking, &blocking) < 0)
         return -1;
     if (ours)
@@ -439,27 +446,26 @@ task_eager_step(PyObject *Py_UNUSED(module), PyObject *task)
 static int
 wake_up(Future *t, PyObject *f)
 {
-    PyObject *value;
-    if (is_future(f)) {
-        if (future_not_awaited_by((Future *)f, (PyObject *)t) < 0)
-            return -1;
-        value = future_result((Future *)f);
-    }
+    PyObject *outcome = NULL;
+    int how;
+    if (is_future(f) && future_not_awaited_by((Future *)f, (PyObject *)t) < 0)
+        return -1;
+    if (is_future(f))
+        how = future_outcome((Future *)f, &outcome);
     else {
         static PyObject *result;
         if (result == NULL)
             result = PyUnicode_InternFromString("result");
-        value = call_method(f, result, NULL);
+        outcome = call_method(f, result, NULL);
+        how = outcome != NULL ? 0 : -1;
     }
-    if (value != NULL) {
-        Py_DECREF(value);
-        return step(t, NULL);
+    if (how < 0) {
+        if (is_abort())
+            return -1;
+        outcome = PyErr_GetRaisedException();
     }
-    if (is_abort())
-        return -1;
-    PyObject *error = PyErr_GetRaisedException();
-    int r = step(t, error);
-    Py_DECREF(error);
+    int r = step(t, how == 0 ? NULL : outcome);
+    Py_DECREF(outcome);
     return r;
 }
 
