@@ -385,6 +385,33 @@ def test_an_exception_handler_is_called_amid_the_handling_of_the_exception():
     assert tornado.stm.run(main(), threads=2) == ([True, True], None)
 
 
+def test_who_awaits_a_future_of_a_derived_class_is_seen_and_gets_what_its_own_method_says():
+    class Derived(asyncio.Future):
+        def result(self):
+            raise LookupError("its own")
+
+    class DerivedTask(asyncio.Task):
+        pass
+
+    async def awaits(awaited):
+        return await awaited
+
+    async def main():
+        future = Derived()
+        waiting = asyncio.create_task(awaits(future))
+        outer = DerivedTask(awaits(waiting))
+        outermost = asyncio.create_task(awaits(outer))
+        while outer._asyncio_awaited_by is None:
+            await asyncio.sleep(0)
+        seen = future._asyncio_awaited_by, outer._asyncio_awaited_by
+        future.set_result(None)
+        with pytest.raises(LookupError, match="its own"):
+            await outermost
+        return seen == (frozenset({waiting}), frozenset({outermost})), future._asyncio_awaited_by, outer._asyncio_awaited_by
+
+    assert tornado.stm.run(main(), threads=2) == (True, None, None)
+
+
 def test_tasks_that_libraries_register_are_among_all():
     class Other:
         def __init__(self, loop):
@@ -407,6 +434,15 @@ def test_tasks_that_libraries_register_are_among_all():
         return is_there
 
     assert tornado.stm.run(main(), threads=2) == [True, False, True, False]
+
+
+def test_a_task_that_waits_is_shown_as_asyncios():
+    loop = Loop()
+    awaited = asyncio.Future(loop=loop)
+    each = asyncio.Task(coroutine(awaited), loop=loop)
+    step(each)
+    assert repr(awaited) == "<Future pending cb=[Task.task_wakeup()]>"
+    each._log_destroy_pending = False
 
 
 def test_frames_do_not_live_as_long_as_the_future():

@@ -106,7 +106,7 @@ call_wake_up(PyObject *self, PyObject *future)
 }
 
 static PyMethodDef step_def = {"TaskStepMethWrapper", _PyCFunction_CAST(call_step), METH_FASTCALL, PyDoc_STR("The next step of a task.")};
-static PyMethodDef wake_up_def = {"TaskWakeupMethWrapper", call_wake_up, METH_O,
+static PyMethodDef wake_up_def = {"task_wakeup", call_wake_up, METH_O,
                                   PyDoc_STR("The next step of a task, since what it waits for is done.")};
 
 Future *
@@ -295,7 +295,8 @@ waits_for_other(Future *t, PyObject *f, PyObject *blocking)
         return schedule_error(t, PyUnicode_FromFormat("Task %R got Future %R attached to a different loop", t, f));
     if (!is)
         return schedule_error(t, PyUnicode_FromFormat("yield was used instead of yield from in task %R with %R", t, f));
-    if (future_write(t) < 0 || (stm_open != NULL && open_attr_write(stm_open, f, asyncio.blocking, false) < 0)
+    if (future_write(t) < 0 || (is_future(f) && future_awaited_by((Future *)f, (PyObject *)t) < 0)
+        || (stm_open != NULL && open_attr_write(stm_open, f, asyncio.blocking, false) < 0)
         || PyObject_SetAttr(f, asyncio.blocking, Py_False) < 0 || look_up(f, asyncio.add_done_callback, &method) < 0)
         return -1;
     PyObject *callback = PyCFunction_New(&wake_up_def, (PyObject *)t), *names = PyTuple_Pack(1, asyncio.context), *r = NULL;
@@ -450,9 +451,9 @@ wake_up(Future *t, PyObject *f)
     int how;
     if (is_future(f) && future_not_awaited_by((Future *)f, (PyObject *)t) < 0)
         return -1;
-    if (is_future(f))
+    if (is_own(f))
         how = future_outcome((Future *)f, &outcome);
-    else {
+    else {      /* also a derived class may have a method of its own */
         static PyObject *result;
         if (result == NULL)
             result = PyUnicode_InternFromString("result");
