@@ -1,6 +1,7 @@
 """asyncio's futures and tasks in the engine: they do what asyncio's do, and what an aborted attempt does to one leaves no trace."""
 
 import asyncio
+import collections
 import contextvars
 import gc
 import inspect
@@ -11,6 +12,7 @@ import weakref
 import pytest
 
 from interpreters import ROOT, needs_engine
+from meeting import APART, meet
 from tornado.stm import activation, core
 
 needs_engine()
@@ -426,14 +428,23 @@ def test_tasks_that_libraries_register_are_among_all():
     async def main():
         other = Other(asyncio.get_running_loop())
         is_there = []
-        for change in (
-            asyncio._register_task, asyncio._unregister_task, asyncio.tasks._register_eager_task, asyncio.tasks._unregister_eager_task,
-        ):
-            change(other)
+        for name in "_register_task", "_unregister_task", "_register_eager_task", "_unregister_eager_task":
+            getattr(asyncio.tasks, name)(other)
             is_there.append(other in asyncio.all_tasks())
         return is_there
 
     assert tornado.stm.run(main(), threads=2) == [True, False, True, False]
+
+
+def test_who_leaves_a_line_of_waiters_does_not_look_at_the_others():
+    """As those do that `asyncio.Event`, `Lock`, `Semaphore` and `Condition` let go: each would look at all that are still there."""
+    def line():
+        waiters = [asyncio.Future(loop=Loop()) for _ in range(3)]
+        return collections.deque(waiters), *waiters
+
+    for i in 1, 3:  # the first and the last
+        leave = lambda *o, i=i: o[0].remove(o[i])  # noqa: E731
+        assert meet(line, leave, lambda line, a, b, c: b.set_result(None)) == APART
 
 
 def test_a_task_that_waits_is_shown_as_asyncios():
