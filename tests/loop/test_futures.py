@@ -1,6 +1,7 @@
 """asyncio's futures and tasks in the engine: they do what asyncio's do, and what an aborted attempt does to one leaves no trace."""
 
 import asyncio
+import collections
 import contextvars
 import gc
 import inspect
@@ -11,6 +12,7 @@ import weakref
 import pytest
 
 from interpreters import ROOT, needs_engine
+from meeting import APART, meet
 from tornado.stm import activation, core
 
 needs_engine()
@@ -336,6 +338,122 @@ def test_the_constructor_of_an_exception_may_end_the_future():
     with pytest.raises(asyncio.InvalidStateError):
         future.set_exception(Ends)
     assert future.result() == "result"
+
+
+def contexts(fail, *arguments):
+    """Call this, which raises, amid the handling of an exception: what the context of what it raises is."""
+    try:
+        raise LookupError
+    except LookupError:
+        try:
+            fail(*arguments)
+        except BaseException as e:
+            return type(e.__context__)
+
+
+def test_an_exception_of_a_future_is_raised_amid_what_is_being_handled():
+    """So that a traceback says "during the handling of the above exception, another exception occurred"."""
+    failed, gone = with_exception(), cancelled()
+    failed.exception()
+    assert contexts(failed.result) is contexts(gone.result) is contexts(gone.exception) is LookupError
+    assert contexts(next, iter(with_exception())) is contexts(next, iter(cancelled())) is LookupError
+
+    async def main():
+        async def fails():
+            raise ValueError
+
+        done = asyncio.create_task(fails())
+        await asyncio.wait([done])
+        try:
+            raise LookupError
+        except LookupError:
+            with pytest.raises(ValueError) as caught:
+                await done
+        return type(caught.value.__context__)
+
+    assert tornado.stm.run(main(), threads=2) is LookupError
+
+
+def test_an_exception_handler_is_called_amid_the_handling_of_the_exception():
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: seen.append((sys.exc_info()[1], context["exception"])))
+        loop.call_soon(divmod, 1, 0)
+        loop.call_later(0, divmod, 1, 0)
+        while len(seen) < 2:
+            await asyncio.sleep(0)
+        return [handled is told for handled, told in seen], sys.exc_info()[1]
+
+    assert tornado.stm.run(main(), threads=2) == ([True, True], None)
+
+
+def test_who_awaits_a_future_of_a_derived_class_is_seen_and_gets_what_its_own_method_says():
+    class Derived(asyncio.Future):
+        def result(self):
+            raise LookupError("its own")
+
+    class DerivedTask(asyncio.Task):
+        pass
+
+    async def awaits(awaited):
+        return await awaited
+
+    async def main():
+        future = Derived()
+        waiting = asyncio.create_task(awaits(future))
+        outer = DerivedTask(awaits(waiting))
+        outermost = asyncio.create_task(awaits(outer))
+        while outer._asyncio_awaited_by is None:
+            await asyncio.sleep(0)
+        seen = future._asyncio_awaited_by, outer._asyncio_awaited_by
+        future.set_result(None)
+        with pytest.raises(LookupError, match="its own"):
+            await outermost
+        return seen == (frozenset({waiting}), frozenset({outermost})), future._asyncio_awaited_by, outer._asyncio_awaited_by
+
+    assert tornado.stm.run(main(), threads=2) == (True, None, None)
+
+
+def test_tasks_that_libraries_register_are_among_all():
+    class Other:
+        def __init__(self, loop):
+            self._loop = loop
+
+        def get_loop(self):
+            return self._loop
+
+        def done(self):
+            return False
+
+    async def main():
+        other = Other(asyncio.get_running_loop())
+        is_there = []
+        for name in "_register_task", "_unregister_task", "_register_eager_task", "_unregister_eager_task":
+            getattr(asyncio.tasks, name)(other)
+            is_there.append(other in asyncio.all_tasks())
+        return is_there
+
+    assert tornado.stm.run(main(), threads=2) == [True, False, True, False]
+
+
+def test_who_leaves_a_line_of_waiters_does_not_look_at_the_others():
+    """As those do that `asyncio.Event`, `Lock`, `Semaphore` and `Condition` let go: each would look at all that are still there."""
+    def line():
+        waiters = [asyncio.Future(loop=Loop()) for _ in range(3)]
+        return collections.deque(waiters), *waiters
+
+    for i in 1, 3:  # the first and the last
+        leave = lambda *o, i=i: o[0].remove(o[i])  # noqa: E731
+        assert meet(line, leave, lambda line, a, b, c: b.set_result(None)) == APART
+
+
+def test_a_task_that_waits_is_shown_as_asyncios():
+    loop = Loop()
+    awaited = asyncio.Future(loop=loop)
+    each = asyncio.Task(coroutine(awaited), loop=loop)
+    step(each)
+    assert repr(awaited) == "<Future pending cb=[Task.task_wakeup()]>"
+    each._log_destroy_pending = False
 
 
 def test_frames_do_not_live_as_long_as_the_future():

@@ -1,7 +1,10 @@
 """A ``threading.local`` in callbacks: to the program, all threads of a loop are one."""
 
 import asyncio
+import contextvars
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -87,6 +90,29 @@ def test_other_threads_have_their_own(aborts):
         return seen[0], set(seen) <= {None, "executor"}, local.place
 
     assert tornado.stm.run(main(), threads=2) == (None, True, "loop")
+
+
+@pytest.mark.skipif(not getattr(sys.flags, "thread_inherit_context", 0), reason="threads inherit no context")
+def test_the_threads_of_an_executor_inherit_the_context_of_who_hands_work_to_it(aborts):
+    """And with it, for instance, the precision of decimal numbers."""
+    variable = contextvars.ContextVar("variable", default=0)
+
+    class Own(ThreadPoolExecutor):
+        """Of another class, which the loop hands work to in another way."""
+
+    async def hand_over(i):
+        variable.set(i)
+        seen = []
+        for kind in ThreadPoolExecutor, Own:
+            await asyncio.sleep(0)
+            with kind(1) as executor:
+                seen.append(await asyncio.get_running_loop().run_in_executor(executor, variable.get))
+        return seen
+
+    async def main():
+        return await asyncio.gather(*map(hand_over, range(1, 9)))
+
+    assert tornado.stm.run(main(), threads=2) == [[i, i] for i in range(1, 9)]
 
 
 def test_two_loops_on_two_threads_have_two():

@@ -2,6 +2,7 @@
 
 import _thread
 import collections
+import contextlib
 import itertools
 import threading
 
@@ -171,6 +172,9 @@ def discard_and_grow(elements):
 
 SET_CHANGES = [pop_all, add_many, discard_and_add, symmetric_difference, discard_and_grow, clear]
 
+#: nothing but which one it is says whether it is another
+MARKS = [type(f"Mark{i}", (), {}) for i in range(300)]
+
 DEQUES = {
     "one": lambda: collections.deque([1]),
     "few": lambda: collections.deque(range(10)),
@@ -178,6 +182,7 @@ DEQUES = {
     "shifted": lambda: shifted(500, 77),
     "bounded": lambda: collections.deque(range(100), maxlen=100),
     "many blocks": lambda: collections.deque(range(900)),
+    "marks": lambda: collections.deque(MARKS),
 }
 
 
@@ -224,7 +229,13 @@ def change_items(queue):
     del queue[-1]
 
 
-DEQUE_CHANGES = [pop_and_push, pop_until_empty, push_many, pop_push_and_clear, rotate, change_items, clear]
+def take_out(queue):
+    for each in list(queue)[::3] + list(queue)[:4] + ["missing"]:
+        with contextlib.suppress(ValueError):
+            queue.remove(each)
+
+
+DEQUE_CHANGES = [pop_and_push, pop_until_empty, push_many, pop_push_and_clear, rotate, change_items, clear, take_out]
 
 
 def make_ordered():

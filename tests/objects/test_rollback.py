@@ -1265,6 +1265,42 @@ def test_container(kind, name):
     rolled_back(operations[name], make())
 
 
+MARKS = [int, str, float, bytes, list, dict, set]   # types are equal to nothing but themselves
+
+
+@pytest.mark.parametrize("make", [deque, functools.partial(deque, maxlen=7), functools.partial(deque, maxlen=9), Line], ids=str)
+def test_what_is_taken_out_of_a_deque_by_its_identity_comes_back_to_its_place(make):
+    choice = random.Random(1)
+
+    def mutate(o, chosen):
+        for each in chosen:
+            if each in o:
+                o.remove(each)
+            else:
+                o.append(each)
+        with contextlib.suppress(ValueError):
+            o.remove(frozenset)
+
+    for n in range(60):
+        chosen = choice.choices(MARKS, k=choice.randrange(1, 12))
+        rolled_back(functools.partial(mutate, chosen=chosen), make(MARKS), inject=choice.choice([0.0, 0.05]), seed=n)
+
+
+def test_items_of_a_deque_are_compared_where_one_is_taken_out():
+    """Those that say themselves what they are equal to, in front of it or looked for."""
+    class Equal:
+        def __eq__(self, other):
+            return other is int
+
+        __hash__ = None
+
+    for items, item in ([str, Equal(), int], int), ([str, 1.0, int], 1), ([str, int, 1.0], Equal()):
+        expected, line = deque(items), deque(items)
+        expected.remove(item)
+        core.Transaction(line.remove, (item,)).run()
+        assert list(map(id, line)) == list(map(id, expected))
+
+
 @pytest.mark.parametrize("kind", CONTAINERS)
 def test_container_random_sequences(kind):
     """Several operations in one attempt, aborted at the end or anywhere before."""

@@ -443,7 +443,7 @@ CALLS = """
     collections.deque.extend MUTATES
     collections.deque.extendleft MUTATES
     collections.deque.insert MUTATES
-    collections.deque.remove MUTATES_DEEP
+    collections.deque.remove DEQUE_REMOVE
     collections.deque.clear MUTATES
     collections.deque.reverse MUTATES
     collections.deque.rotate MUTATES

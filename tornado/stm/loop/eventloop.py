@@ -8,6 +8,7 @@ undone like any other, and what leaves the process's memory is deferred to the c
 
 import _thread
 import asyncio
+import contextvars
 import socket
 import threading
 import weakref
@@ -325,7 +326,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             future.add_done_callback(work.cancel)
             core.defer(work.start, executor)
         else:
-            core.defer(self._submit_to_executor, executor, func, args, future)
+            core.defer(self._submit_to_executor, executor, func, args, future, contextvars.copy_context())
         return future
 
     def _get_default_executor(self):
@@ -336,8 +337,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         return executor
 
     @trusted
-    def _submit_to_executor(self, executor, func, args, future):
-        self._dispatcher.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, None))
+    def _submit_to_executor(self, executor, func, args, future, context):
+        self._dispatcher.submit(events.Handle(_hand_over, (self, executor, func, args, future), self, context))
 
     # -- Run and stop --------------------------------------------------------------------------------------------------
 
@@ -372,18 +373,19 @@ class Work:
     """A function on its way to a pool of threads, and its result on the way back to the future of a transaction.
 
     The pool's threads are no transactions, so no transaction touches what they do: it hands over, or cancels, when it commits.
+    A thread that the pool starts for it inherits the context of the transaction, as of whoever calls `submit`.
     """
 
     def __init__(self, loop, func, args, future):
         self.loop, self.func, self.args, self.future = loop, func, args, future
-        self.submitted = None
+        self.context, self.submitted = contextvars.copy_context(), None
 
     @trusted
     def start(self, executor):
         """At commit: hand it over.  Pools have locks, which the program may have taken as well."""
         core.leave_mutexes()
         try:
-            self.submitted = executor.submit(self.func, *self.args)
+            self.submitted = self.context.run(executor.submit, self.func, *self.args)
         except BaseException as e:
             self.loop._dispatcher.submit(events.Handle(_fail, (self.future, e), self.loop, None))
             return

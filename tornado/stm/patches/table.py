@@ -79,6 +79,10 @@ PATCHES = {
         asyncio.tasks:_py_leave_task        asyncio.tasks:_c_leave_task       likewise
         asyncio.tasks:_py_swap_current_task asyncio.tasks:_c_swap_current_task  likewise
         asyncio.tasks:_py_current_task      asyncio.tasks:_c_current_task     likewise
+        asyncio.tasks,*:_register_task      asyncio.tasks:_py_register_task    `all_tasks` sees those of libraries, too
+        asyncio.tasks,*:_unregister_task    asyncio.tasks:_py_unregister_task  likewise
+        asyncio.tasks,*:_register_eager_task    asyncio.tasks:_py_register_eager_task  likewise
+        asyncio.tasks,*:_unregister_eager_task  asyncio.tasks:_py_unregister_eager_task  likewise
         asyncio.tasks:_scheduled_tasks      loop.futures:registry             each task is put into it: no conflict
         asyncio.format_helpers:extract_stack  loop.futures:extract_stack      futures in C have no frames to be shown
     """,

@@ -658,6 +658,12 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         if (open_change(tx, receiver, second) < 0)
             return -1;
         return open_args(tx, a, 1, open_iter);
+    case EFFECT_DEQUE_REMOVE: {
+        int opened = second != NULL ? open_deque_remove(tx, receiver, second) : 0;
+        if (opened != 0)
+            return opened < 0 ? -1 : 0;
+    }
+        /* fall through */
     case EFFECT_MUTATES_DEEP:
         if (open_change(tx, receiver, second) < 0)
             return -1;

@@ -388,6 +388,14 @@ future_cancelled_error(Future *f)
         : PyObject_CallOneArg(asyncio.CancelledError, f->cancel_message);
 }
 
+/* Raise it where the caller is: its context is what is being handled there.  Takes the reference. */
+static void
+raise_here(PyObject *error)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_DECREF(error);
+}
+
 /* Is it done, and was not cancelled?  0, or -1 with what says otherwise. */
 static int
 check_done(Future *f, const char *otherwise)
@@ -399,7 +407,7 @@ check_done(Future *f, const char *otherwise)
         if (error != NULL && stm_open != NULL && open_exception(stm_open, error) < 0)
             Py_CLEAR(error);
         if (error != NULL)
-            PyErr_SetRaisedException(error);
+            raise_here(error);
         return -1;
     }
     if (f->state != FUTURE_FINISHED) {
@@ -414,21 +422,36 @@ check_done(Future *f, const char *otherwise)
     return 0;
 }
 
-PyObject *
-future_result(Future *f)
+int
+future_outcome(Future *f, PyObject **outcome)
 {
     if (check_done(f, "Result is not set.") < 0)
-        return NULL;
-    if (LIKELY(f->exception == NULL))
-        return Py_NewRef(f->result);
+        return -1;
+    if (LIKELY(f->exception == NULL)) {
+        *outcome = Py_NewRef(f->result);
+        return 0;
+    }
     if (stm_open != NULL && open_exception(stm_open, f->exception) < 0)
-        return NULL;
+        return -1;
     /* Where it was raised is told once: the frames that the traceback has need not live as long as the future. */
     if (PyException_SetTraceback(f->exception, f->traceback != NULL ? f->traceback : Py_None) < 0
         || (f->traceback != NULL && future_write(f) < 0))
-        return NULL;
+        return -1;
     Py_CLEAR(f->traceback);
-    PyErr_SetRaisedException(Py_NewRef(f->exception));
+    *outcome = Py_NewRef(f->exception);
+    return 1;
+}
+
+PyObject *
+future_result(Future *f)
+{
+    PyObject *outcome;
+    switch (future_outcome(f, &outcome)) {
+    case 0:
+        return outcome;
+    case 1:
+        raise_here(outcome);
+    }
     return NULL;
 }
 

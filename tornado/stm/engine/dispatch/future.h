@@ -55,6 +55,7 @@ int future_cancel(Future *f, PyObject *message);    /* 1: it was pending */
 int future_set_result(Future *f, PyObject *result);
 int future_set_exception(Future *f, PyObject *exception);
 PyObject *future_result(Future *f);
+int future_outcome(Future *f, PyObject **outcome);  /* 0: the result; 1: the exception that was set, to be raised; -1: it raises something else */
 PyObject *future_cancelled_error(Future *f);        /* what is raised for it; a new reference */
 int future_add_callback(Future *f, PyObject *function, PyObject *context);
 

@@ -221,6 +221,18 @@ call_in_context(PyObject *context, PyObject *callback, PyObject *args)
     return result;
 }
 
+/* The callback has raised this.  As in an `except`: it is what is being handled, for who asks for that. */
+static PyObject *
+tell_of(PyObject *handle, PyObject *raised)
+{
+    _PyErr_StackItem *handling = PyThreadState_Get()->exc_info;
+    PyObject *handled = handling->exc_value;
+    handling->exc_value = Py_NewRef(raised);
+    PyObject *result = stm_call(tell, (PyObject *[]){handle, raised}, 2, NULL);
+    Py_SETREF(handling->exc_value, handled);
+    return result;
+}
+
 static int
 run(PyObject *handle)
 {
@@ -245,7 +257,7 @@ run(PyObject *handle)
             if (caller.file != NULL)
                 _PyTraceback_Add("_run", PyUnicode_AsUTF8(caller.file), caller.line);
             PyObject *raised = PyErr_GetRaisedException();
-            result = stm_call(tell, (PyObject *[]){handle, raised}, 2, NULL);
+            result = tell_of(handle, raised);
             Py_DECREF(raised);
         }
     }

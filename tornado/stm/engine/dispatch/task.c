@@ -106,7 +106,7 @@ call_wake_up(PyObject *self, PyObject *future)
 }
 
 static PyMethodDef step_def = {"TaskStepMethWrapper", _PyCFunction_CAST(call_step), METH_FASTCALL, PyDoc_STR("The next step of a task.")};
-static PyMethodDef wake_up_def = {"TaskWakeupMethWrapper", call_wake_up, METH_O,
+static PyMethodDef wake_up_def = {"task_wakeup", call_wake_up, METH_O,
                                   PyDoc_STR("The next step of a task, since what it waits for is done.")};
 
 Future *
@@ -243,6 +243,13 @@ returned(Future *t, PyObject *value)
     return future_set_result(t, value);
 }
 
+/* Is it a future or a task, of no derived class? */
+static bool
+is_own(PyObject *o)
+{
+    return Py_IS_TYPE(o, stm_future_type) || Py_IS_TYPE(o, stm_task_type);
+}
+
 /* It waits for a future of ours. */
 static int
 waits_for_future(Future *t, Future *f)
@@ -288,7 +295,8 @@ waits_for_other(Future *t, PyObject *f, PyObject *blocking)
         return schedule_error(t, PyUnicode_FromFormat("Task %R got Future %R attached to a different loop", t, f));
     if (!is)
         return schedule_error(t, PyUnicode_FromFormat("yield was used instead of yield from in task %R with %R", t, f));
-    if (future_write(t) < 0 || (stm_open != NULL && open_attr_write(stm_open, f, asyncio.blocking, false) < 0)
+    if (future_write(t) < 0 || (is_future(f) && future_awaited_by((Future *)f, (PyObject *)t) < 0)
+        || (stm_open != NULL && open_attr_write(stm_open, f, asyncio.blocking, false) < 0)
         || PyObject_SetAttr(f, asyncio.blocking, Py_False) < 0 || look_up(f, asyncio.add_done_callback, &method) < 0)
         return -1;
     PyObject *callback = PyCFunction_New(&wake_up_def, (PyObject *)t), *names = PyTuple_Pack(1, asyncio.context), *r = NULL;
@@ -338,7 +346,7 @@ gave(Future *t, PyObject *given)
     int r;
     if (given == Py_None)
         return schedule_step(t, NULL);
-    bool ours = Py_IS_TYPE(given, stm_future_type) || Py_IS_TYPE(given, stm_task_type);
+    bool ours = is_own(given);
     if (!ours && look_up(given, asyncio.blocking, &blocking) < 0)
         return -1;
     if (ours)
@@ -439,27 +447,26 @@ task_eager_step(PyObject *Py_UNUSED(module), PyObject *task)
 static int
 wake_up(Future *t, PyObject *f)
 {
-    PyObject *value;
-    if (is_future(f)) {
-        if (future_not_awaited_by((Future *)f, (PyObject *)t) < 0)
-            return -1;
-        value = future_result((Future *)f);
-    }
-    else {
+    PyObject *outcome = NULL;
+    int how;
+    if (is_future(f) && future_not_awaited_by((Future *)f, (PyObject *)t) < 0)
+        return -1;
+    if (is_own(f))
+        how = future_outcome((Future *)f, &outcome);
+    else {      /* also a derived class may have a method of its own */
         static PyObject *result;
         if (result == NULL)
             result = PyUnicode_InternFromString("result");
-        value = call_method(f, result, NULL);
+        outcome = call_method(f, result, NULL);
+        how = outcome != NULL ? 0 : -1;
     }
-    if (value != NULL) {
-        Py_DECREF(value);
-        return step(t, NULL);
+    if (how < 0) {
+        if (is_abort())
+            return -1;
+        outcome = PyErr_GetRaisedException();
     }
-    if (is_abort())
-        return -1;
-    PyObject *error = PyErr_GetRaisedException();
-    int r = step(t, error);
-    Py_DECREF(error);
+    int r = step(t, how == 0 ? NULL : outcome);
+    Py_DECREF(outcome);
     return r;
 }
 

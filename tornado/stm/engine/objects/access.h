@@ -40,6 +40,8 @@ int open_list_append(Tx *tx, PyObject *list);
 int open_list_pop(Tx *tx, PyObject *list, Py_ssize_t index);
 enum { DEQUE_APPEND, DEQUE_APPENDLEFT, DEQUE_POP, DEQUE_POPLEFT };
 int open_deque_op(Tx *tx, PyObject *deque, int op);
+/* deque.remove(item): 1; 0 where that is to be opened as any change for which items are compared; -1. */
+int open_deque_remove(Tx *tx, PyObject *deque, PyObject *item);
 int open_set_change(Tx *tx, PyObject *set, PyObject *key);
 /* Log that an element is about to be taken out (it is there) or put in. */
 int log_element(Tx *tx, PyObject *set, PyObject *key, Py_hash_t hash, bool there);

@@ -222,6 +222,18 @@ put_contents_back(Tx *tx, Undo *u)
 
 static const UndoKind undo_deque = {.what = "all", .undo = put_contents_back};
 
+/* 0: all is logged already; 1: not yet; -1 */
+static int
+own_deque(Tx *tx, PyObject *deque)
+{
+    bool first;
+    if (lock_exclusive(tx, cell_of(deque, WHOLE), &first) < 0)
+        return -1;
+    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, deque))
+        return 0;
+    return first && log_places(tx, deque) < 0 ? -1 : 1;
+}
+
 int
 open_deque_op(Tx *tx, PyObject *deque, int op)
 {
@@ -229,13 +241,9 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
         return check_doomed(tx);
     if (kind_of(tx, deque) != &deque_kind)
         return open_whole_write(tx, deque);
-    bool first;
-    if (lock_exclusive(tx, cell_of(deque, WHOLE), &first) < 0)
-        return -1;
-    if (tx->grade == GRADE_EXCLUSIVE || snapshot_taken(tx, deque))
-        return 0;
-    if (first && log_places(tx, deque) < 0)
-        return -1;
+    int to_log = own_deque(tx, deque);
+    if (to_log <= 0)
+        return to_log;
     PySequenceMethods *sequence = c_base(Py_TYPE(deque))->tp_as_sequence;
     Py_ssize_t n;
     if (op == DEQUE_POP || op == DEQUE_POPLEFT) {
@@ -260,6 +268,84 @@ open_deque_op(Tx *tx, PyObject *deque, int op)
     if (bounded)
         return log_all(tx, deque);
     return push_resizing_inverse(tx, deque, op == DEQUE_APPEND ? "pop" : "popleft", NULL, sequence->sq_length(deque));
+}
+
+/* ---- Taking one out -------------------------------------------------------------------- */
+
+/* It was in the place `key`, where the size is not n (as in call_inverse(), access.c). */
+static int
+put_one_back(Tx *tx, Undo *u)
+{
+    PyObject *name = PyUnicode_InternFromString("insert"), *insert = name != NULL ? c_base_method(u->obj, name) : NULL, *r = NULL;
+    int back = -1;
+    if (insert != NULL) {
+        Py_BEGIN_CRITICAL_SECTION(u->obj);
+        if (c_base(Py_TYPE(u->obj))->tp_as_sequence->sq_length(u->obj) == u->n)
+            back = 0;
+        else
+            r = PyObject_CallFunctionObjArgs(insert, u->obj, u->key, u->old, NULL);
+        Py_END_CRITICAL_SECTION();
+    }
+    Py_XDECREF(insert);
+    Py_XDECREF(name);
+    if (r == NULL)
+        return back;
+    displace(tx, r);
+    return 0;
+}
+
+static const UndoKind undo_one = {.what = "one that was taken out", .undo = put_one_back};
+
+static bool
+is_compared_by_identity(PyObject *o)
+{
+    return Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+/* Where in the deque the item is, if nothing but which object it is decides on that: -1 if nowhere; or -2. */
+static Py_ssize_t
+place_by_identity(Deque *d, PyObject *item)
+{
+    Py_ssize_t place = -1;
+    bool plain = is_compared_by_identity(item);
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)d);
+    Block *b = d->left;
+    for (Py_ssize_t i = 0, at = d->first; place == -1 && i < Py_SIZE(d); i++) {
+        if (b->items[at] == item)
+            place = i;
+        else if (!plain || !is_compared_by_identity(b->items[at]))
+            place = -2;
+        if (++at == IN_BLOCK) {
+            at = 0;
+            b = b->right;
+        }
+    }
+    Py_END_CRITICAL_SECTION();
+    return place;
+}
+
+/* Who waits in a line and is let go takes itself out: the others, futures as a rule, need not be looked into, nor copied for the undo. */
+int
+open_deque_remove(Tx *tx, PyObject *deque, PyObject *item)
+{
+    Deque *d = kind_of(tx, deque) == &deque_kind ? as_deque(deque) : NULL;
+    if (d == NULL)
+        return 0;
+    int to_log = captured(tx, deque) || opened(tx, deque, OPENED_WRITE) ? 0 : own_deque(tx, deque);
+    if (to_log < 0 || check_doomed(tx) < 0)
+        return -1;
+    Py_ssize_t place = place_by_identity(d, item);
+    if (place == -2)
+        return 0;
+    if (place == -1 || to_log == 0)
+        return 1;
+    PyObject *key = PyLong_FromSsize_t(place);
+    Undo *u = key != NULL ? undo_push(tx, &undo_one, deque, key, item) : NULL;
+    Py_XDECREF(key);
+    if (u == NULL)
+        return -1;
+    u->n = Py_SIZE(d);
+    return 1;
 }
 
 static int
