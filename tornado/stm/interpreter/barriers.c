@@ -937,9 +937,13 @@ stm_made_generator(Tx *tx, PyObject *generator)
 void
 stm_made_self(Tx *tx, PyObject *self)
 {
-    if (ends_in_python(Py_TYPE(self)) ? note_birth(tx, self) < 0
-        : undo_push(tx, &undo_birth, self, NULL, NULL) == NULL)
+    if (UNLIKELY(Py_TYPE(self)->tp_finalize != NULL)
+        && (ends_in_python(Py_TYPE(self)) ? note_birth(tx, self) < 0
+            : undo_push(tx, &undo_birth, self, NULL, NULL) == NULL))
         PyErr_Clear();
+    /* The class may be met here first.  Who uses an instance of one of which nothing is known runs alone, whoever has made it. */
+    if (LIKELY(kind_of(tx, self) != &unknown_kind))
+        note_captured(tx, self);
 }
 
 /* ---- Python code that C code calls ------------------------------------------------------------------------------- */

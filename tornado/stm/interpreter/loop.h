@@ -83,7 +83,7 @@ SLOW int stm_setup_annotations(_PyInterpreterFrame *frame);
 SLOW int stm_handle(PyObject *caught);
 int stm_suspend(_PyInterpreterFrame *frame);
 SLOW void stm_made_generator(Tx *tx, PyObject *generator);
-SLOW void stm_made_self(Tx *tx, PyObject *self);
+void stm_made_self(Tx *tx, PyObject *self);
 
 /* Where exceptions unwind: does this one leave the frame, whatever handlers that has? */
 bool stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame);
@@ -536,13 +536,8 @@ TEST void
 STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
 {
     Tx *tx = stm_open;
-    if (tx == NULL || STM_TRUSTED(frame))
-        return;
-    if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
+    if (tx != NULL && !STM_TRUSTED(frame))
         stm_made_self(tx, o);
-    /* The class may be met here first.  Who uses an instance of one of which nothing is known runs alone, whoever has made it. */
-    if (LIKELY(kind_of(tx, o) != &unknown_kind))
-        note_captured(tx, o);
 }
 
 /* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */
