@@ -140,7 +140,8 @@ class LogError(Exception):
 class LogReader:
     """The records of one log, read as a stream: memory does not grow with the log.
 
-    After the iteration, `truncated` says whether the log ends in the middle of a record.
+    Meanwhile `aligned` is where a record begins that is not far before the one that has been yielded.  After the iteration, `truncated`
+    says whether the log ends in the middle of a record.
     """
 
     CHUNK = 1 << 20
@@ -160,8 +161,13 @@ class LogReader:
             raise LogError("is no conflict log: it does not begin with STMGC-C7-PROF01 or STMGC-C8-PROF01")
         self.format, self.events, self.accounts_class = FORMATS[header]
         self.truncated = False
+        self.aligned = HEADER_SIZE
         self._stream = stream
         self._progress = progress
+
+    def skip_to(self, offset: int) -> None:
+        """Begin at that byte, which was `aligned` once, of a regular file."""
+        self.aligned = self._stream.seek(offset)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int, bytes, bytes]]:
         """Yield (nanoseconds, thread, other thread or 0, event number, place here, place there); places are bytes."""
@@ -170,7 +176,7 @@ class LogReader:
         unpack, size = record.unpack_from, record.size
         other = there_length = 0
         rest = b""
-        total = HEADER_SIZE
+        total = self.aligned
         while True:
             left = self.CHUNK if self._size is None else self._size - total
             chunk = self._stream.read(min(left, self.CHUNK)) if left > 0 else b""
@@ -178,6 +184,7 @@ class LogReader:
                 break
             total += len(chunk)
             data = rest + chunk
+            self.aligned = total - len(data)
             end, position = len(data), 0
             while end - position >= size:
                 if is_c7:
@@ -391,7 +398,9 @@ class Accounts:
         self.handlers = {}  # handler: Cost, what it has lost
         self.inevitable = {}  # (place, grade): Cost, whose `lost` is what it was inevitable
         self.threads = {}  # number: Thread
-        self._first = None  # the stamp of the first record
+        self.known = None  # for a later analysis: see `analyse`
+        self.begins_at = None  # `aligned` of the reader, when it yielded the first record that counts
+        self._first = None  # the stamp of that
 
     @property
     def paused(self):
@@ -425,7 +434,7 @@ class Accounts:
             if (since is not None and stamp < since) or (until is not None and stamp > until):
                 continue
             if self._first is None:
-                self._first = stamp
+                self._first, self.begins_at = stamp, reader.aligned
             now = max(stamp - self._first, 0)
             if now > self.real_time:
                 self.real_time = now
@@ -663,22 +672,43 @@ def window(path: str, since: float | None, until: float | None) -> tuple[int | N
     return (None, None) if first is None else (stamp(since), stamp(until))
 
 
+def identity(stream: BinaryIO) -> str:
+    """Which file of a log this is, whatever it is called meanwhile: its first stamp; "" where it has none, or is no regular file.
+
+    The stream is at its beginning, before and after.
+    """
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return ""
+    stamp = stream.read(HEADER_SIZE + 8)[HEADER_SIZE:]
+    stream.seek(0)
+    return stamp.hex() if len(stamp) == 8 else ""
+
+
 def analyse(
-    path: str, progress: Callable[[int], object] | None = None, begin: int | None = None, end: int | None = None, with_lanes: bool = False
+    path: str, progress: Callable[[int], object] | None = None, begin: int | None = None, end: int | None = None, with_lanes: bool = False,
+    known: Sequence[Any] | None = None,
 ) -> Accounts:
     """Read the log at `path` and return its Accounts.
 
     `progress` is as for LogReader, for all files of the log together.  Only what is logged from the stamp `begin` to the
-    stamp `end` counts, as if the log had been opened and closed then.
+    stamp `end` counts, as if the log had been opened and closed then.  `known` is what the attribute of that name was when the log was
+    analysed with an earlier `begin`: what is before that is not read again.
     Raises LogError when it is no log or has no complete record, and OSError.
     """
     accounts, before = None, 0
     with ExitStack() as stack:
-        for stream in [stack.enter_context(open(part, "rb")) for part in parts(path)]:  # before one takes the place of another
+        streams = [stack.enter_context(open(part, "rb")) for part in parts(path)]  # before one takes the place of another
+        identities = [identity(stream) for stream in streams]
+        first, offset = (identities.index(known[0]), known[1]) if known and known[0] in identities else (0, HEADER_SIZE)
+        for stream, name in list(zip(streams, identities))[first:]:
             reader = LogReader(stream, progress and (lambda done, before=before: progress(before + done)))
             if accounts is None:
                 accounts = reader.accounts_class(reader.format, with_lanes)
+                if offset > HEADER_SIZE:
+                    reader.skip_to(offset)
             accounts.read(reader, begin, end)
+            if accounts.known is None and accounts.begins_at is not None:
+                accounts.known = name, accounts.begins_at
             before += os.fstat(stream.fileno()).st_size
     if not accounts.records:
         raise LogError("is empty: no transaction was logged" + (" then" if begin is not None or end is not None else ""))

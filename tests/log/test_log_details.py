@@ -1,6 +1,7 @@
 """What the conflict log tells beyond PyPy-STM's: the object, the program's own lines, the handlers; and how its file is kept."""
 
 import dataclasses
+import functools
 import os
 import signal
 import site
@@ -226,6 +227,32 @@ def test_what_is_too_long_is_cut_between_characters_and_says_so(met, path, name)
     shown = beginning.removeprefix('File "')
     assert shown == path or shown.startswith("...") and path.endswith(shown[3:])
     assert end == name or end.endswith("...") and name.startswith(end[:-3]) and len(end) > 30
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        wrapper.calls += 1
+        return function(*args)
+
+    wrapper.calls = 0
+    return wrapper
+
+
+@decorated
+def count_decorated(plain):
+    count_attribute(plain)
+
+
+def test_the_handler_is_what_is_decorated(met, monkeypatch):
+    """With the decorator's function all of its handlers would be one."""
+
+    class Wrapped(Meeting):
+        younger, older = map(decorated, (Meeting.younger, Meeting.older))
+
+    monkeypatch.setitem(globals(), "Meeting", Wrapped)
+    told = met(lambda: (Plain(),), count_decorated, count_decorated)
+    assert {handler.rpartition(" ")[2] for handler in told["HANDLERS"]} <= {"Meeting.younger", "Meeting.older"}, told
 
 
 def test_a_line_of_the_program_has_no_caller(met):

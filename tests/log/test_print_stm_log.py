@@ -763,6 +763,36 @@ def test_the_older_half_of_a_log_is_read_first(write, tmp_path):
     assert analyser.as_json(analyser.analyse(write(whole, "other.log"))) == expected
 
 
+def test_what_is_known_to_be_before_is_not_read_again(write, monkeypatch):
+    """As a live page does, which asks for the last minute again and again, while the log grows and its files change their names."""
+    monkeypatch.setattr(analyser.LogReader, "CHUNK", 100)
+
+    def at(second):
+        seconds, nanoseconds = stamp(second * 1000)
+        return seconds * 10**9 + nanoseconds
+
+    records = [(second * 1000 + i, 1, event) for second in range(20) for i, event in enumerate(("START", "COMMIT"))]
+    whole, half = c7_log(*records), c7_log(*records[20:])
+    path = write(whole[: analyser.HEADER_SIZE + 19 * 20])
+    skipped = []
+    skip_to = analyser.LogReader.skip_to
+    monkeypatch.setattr(analyser.LogReader, "skip_to", lambda reader, offset: (skipped.append(offset), skip_to(reader, offset)))
+    first = analyser.analyse(path, begin=at(5), known=None)
+    assert first.committed == 5 and skipped == []
+    write(whole)
+    again = analyser.analyse(path, begin=at(8), known=first.known)
+    assert again.committed == 12 and skipped == [first.known[1]] and 100 < skipped[0] <= analyser.HEADER_SIZE + 19 * 10
+    # The older half goes, and the newer one gets its name.
+    os.rename(path, path + ".1")
+    write(half)
+    later = analyser.analyse(path, begin=at(9), known=again.known)
+    assert later.committed == 21 and len(skipped) == 2
+    assert analyser.analyse(path, begin=at(12), known=("ff" * 8, 10**9)).committed == 16 and len(skipped) == 2
+    known = analyser.analyse(path, begin=at(19), known=None).known
+    os.unlink(path + ".1")
+    assert analyser.analyse(path, begin=at(19), known=known).committed == 1
+
+
 def test_an_older_half_of_another_format_is_none(write):
     write(C8_HEADER + c8_record(0, 1, "START"), "stm.log.1")
     assert analyser.analyse(write(many_seconds())).aborted == 10

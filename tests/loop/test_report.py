@@ -204,7 +204,7 @@ def test_what_costs_a_fifth_of_the_time_is_told_of_once(monkeypatch):
     for _ in range(3):
         costs.pass_time(watch, 6, 10, 3, 0)
     (said,) = costs.said
-    assert said.startswith("tornado.stm: warning: 60.0 % of the time was kept waiting by what runs alone, most by call of f: File")
+    assert said.startswith("tornado.stm: warning: 60.0 % of the time went to what runs alone, most by call of f: File")
     assert f"kill -USR2 {os.getpid()}" in said
     costs.pass_time(watch, 11, 10, 0, 5)
     assert len(costs.said) == 2 and "50.0 % of the time was lost in conflicts" in costs.said[1]
@@ -218,7 +218,7 @@ def test_the_reason_in_a_warning_is_that_of_the_time_that_it_is_about(monkeypatc
     sums["call of f"] += 3
     costs.pass_time(watch, 11, 10, 3, 0)
     (said,) = costs.said
-    assert "30.0 % of the time was kept waiting by what runs alone, most by call of f (" in said
+    assert "30.0 % of the time went to what runs alone, most by call of f (" in said
 
 
 def test_a_server_that_is_idle_is_not_told_of(monkeypatch):

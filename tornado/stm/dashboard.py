@@ -57,10 +57,13 @@ import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location("print_stm_log", sys.argv[1])
 log = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(log)
+known, data = None, None
 try:
-    print(json.dumps(log.page_data(log.analyse(sys.argv[2], begin=int(sys.argv[3]), with_lanes=True))))
+    accounts = log.analyse(sys.argv[2], begin=int(sys.argv[3]), with_lanes=True, known=json.loads(sys.argv[4]))
+    known, data = accounts.known, log.page_data(accounts)
 except (log.LogError, OSError) as e:
-    print(json.dumps({"error": "the log %s" % e}))
+    data = {"error": "the log %s" % e}
+print(json.dumps(known), json.dumps(data), sep="\\n")
 """
 REFUSED = "the dashboard is for clients on this machine: see tornado.stm.dashboard\n"
 
@@ -94,6 +97,7 @@ class _Latest:
         self._made: float | None = None
         self._process: int | None = None
         self._data = b"{}"
+        self._known = b"null"  # where in the log what counts began the last time
 
     @trusted
     def get(self) -> bytes:
@@ -108,15 +112,18 @@ class _Latest:
         path = conflictlog.path()
         if path is None:
             return _error("there is no log: it has been ended")
-        command = [sys.executable, "-P", "-c", ANALYSE, log.__file__, path, str(time.monotonic_ns() - SHOWN * 10**9)]
+        begin = str(time.monotonic_ns() - SHOWN * 10**9)
+        command = [sys.executable, "-P", "-c", ANALYSE, log.__file__, path, begin, self._known.decode()]
         for _ in range(3):  # while a file takes the place of another, the log may not be there
             try:
                 done = subprocess.run(command, capture_output=True, timeout=LONGEST)
             except subprocess.TimeoutExpired:
                 return _error(f"the log is too long to be read in {LONGEST} seconds")
-            if done.returncode == 0 and not done.stdout.startswith(b'{"error": "the log [Errno 2]'):
-                return done.stdout.strip()
-        return done.stdout.strip() or _error(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
+            known, _, data = done.stdout.strip().partition(b"\n")
+            if done.returncode == 0 and not data.startswith(b'{"error": "the log [Errno 2]'):
+                self._known = known if known != b"null" else self._known
+                return data
+        return data or _error(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
 
 
 def _error(text: str) -> bytes:

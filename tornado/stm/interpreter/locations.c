@@ -6,7 +6,7 @@
  * was last; in the beginning that is what it is going to call.
  *
  * The function of the program itself that a transaction has called first counts as the handler of all that it does: the method of
- * a RequestHandler, or the coroutine function that a framework awaits.
+ * a RequestHandler, or the coroutine function that a framework awaits; of what is decorated, the function that is.
  *
  * Places and their texts are interned for ever, so that other threads may keep them.
  */
@@ -227,25 +227,44 @@ known_of_program(Tx *tx, _PyInterpreterFrame *f)
     return known != NULL && known->location != NULL ? known : NULL;
 }
 
-/* The outermost function of the program itself that runs from this frame on, else of what is made of text; NULL: none. It stays so until
- * the attempt ends. */
+/* Is that function there in the place of another, as functools.wraps() says?  Then all handlers with that decorator would be one. */
+static bool
+is_wrapper(_PyInterpreterFrame *f)
+{
+    PyObject *function = PyStackRef_IsNull(f->f_funcobj) ? NULL : PyStackRef_AsPyObjectBorrow(f->f_funcobj);
+    PyObject *dict = function != NULL && PyFunction_Check(function) ? ((PyFunctionObject *)function)->func_dict : NULL;
+    int found = dict != NULL ? PyDict_ContainsString(dict, "__wrapped__") : 0;
+    if (found < 0)
+        PyErr_Clear();
+    return found > 0;
+}
+
+/* The outermost function of the program itself that runs from this frame on and is no wrapper, else of what is made of text; NULL: none.
+ * It stays so until the attempt ends, but that a wrapper may call several. */
 static const char *
 handler_above(Tx *tx, _PyInterpreterFrame *f)
 {
     Locations *l = &thread_of(tx)->locations;
     if (l->handler != NULL && l->handler_of == attempt_of(tx))
         return l->handler;
-    PyCodeObject *code = NULL, *made = NULL;
+    PyCodeObject *code = NULL, *outermost = NULL, *made = NULL;
     for (; f != NULL && f != l->base; f = f->previous) {
         const KnownLocation *known = known_of_program(tx, f);
-        if (known != NULL && known->whose == OWN)
-            code = known->code;
+        if (known != NULL && known->whose == OWN) {
+            outermost = known->code;
+            code = is_wrapper(f) ? code : known->code;
+        }
         else if (known != NULL && known->whose == MADE)
             made = known->code;
     }
-    code = code != NULL ? code : made;
-    l->handler_of = attempt_of(tx);
-    return l->handler = code != NULL ? describe(code, code->co_firstlineno) : NULL;
+    bool stays = code == outermost;
+    code = code != NULL ? code : outermost != NULL ? outermost : made;
+    const char *handler = code != NULL ? describe(code, code->co_firstlineno) : NULL;
+    if (stays) {
+        l->handler_of = attempt_of(tx);
+        l->handler = handler;
+    }
+    return handler;
 }
 
 static const Place *

@@ -1,7 +1,7 @@
 """What a run has come to: at its end, on SIGUSR2, and in a line at once where something costs much.
 
 Figures are from the engine's counts (`transaction.stats`).  Shares of time are of the processor time that the program has used: what
-ran alone kept all others waiting meanwhile, and what conflicts have cost is waits, and attempts that were rolled back.
+ran alone kept others waiting meanwhile, if there were any, and what conflicts have cost is waits, and attempts that were rolled back.
 """
 
 import _thread
@@ -110,12 +110,12 @@ class Watch:
             return
         self._before = stats, used, now
         passed, lately = max(used - used_before, 1.0), since(before, stats)
-        for name, what in ("seconds_alone", "kept waiting by what runs alone"), ("seconds_lost", "lost in conflicts"):
+        for name, what in ("seconds_alone", "went to what runs alone"), ("seconds_lost", "was lost in conflicts"):
             share = lately[name] / passed
             if share > MUCH:
                 why = dearest(lately, 1) if name == "seconds_alone" else []
                 more = f", most by {why[0]}" if why else ""
-                self._tell(name, f"{percent(share, 1)} of the time was {what}{more} (kill -USR2 {os.getpid()} tells more)")
+                self._tell(name, f"{percent(share, 1)} of the time {what}{more} (kill -USR2 {os.getpid()} tells more)")
 
     def _tell(self, what, text):
         if what not in self._told:
