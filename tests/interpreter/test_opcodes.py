@@ -399,6 +399,19 @@ def depth(error):
     return n
 
 
+def test_what_lies_in_a_class_may_be_given_by_c_code():
+    # LOAD_ATTR
+    class Giving(dict):
+        __get__ = operator.setitem
+
+    giving = Giving()
+
+    class Holder:
+        given = giving
+
+    rolled_back(lambda giving: Holder.given, giving)
+
+
 def test_an_aborted_raise_leaves_traceback_and_cause():
     raised = Raised()
     raised.throw()

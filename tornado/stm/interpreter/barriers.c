@@ -131,6 +131,8 @@ open_attr(Tx *tx, PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *
     if (!attributes && of == OF_READ_ATTR && kind->fixed_attributes) {
         if (kind != &class_kind)
             note_name(tx, obj, name, of);
+        else
+            type_entry(tx, (PyTypeObject *)obj);    /* what lies in it may have a __get__ */
         return 0;     /* their methods */
     }
     attributes |= kind != &inert_kind && kind != &tuple_kind;
