@@ -1,6 +1,7 @@
 /* The barriers of the evaluation loop, where their inline tests (loop.h) find something left to do. */
 #include "loop.h"
 
+#include "calls/callbacks.h"
 #include "objects/access.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
@@ -776,10 +777,36 @@ handled_exception(Tx *tx)
     return item->exc_value == Py_None ? NULL : item->exc_value;
 }
 
+/* `raise Class`, `raise ... from Class`: of a class in Python the exception is made here, with barriers; it may be one that others know. */
+static int
+make_raised(_PyStackRef *raised, bool is_cause)
+{
+    PyObject *cls = PyStackRef_AsPyObjectBorrow(*raised);
+    if (LIKELY(!PyExceptionClass_Check(cls) || !is_python_class((PyTypeObject *)cls)))
+        return 0;
+    PyObject *made = stm_call(cls, NULL, 0, NULL);
+    if (made != NULL && !is_cause && PyExceptionInstance_Check(made) && !PyType_IsSubtype(Py_TYPE(made), (PyTypeObject *)cls))
+        Py_SETREF(made, stm_call(cls, &made, 1, NULL));     /* what the interpreter makes of one of another class */
+    if (made == NULL)
+        return -1;
+    if (PyExceptionInstance_Check(made))
+        replace_operand(raised, made);
+    else
+        PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", cls, Py_TYPE(made));
+    Py_DECREF(made);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 int
 stm_raise(_PyStackRef *raised, int n)
 {
     BARRIER_OF(tx);
+    for (int i = 0; i < n; i++) {
+        if (make_raised(&raised[i], i > 0) < 0)
+            return -1;
+    }
+    if (!tx->open)
+        return 0;       /* a constructor in C has made it exclusive */
     if (n == 0) {
         PyObject *again = handled_exception(tx);
         return again == NULL ? check_doomed(tx) : open_exception(tx, again);
