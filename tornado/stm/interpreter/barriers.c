@@ -1050,17 +1050,31 @@ open_returned(Tx *tx, PyObject *result, int at)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
 }
 
+static const KnownMethod *
+known_method(Tx *tx, PyObject *function, PyTypeObject *type)
+{
+    KnownMethod *known = &thread_of(tx)->loop.methods[((uintptr_t)function >> 4 ^ (uintptr_t)type >> 6) % KNOWN_METHODS];
+    if (LIKELY(known->function == function && known->type == type && known->version == type->tp_version_tag && known->version != 0))
+        return known;
+    uint32_t names = 0;
+    for (int i = 0; i < LOOKED_INTO; i++) {
+        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
+        names |= (uint32_t)(method == function) << i;
+        Py_XDECREF(method);
+    }
+    *known = (KnownMethod){function, type, type->tp_version_tag, names};
+    return known;
+}
+
 /* Of a function that has another name than the class has it by (a decorator's, a lambda): what C code may be looking at. */
 static int
 open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
 {
-    PyTypeObject *type = Py_TYPE(called->self);
+    uint32_t names = known_method(tx, called->function, Py_TYPE(called->self))->names;
     int r = 0;
-    for (int i = 0; r == 0 && i < LOOKED_INTO; i++) {
-        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
-        if (UNLIKELY(method == called->function))
+    for (int i = 0; r == 0 && names >> i != 0; i++) {
+        if (names >> i & 1)
             r = open_returned(tx, result, looked_into[i].at);
-        Py_XDECREF(method);
     }
     return r;
 }
@@ -1075,8 +1089,7 @@ stm_return(Tx *tx, const Called *called, PyObject *result)
         r = open_returned(tx, result, looked_into[i].at);
     else if (PyIter_Check(result))      /* whoever gets an iterator goes over it, without asking for more */
         r = open_returned(tx, result, LOOKS_AT_ITEMS);
-    else if (called->self != NULL && !captured_container(tx, result) && kind_of(tx, result) != &instance_kind
-             && kind_of(tx, result) != &inert_kind)
+    else if (called->self != NULL && !captured_container(tx, result))
         r = open_returned_by_class(tx, called, result);
     if (r < 0)
         Py_CLEAR(result);
