@@ -3,6 +3,7 @@ barriers, the build checks.)
 """
 
 import collections
+import contextlib
 import opcode
 import operator
 import types
@@ -397,6 +398,90 @@ def depth(error):
     while tb is not None:
         n, tb = n + 1, tb.tb_next
     return n
+
+
+class Single(Exception):
+    """There is one of them."""
+
+    made = []
+
+    def __new__(cls, *args):
+        if not cls.made:
+            cls.made.append(super().__new__(cls))
+        return cls.made[0]
+
+    def throw(self):
+        with contextlib.suppress(Single):
+            raise Single
+
+    def throw_from(self):
+        with contextlib.suppress(Single):
+            raise Single from ValueError()
+
+    def throw_into(self):
+        def wait():
+            with contextlib.suppress(Single):
+                yield
+            yield
+
+        generator = wait()
+        next(generator)
+        generator.throw(Single)
+
+    def look(self):
+        return self.__traceback__, self.__cause__
+
+
+@pytest.mark.parametrize("throw", ["throw", "throw_from", "throw_into"])
+def test_a_class_that_is_raised_may_give_an_exception_that_others_know(throw):
+    # RAISE_VARARGS
+    assert meet(lambda: (Single(),), method(throw), method("look")) in (CONFLICT, ALONE)
+
+
+def test_a_class_that_is_raised_may_be_made_by_c_code():
+    def make_and_raise(things):
+        class Made(Exception):
+            __init__ = things.clear
+
+        with contextlib.suppress(Made):
+            raise Made
+
+    rolled_back(make_and_raise, [1, 2])
+
+
+class Unlike(Exception):
+    def __new__(cls, *args):
+        return KeyError(*args)
+
+
+class Number(Exception):
+    def __new__(cls):
+        return 5
+
+
+def raise_class(cls, cause=None):
+    try:
+        raise cls from cause
+    except Exception as e:
+        return repr(e), repr(e.__context__)
+
+
+@pytest.mark.parametrize("classes", [(Unlike,), (Number,), (ValueError, Number), (ValueError, Unlike), (None,)])
+def test_a_class_that_is_raised_is_called_as_ever(classes):
+    assert run(raise_class, *classes) == raise_class(*classes)
+
+
+def test_what_lies_in_a_class_may_be_given_by_c_code():
+    # LOAD_ATTR
+    class Giving(dict):
+        __get__ = operator.setitem
+
+    giving = Giving()
+
+    class Holder:
+        given = giving
+
+    rolled_back(lambda giving: Holder.given, giving)
 
 
 def test_an_aborted_raise_leaves_traceback_and_cause():

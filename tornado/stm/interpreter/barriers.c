@@ -1,6 +1,7 @@
 /* The barriers of the evaluation loop, where their inline tests (loop.h) find something left to do. */
 #include "loop.h"
 
+#include "calls/callbacks.h"
 #include "objects/access.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
@@ -131,6 +132,8 @@ open_attr(Tx *tx, PyObject *obj, PyObject *name, unsigned of, int (*opener)(Tx *
     if (!attributes && of == OF_READ_ATTR && kind->fixed_attributes) {
         if (kind != &class_kind)
             note_name(tx, obj, name, of);
+        else
+            type_entry(tx, (PyTypeObject *)obj);    /* what lies in it may have a __get__ */
         return 0;     /* their methods */
     }
     attributes |= kind != &inert_kind && kind != &tuple_kind;
@@ -774,10 +777,36 @@ handled_exception(Tx *tx)
     return item->exc_value == Py_None ? NULL : item->exc_value;
 }
 
+/* `raise Class`, `raise ... from Class`: of a class in Python the exception is made here, with barriers; it may be one that others know. */
+static int
+make_raised(_PyStackRef *raised, bool is_cause)
+{
+    PyObject *cls = PyStackRef_AsPyObjectBorrow(*raised);
+    if (LIKELY(!PyExceptionClass_Check(cls) || !is_python_class((PyTypeObject *)cls)))
+        return 0;
+    PyObject *made = stm_call(cls, NULL, 0, NULL);
+    if (made != NULL && !is_cause && PyExceptionInstance_Check(made) && !PyType_IsSubtype(Py_TYPE(made), (PyTypeObject *)cls))
+        Py_SETREF(made, stm_call(cls, &made, 1, NULL));     /* what the interpreter makes of one of another class */
+    if (made == NULL)
+        return -1;
+    if (PyExceptionInstance_Check(made))
+        replace_operand(raised, made);
+    else
+        PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", cls, Py_TYPE(made));
+    Py_DECREF(made);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 int
 stm_raise(_PyStackRef *raised, int n)
 {
     BARRIER_OF(tx);
+    for (int i = 0; i < n; i++) {
+        if (make_raised(&raised[i], i > 0) < 0)
+            return -1;
+    }
+    if (!tx->open)
+        return 0;       /* a constructor in C has made it exclusive */
     if (n == 0) {
         PyObject *again = handled_exception(tx);
         return again == NULL ? check_doomed(tx) : open_exception(tx, again);
@@ -1025,17 +1054,31 @@ open_returned(Tx *tx, PyObject *result, int at)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
 }
 
+static const KnownMethod *
+known_method(Tx *tx, PyObject *function, PyTypeObject *type)
+{
+    KnownMethod *known = &thread_of(tx)->loop.methods[((uintptr_t)function >> 4 ^ (uintptr_t)type >> 6) % KNOWN_METHODS];
+    if (LIKELY(known->function == function && known->type == type && known->version == type->tp_version_tag && known->version != 0))
+        return known;
+    uint32_t names = 0;
+    for (int i = 0; i < LOOKED_INTO; i++) {
+        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
+        names |= (uint32_t)(method == function) << i;
+        Py_XDECREF(method);
+    }
+    *known = (KnownMethod){function, type, type->tp_version_tag, names};
+    return known;
+}
+
 /* Of a function that has another name than the class has it by (a decorator's, a lambda): what C code may be looking at. */
 static int
 open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
 {
-    PyTypeObject *type = Py_TYPE(called->self);
+    uint32_t names = known_method(tx, called->function, Py_TYPE(called->self))->names;
     int r = 0;
-    for (int i = 0; r == 0 && i < LOOKED_INTO; i++) {
-        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
-        if (UNLIKELY(method == called->function))
+    for (int i = 0; r == 0 && names >> i != 0; i++) {
+        if (names >> i & 1)
             r = open_returned(tx, result, looked_into[i].at);
-        Py_XDECREF(method);
     }
     return r;
 }
@@ -1050,8 +1093,7 @@ stm_return(Tx *tx, const Called *called, PyObject *result)
         r = open_returned(tx, result, looked_into[i].at);
     else if (PyIter_Check(result))      /* whoever gets an iterator goes over it, without asking for more */
         r = open_returned(tx, result, LOOKS_AT_ITEMS);
-    else if (called->self != NULL && !captured_container(tx, result) && kind_of(tx, result) != &instance_kind
-             && kind_of(tx, result) != &inert_kind)
+    else if (called->self != NULL && !captured_container(tx, result))
         r = open_returned_by_class(tx, called, result);
     if (r < 0)
         Py_CLEAR(result);

@@ -34,6 +34,15 @@ typedef struct {
     } needs;
     PyObject *twin;             /* borrowed: lives for ever */
 } KnownCall;
+/* Which of the names that C code calls a class has for a function, as bits. It counts for that version of the class, which keeps
+ * its functions alive. */
+typedef struct {
+    PyObject *function;
+    PyTypeObject *type;
+    uint32_t version, names;
+} KnownMethod;
+#define KNOWN_METHODS 256
+
 #define KNOWN_CALLS_LOG2 10
 #define KNOWN_CALLS (1 << KNOWN_CALLS_LOG2)     /* that many functions have each its place; two of one place are found out again each time */
 
@@ -59,6 +68,7 @@ typedef struct {
     uintptr_t plain[KNOWN_CALLS];           /* keys of what needs nothing in exclusive transactions (PLAIN_), as long as no effects */
     unsigned registered;                    /* have been registered but those (../engine/calls/calls.c) */
     bool plain_counts;                      /* the attempt is exclusive, on the anchor's thread, and will have nothing to forget */
+    KnownMethod methods[KNOWN_METHODS];
 } Loop;
 
 /* In the lowest bit of such a key: the table of effects does not know it, and elsewhere than on the anchor's thread it may belong there. */

@@ -537,6 +537,14 @@ is_send(PyObject *callable)
     return method != NULL && strcmp(method->ml_name, "send") == 0;
 }
 
+/* throw(Class): does the class say how one is made, and may give one that others know? */
+static bool
+makes_other_exceptions(PyTypeObject *type)
+{
+    return is_python_class(type) && (type->tp_new != c_base(type)->tp_new || has_unguarded_special_methods(type)
+                                     || Py_TYPE(type)->tp_call != PyType_Type.tp_call);
+}
+
 static int
 apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
 {
@@ -729,6 +737,9 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         /* throw(exception): it gets a traceback. */
         for (Py_ssize_t i = 1; i < a.n; i++) {
             if (PyExceptionInstance_Check(a.args[i]) && open_exception(tx, a.args[i]) < 0)
+                return -1;
+            if (PyExceptionClass_Check(a.args[i]) && makes_other_exceptions((PyTypeObject *)a.args[i])
+                && exclusive_for(tx, "an exception that is made by", a.args[i]) < 0)
                 return -1;
         }
         if (kind == &generator_kind)
