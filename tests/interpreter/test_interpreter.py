@@ -224,3 +224,22 @@ print(core.Transaction(make, ()).run())
     pytest.importorskip("concurrent.interpreters")
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (result.stdout, result.stderr) == ("[1]\n2\n", "")
+
+
+@pytest.mark.parametrize("folder", ["plain", "with a blank"])
+def test_what_is_right_is_not_compiled_again(tmp_path, folder):
+    place = tmp_path / folder
+    place.mkdir()
+    source, header, target = place / "a.c", place / "a.h", place / "a.o"
+    for file in source, header, target:
+        file.touch()
+    target.with_suffix(".command").write_text("gcc a.c")
+    names = [str(name).replace(" ", "\\ ") for name in (target, source, header)]
+    target.with_suffix(".d").write_text("{}: {} \\\n {}\n".format(*names))
+    os.utime(target, (2e9, 2e9))
+    assert build.is_right(target, ["gcc", "a.c"])
+    assert not build.is_right(target, ["gcc", "-g", "a.c"])
+    os.utime(header, (3e9, 3e9))
+    assert not build.is_right(target, ["gcc", "a.c"])
+    header.unlink()
+    assert not build.is_right(target, ["gcc", "a.c"])

@@ -616,3 +616,50 @@ loop.start()
     program(tmp_path, text)
     stdout, stderr, status = end(python, "-m", "tornado.autoreload", "app.py", "0", cwd=tmp_path)
     assert (stdout, status) == ("", 0), stderr
+
+
+# A loop where nothing else may run meanwhile
+
+LOOPS_INSIDE = """
+import asyncio
+from tornado.stm import transaction
+
+async def wait():
+    await asyncio.sleep(0)
+
+def run_a_loop(how):
+    loop = asyncio.new_event_loop()
+    loop.call_soon(loop.stop)
+    try:
+        how(loop)
+    except RuntimeError as e:
+        print(type(e).__name__, e)
+    finally:
+        loop.close()
+
+def run_both():
+    run_a_loop(lambda loop: loop.run_forever())
+    run_a_loop(lambda loop: loop.run_until_complete(loop.create_future()))
+
+with transaction.atomic:
+    run_both()
+transaction.add(run_both)
+transaction.run()
+
+async def in_a_loop():
+    run_both()
+
+asyncio.run(in_a_loop())
+asyncio.run(wait())
+print("outside")
+"""
+
+
+@on_both
+def test_a_loop_inside_a_transaction_is_refused(python, tmp_path):
+    """It would wait for ever for what is around it."""
+    result = stm(python, "-j", "2", program(tmp_path, LOOPS_INSIDE), cwd=tmp_path)
+    refused = "TransactionError an event loop cannot run inside a transaction or an atomic block"
+    running = "RuntimeError Cannot run the event loop while another loop is running"
+    assert result.stdout.splitlines() == [refused] * 4 + [running] * 2 + ["outside"], result.stderr
+    assert (result.returncode, without_notice(python, result.stderr)) == (0, "")

@@ -195,6 +195,38 @@ def test_copies(do):
     assert [dict(each) for each in made[:3]] == [{1: [2]}] * 3 and [set(each) for each in made[3:]] == [{1}] * 2
 
 
+class Named(stmiddict):
+    """Has an attribute, and cannot be made without one."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+
+def test_copies_of_those_with_identities(do):
+    """A copy has items of its own, and finds its own keys."""
+
+    def copies():
+        key = Key("k")
+        d, s = Named("all"), stmidset([key])
+        d[key] = [1]
+        d[s] = d
+        shallow, deep, loaded = copy.copy(d), copy.deepcopy(d), pickle.loads(pickle.dumps(d))
+        shallow[Key("another")] = 2
+        more = copy.copy(s)
+        more.add(Key("another"))
+        return d, s, more, shallow, deep, loaded
+
+    d, s, more, shallow, deep, loaded = do(copies)
+    assert (len(d), len(s), len(more), len(shallow), len(deep), len(loaded)) == (2, 1, 2, 3, 2, 2)
+    key, elements = d
+    assert shallow[key] is d[key] and elements in shallow and key in more
+    for made in deep, loaded:
+        itself, others = made
+        assert type(made) is Named and made.name == "all"
+        assert key not in made and itself in others and made[itself] == [1] and made[itself] is not d[key] and made[others] is made
+
+
 class Counting(stmdict):
     """Counts what is asked for."""
 

@@ -73,7 +73,8 @@ def is_right(target, command):
     made_by, needs = target.with_suffix(".command"), target.with_suffix(".d")
     if not (target.exists() and needs.exists() and made_by.exists() and made_by.read_text() == " ".join(command)):
         return False
-    names = needs.read_text().replace("\\\n", " ").partition(":")[2].split()
+    after = needs.read_text().replace("\\\n", " ").partition(": ")[2]
+    names = [name.replace("\\ ", " ") for name in re.findall(r"(?:\\.|\S)+", after)]  # as make reads them: a\ b is one
     made = target.stat().st_mtime_ns
     return all(os.path.exists(name) and os.stat(name).st_mtime_ns < made for name in names)
 

@@ -343,7 +343,12 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     # -- Run and stop --------------------------------------------------------------------------------------------------
 
     def run_forever(self):
-        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
+        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own).
+
+        Raises:
+            TransactionError: inside a transaction or an atomic block.
+        """
+        self._check_outside()
         self._run_forever_setup()
         try:
             with self._sigterm_drains():

@@ -55,7 +55,9 @@ class EndsGracefully:
 
         Raises:
             SystemExit: SIGTERM has ended the program (status 0).
+            TransactionError: inside a transaction or an atomic block.
         """
+        self._check_outside()
         self._awaited = True
         try:
             return super().run_until_complete(future)
@@ -65,6 +67,11 @@ class EndsGracefully:
             raise
         finally:
             self._awaited = False
+
+    def _check_outside(self):
+        """Where nothing else runs meanwhile, the transactions of a loop cannot.  (In a loop's own asyncio says that it runs already.)"""
+        if core.in_transaction() and asyncio._get_running_loop() is None:
+            raise core.TransactionError("an event loop cannot run inside a transaction or an atomic block")
 
     def shutdown_default_executor(self, timeout=None):
         """Wait for the threads of the executor; no longer than threads have to end, once SIGTERM has come."""

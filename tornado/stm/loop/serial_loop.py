@@ -61,7 +61,12 @@ class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         super()._add_callback(handle)
 
     def run_forever(self):
-        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own)."""
+        """Run until `stop` is called, or SIGTERM ends the program gracefully (if it has no handler of its own).
+
+        Raises:
+            TransactionError: inside a transaction or an atomic block.
+        """
+        self._check_outside()
         self._check_running()
         with self._woken_by_signals(), self._sigterm_drains():
             super().run_forever()

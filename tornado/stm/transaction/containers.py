@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSet
 from reprlib import recursive_repr
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["hashtable", "stmdict", "stmiddict", "stmidset", "stmset"]
 
@@ -98,6 +98,13 @@ class stmiddict(_Identity, MutableMapping[K, V]):
     def __bool__(self) -> bool:
         return True  # PyPy-STM's have no length
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, in which the keys may be other objects."""
+        return vars(self) | {"_items": list(self._items.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _items={id(key): (key, value) for key, value in state["_items"]})
+
     @recursive_repr("...")
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.items())!r})"
@@ -130,6 +137,10 @@ class stmidset(_Identity, MutableSet[K]):
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._elements)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles."""
+        return vars(self) | {"_elements": stmiddict(self._elements)}
 
     @recursive_repr("...")
     def __repr__(self) -> str:
