@@ -6,10 +6,12 @@ Each test counts what was sent and what was answered.
 import contextlib
 import os
 import resource
+import signal
 import socket
 
 import pytest
 
+from app_process import App
 from interpreters import GIL, needs_engine, needs_gil, not_sanitized
 from programs import TIMEOUT, Client, Program, get, in_parallel, reset, until
 from tornado.stm.loop.graceful import KILLED
@@ -353,3 +355,10 @@ def test_memory_errors(how):
         assert get(server, "/count") == "9"
         assert '"shared": 8,' in get(server, "/values")
         assert server.end() == 0
+
+
+def test_that_a_program_has_crashed_is_told_though_no_client_has_noticed():
+    with pytest.raises(AssertionError, match=r"faulty\.py has crashed"), Program("faulty.py") as server:
+        server.end(signal.SIGSEGV)
+    with pytest.raises(AssertionError, match="status -11 of files.py"), App("files.py", ".") as app:
+        app.process.send_signal(signal.SIGSEGV)

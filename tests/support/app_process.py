@@ -133,9 +133,10 @@ class App:
     def _stop(self):
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(TIMEOUT)
+            status = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"SIGTERM has not ended {self.description}:\n{self.stderr()}") from None
+        assert status in (0, -signal.SIGTERM), f"status {status} of {self.description}:\n{self.stderr()}"
         assert "Traceback" not in self.stderr(), self.stderr()
 
     def _close(self):

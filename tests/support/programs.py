@@ -23,6 +23,9 @@ TIMEOUT = 60  # seconds until a silent program is taken to hang
 #: programs whose contexts have been entered and not left
 running = []
 
+#: of what nobody has ended
+CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
+
 
 class Program:
     """An application of `apps`, which prints ``listening PORT``, in a process of its own.  A context manager.
@@ -38,6 +41,7 @@ class Program:
 
     def __init__(self, name, *arguments, threads=2, limits=None, environment=None, python=sys.executable):
         loop = ["-m", "tornado.stm", "-j", str(threads)] if threads else []
+        self._aborted = False
         self._output = tempfile.TemporaryFile("w+b")
         self._errors = tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
@@ -100,6 +104,7 @@ class Program:
 
     def abort(self):
         """End it at once; what its threads are at goes to its standard error."""
+        self._aborted = True
         self.process.send_signal(signal.SIGABRT)
         self.process.wait()
 
@@ -119,11 +124,13 @@ class Program:
 
     def __exit__(self, kind, *rest):
         running.remove(self)
+        crashed = self.process.poll() in CRASHES and not self._aborted
         written = self.last_words()
         if kind is not None:
             print(f"{self.command} wrote:\n{written}")
         self._output.close()
         self._errors.close()
+        assert kind is not None or not crashed, f"{self.command} has crashed:\n{written}"
 
 
 class Client:
