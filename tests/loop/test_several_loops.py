@@ -426,6 +426,20 @@ def test_an_rlock_that_a_coroutine_gives_back_whole_while_it_waits(threads):
     assert tornado.stm.run(main(), threads=threads) == [list(range(5))] * 20
 
 
+def test_in_debug_mode_one_that_is_called_from_another_says_so(other):
+    other.set_debug(True)
+
+    async def main():
+        asyncio.get_running_loop().set_debug(True)
+        asyncio.get_running_loop().call_soon(int)
+        for call in other.call_soon, lambda function: other.call_later(0, function):
+            with pytest.raises(RuntimeError, match="Non-thread-safe operation"):
+                call(int)
+        other.call_soon_threadsafe(int)
+
+    tornado.stm.run(main(), threads=2)
+
+
 def test_one_whose_sockets_have_been_finalized_is_closed():
     loop = TransactionalEventLoop(1)
     loop._ssock.close()

@@ -1,6 +1,7 @@
 """Finalizers that a commit sets off: once, after it, in a transaction that others run beside."""
 
 import _thread
+import contextvars
 import functools
 import gc
 import inspect
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import types
 import weakref
 from itertools import islice
 
@@ -23,6 +25,7 @@ from meeting import is_alone, run
 from progress import TIMEOUT
 from rolled_back import abort, begins
 from tornado.stm.core import trusted
+from tornado.stm.loop.eventloop import TransactionalEventLoop
 
 activation.activate()
 
@@ -654,3 +657,45 @@ def test_thousands_that_die_when_the_transaction_is_to_run_alone_end_one_after_t
 
     core.Transaction(drop, ()).run()
     assert len(depths) == 500 and max(depths) - min(depths) < 10
+
+
+@pytest.mark.parametrize("kind", ["object", "generator", "weak reference"])
+def test_what_a_callback_lets_go_is_finalized_with_the_variables_of_its_context(kind):
+    variable, seen = contextvars.ContextVar("variable", default=0), []
+
+    class Ends:
+        def __del__(self):
+            seen.append(variable.get())
+
+    class Thing:
+        pass
+
+    def generator():
+        try:
+            yield
+        finally:
+            seen.append(variable.get())
+
+    def make():
+        if kind == "object":
+            return Ends()
+        made = generator() if kind == "generator" else Thing()
+        if kind == "generator":
+            next(made)
+        else:
+            references.append(weakref.ref(made, lambda _: seen.append(variable.get())))
+        return made
+
+    def let_go():
+        variable.set(variable.get() + 1)
+        holder.thing = None
+
+    references, holder, loop = [], types.SimpleNamespace(), TransactionalEventLoop(2)
+    context = contextvars.copy_context()
+    try:
+        for _ in range(4):  # what has never been called before may have to run alone
+            holder.thing = make()
+            core.Transaction(core.run_handle, (core.new_handle(loop, let_go, (), context),)).run()
+    finally:
+        loop.close()
+    assert seen == [1, 2, 3, 4] and variable.get() == 0

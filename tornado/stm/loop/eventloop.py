@@ -158,8 +158,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
             core.defer(self._dispatcher.timer_cancelled, handle)
 
     def _check_thread(self):
-        # Transactions are on the loop's thread, whichever that is.
-        if core.in_transaction() or self._thread_id is None:
+        # Its transactions are on the loop's thread, whichever that is, and so are those of a queue that it waits for; not another loop's.
+        if self._thread_id is None or (core.in_transaction() and events._get_running_loop() in (None, self)):
             return
         super()._check_thread()
 

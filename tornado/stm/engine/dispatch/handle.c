@@ -4,6 +4,7 @@
 #include "../calls/callbacks.h"
 #include "../deferred.h"
 #include "../objects/access.h"
+#include "../objects/born.h"
 #include "../objects/known.h"
 #include "chain.h"
 #include "future.h"
@@ -237,21 +238,21 @@ static int
 run(PyObject *handle)
 {
     PyObject *loop = *slot(handle, at.loop), *callback = *slot(handle, at.callback), *args = *slot(handle, at.args);
-    PyObject *context = *slot(handle, at.context), *result;
+    PyObject *context = Py_XNewRef(*slot(handle, at.context)), *result;
     bool plain = (Py_IS_TYPE(handle, handle_type) || Py_IS_TYPE(handle, timer_type)) && callback != NULL && args != NULL
         && PyTuple_CheckExact(args) && context != NULL && PyContext_CheckExact(context);
     int debugged = plain ? loop_is_debugged(loop) : 0;
-    if (debugged < 0)
+    if (debugged < 0) {
+        Py_XDECREF(context);
         return -1;
+    }
     if (plain && !debugged) {
         /* They may be taken away by who cancels it meanwhile. */
         Py_INCREF(callback);
         Py_INCREF(args);
-        Py_INCREF(context);
         result = call_in_context(context, callback, args);
         Py_DECREF(callback);
         Py_DECREF(args);
-        Py_DECREF(context);
         if (result == NULL && !PyErr_ExceptionMatches(stm_Abort) && !PyErr_ExceptionMatches(PyExc_SystemExit)
             && !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
             if (caller.file != NULL)
@@ -263,8 +264,11 @@ run(PyObject *handle)
     }
     else
         result = stm_call(run_slowly, &handle, 1, NULL);
+    bool alone = stm_open == NULL || stm_open->grade == GRADE_EXCLUSIVE;
+    int r = result == NULL || (!alone && context != NULL && PyContext_CheckExact(context) && note_callback_end(stm_open, context) < 0) ? -1 : 0;
+    Py_XDECREF(context);
     Py_XDECREF(result);
-    return result != NULL ? 0 : -1;
+    return r;
 }
 
 /* Call back, and then what is to follow in the same transaction (chain.h). */

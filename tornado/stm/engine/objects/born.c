@@ -37,11 +37,14 @@
 #include "born.h"
 
 #include "../../interpreter/tracebacks.h"
+#include "context.h"
 #include "garbage.h"
 #include "known.h"
 
 #include "internal/pycore_ceval.h"
+#include "internal/pycore_context.h"
 #include "internal/pycore_gc.h"
+#include "internal/pycore_hamt.h"
 #include "internal/pycore_weakref.h"
 
 static inline Births *
@@ -54,6 +57,8 @@ typedef struct {
     PyObject_HEAD
     bool aborted;
 } Birth;
+
+static PyTypeObject *variables_type;        /* of those of a context */
 
 static PyTypeObject Birth_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -68,6 +73,11 @@ static destructor finalize_generator;       /* the interpreter's */
 int
 born_init(void)
 {
+    PyObject *variables = context_variables();
+    if (variables == NULL)
+        return -1;
+    variables_type = Py_TYPE(variables);
+    Py_DECREF(variables);
     finalize_generator = PyGen_Type.tp_finalize;
     PyGen_Type.tp_finalize = PyCoro_Type.tp_finalize = PyAsyncGen_Type.tp_finalize = generator_finalizer;
     return PyType_Ready(&Birth_Type);
@@ -258,10 +268,48 @@ born_here(Tx *tx, PyObject *obj)
 static int
 put_off(Tx *tx, PyObject *obj)
 {
-    if (births_of(tx)->dying == NULL && (births_of(tx)->dying = PyList_New(0)) == NULL)
+    Births *births = births_of(tx);
+    if (births->dying == NULL) {
+        births->said = NULL;
+        births->dying = PyList_New(0);
+    }
+    if (births->dying == NULL)
         return -1;
+    if (births->variables != births->said) {
+        if (PyList_Append(births->dying, births->variables != NULL ? births->variables : Py_None) < 0)
+            return -1;
+        births->said = births->variables;
+    }
     born_ask(tx);
-    return PyList_Append(births_of(tx)->dying, obj);
+    return PyList_Append(births->dying, obj);
+}
+
+static bool
+tells_variables(PyObject *dying)
+{
+    return dying == Py_None || Py_IS_TYPE(dying, variables_type);
+}
+
+static int
+undo_nothing(Tx *Py_UNUSED(tx), Undo *Py_UNUSED(u))
+{
+    return 0;
+}
+
+/* What the callback has logged is forgotten after this entry, which is the last of it: by that most of what it has let go is held. */
+static void
+tell_whose(Undo *u)
+{
+    Py_XSETREF(births_of(stm_self)->variables, Py_XNewRef(u->obj));
+}
+
+static const UndoKind undo_callback = {.what = "a callback", .undo = undo_nothing, .forget = tell_whose};
+
+int
+note_callback_end(Tx *tx, PyObject *context)
+{
+    PyHamtObject *variables = ((struct _pycontextobject *)context)->ctx_vars;
+    return undo_push(tx, &undo_callback, variables->h_count > 0 ? (PyObject *)variables : NULL, NULL, NULL) != NULL ? 0 : -1;
 }
 
 /* Outside transactions, where none may come any more: have the eval breaker say when code of the program runs again
@@ -465,6 +513,20 @@ what_is_called(PyObject *call)
     return with_reference ? "Exception ignored while calling weakref callback %R" : "Exception ignored while calling %R";
 }
 
+/* The context has these variables, in the place of those, or of none (NULL): returns what it has. */
+static PyObject *
+change_variables(Tx *tx, PyObject *before, PyObject *variables)
+{
+    if (before != NULL)
+        context_exit(tx, before);
+    if (variables == Py_None)
+        return NULL;
+    if (context_enter(tx, variables) == 0)
+        return variables;
+    PyErr_Clear();
+    return NULL;
+}
+
 /* Where finalizers may run: let those objects die that were about to in a wrong place. */
 void
 let_die(Tx *tx)
@@ -472,8 +534,13 @@ let_die(Tx *tx)
     PyObject *dying = births_of(tx)->dying;
     births_of(tx)->dying = NULL;
     births_of(tx)->dying_from = PyThreadState_Get()->current_frame;
+    PyObject *variables = NULL;
     for (Py_ssize_t i = 0; dying != NULL && i < PyList_GET_SIZE(dying); i++) {
         PyObject *obj = PyList_GET_ITEM(dying, i);
+        if (tells_variables(obj)) {
+            variables = change_variables(tx, variables, obj);
+            continue;
+        }
         if (PyTuple_CheckExact(obj)) {
             PyObject *r = PyObject_Vectorcall(PyTuple_GET_ITEM(obj, 0), &PyTuple_GET_ITEM(obj, 1),
                                               PyTuple_GET_SIZE(obj) - 1, NULL);
@@ -487,6 +554,7 @@ let_die(Tx *tx)
         }
         PyList_SetItem(dying, i, Py_NewRef(Py_None));
     }
+    change_variables(tx, variables, Py_None);
     Py_XDECREF(dying);
 }
 
@@ -521,7 +589,7 @@ born_never_was(Tx *tx)
     /* Nor will it be finalized later; it goes with what the rollback takes out. */
     for (Py_ssize_t i = births_of(tx)->dying != NULL ? PyList_GET_SIZE(births_of(tx)->dying) : 0; --i >= 0;) {
         PyObject *obj = PyList_GET_ITEM(births_of(tx)->dying, i);
-        if (!born_here(tx, obj))
+        if (tells_variables(obj) || !born_here(tx, obj))
             continue;
         if ((tx->undo.displaced == NULL && (tx->undo.displaced = PyList_New(0)) == NULL)
             || PyList_Append(tx->undo.displaced, obj) < 0 || PyList_SetSlice(births_of(tx)->dying, i, i + 1, NULL) < 0)

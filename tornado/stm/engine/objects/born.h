@@ -14,7 +14,9 @@ typedef struct {
     PyObject *noted_ids;            /* set of the addresses of these references */
     PyObject *referents;            /* the same of what weak references with callbacks are to, that may have been there before */
     PyObject *references;           /* set of the addresses of these references */
-    PyObject *dying;                /* list of objects whose finalizers have been put off, and of calls */
+    PyObject *dying;                /* list of objects whose finalizers have been put off, of calls, and of the variables that those which
+                                       follow in it are to find in the context; None: none */
+    PyObject *variables, *said;     /* of the callback that let go what is dropped now, or NULL; the last ones in `dying`, borrowed */
     _PyInterpreterFrame *dying_from;    /* the frame in which those die whose finalizers had been put off */
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
 } Births;
@@ -25,6 +27,7 @@ births_reset(Births *births)
 {
     Py_CLEAR(births->shared[0]);
     Py_CLEAR(births->shared[1]);
+    Py_CLEAR(births->variables);
     births->watching = NULL;
 }
 
@@ -50,6 +53,8 @@ bool callback_put_off(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssiz
 bool call_after_release(Tx *tx, PyObject *callable, PyObject *const *args, Py_ssize_t n);
 /* By the finalizer of an object that is about to tell the program of its end.  Has that been put off? */
 bool teller_put_off(PyObject *obj);
+/* A callback of the loop has ended, in that context: what it has let go is finalized with the variables that are there now. */
+int note_callback_end(Tx *tx, PyObject *context);
 void let_die(Tx *tx);
 void born_ask(Tx *tx);
 extern const UndoKind undo_birth;      /* obj was never born: its finalizer must not run */
