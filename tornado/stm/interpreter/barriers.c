@@ -46,6 +46,7 @@ loop_barriers_init(void)
     for (int i = 0; i < LOOKED_INTO; i++) {
         if ((looked_into_names[i] = PyUnicode_InternFromString(looked_into[i].name)) == NULL)
             return -1;
+        assert(may_be_looked_into(looked_into_names[i]));
     }
     stm_init_name = PyUnicode_InternFromString("__init__");
     return stm_init_name == NULL ? -1 : 0;
@@ -962,6 +963,18 @@ stm_made_generator(Tx *tx, PyObject *generator)
     f->f_locals = Py_XNewRef(*birth);
 }
 
+/* The class of an object that an instruction makes may be met here first.  Is it known?  Who uses an instance of another one runs alone,
+ * whoever has made it. */
+bool
+stm_meets(Tx *tx, PyObject *self)
+{
+    if (kind_of(tx, self) == &unknown_kind)
+        return false;
+    thread_of(tx)->loop.made = Py_TYPE(self);
+    thread_of(tx)->loop.made_version = Py_TYPE(self)->tp_version_tag;
+    return true;
+}
+
 /* An object whose class has a finalizer. */
 void
 stm_made_self(Tx *tx, PyObject *self)
@@ -1050,17 +1063,31 @@ open_returned(Tx *tx, PyObject *result, int at)
         : is_made_there(result) ? check_doomed(tx) : open_iter(tx, result);
 }
 
+static const KnownMethod *
+known_method(Tx *tx, PyObject *function, PyTypeObject *type)
+{
+    KnownMethod *known = &thread_of(tx)->loop.methods[((uintptr_t)function >> 4 ^ (uintptr_t)type >> 6) % KNOWN_METHODS];
+    if (LIKELY(known->function == function && known->type == type && known->version == type->tp_version_tag && known->version != 0))
+        return known;
+    uint32_t names = 0;
+    for (int i = 0; i < LOOKED_INTO; i++) {
+        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
+        names |= (uint32_t)(method == function) << i;
+        Py_XDECREF(method);
+    }
+    *known = (KnownMethod){function, type, type->tp_version_tag, names};
+    return known;
+}
+
 /* Of a function that has another name than the class has it by (a decorator's, a lambda): what C code may be looking at. */
 static int
 open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
 {
-    PyTypeObject *type = Py_TYPE(called->self);
+    uint32_t names = known_method(tx, called->function, Py_TYPE(called->self))->names;
     int r = 0;
-    for (int i = 0; r == 0 && i < LOOKED_INTO; i++) {
-        PyObject *method = _PyType_LookupRef(type, looked_into_names[i]);
-        if (UNLIKELY(method == called->function))
+    for (int i = 0; r == 0 && names >> i != 0; i++) {
+        if (names >> i & 1)
             r = open_returned(tx, result, looked_into[i].at);
-        Py_XDECREF(method);
     }
     return r;
 }
@@ -1068,15 +1095,14 @@ open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
 PyObject *
 stm_return(Tx *tx, const Called *called, PyObject *result)
 {
-    int i = 0, r = 0;
+    int i = may_be_looked_into(called->name) ? 0 : LOOKED_INTO, r = 0;
     while (i < LOOKED_INTO && looked_into_names[i] != called->name)
         i++;
     if (i < LOOKED_INTO)
         r = open_returned(tx, result, looked_into[i].at);
     else if (PyIter_Check(result))      /* whoever gets an iterator goes over it, without asking for more */
         r = open_returned(tx, result, LOOKS_AT_ITEMS);
-    else if (called->self != NULL && !captured_container(tx, result) && kind_of(tx, result) != &instance_kind
-             && kind_of(tx, result) != &inert_kind)
+    else if (called->self != NULL && !captured_container(tx, result))
         r = open_returned_by_class(tx, called, result);
     if (r < 0)
         Py_CLEAR(result);

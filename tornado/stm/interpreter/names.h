@@ -34,6 +34,15 @@ typedef struct {
     } needs;
     PyObject *twin;             /* borrowed: lives for ever */
 } KnownCall;
+/* Which of the names that C code calls a class has for a function, as bits. It counts for that version of the class, which keeps
+ * its functions alive. */
+typedef struct {
+    PyObject *function;
+    PyTypeObject *type;
+    uint32_t version, names;
+} KnownMethod;
+#define KNOWN_METHODS 256
+
 #define KNOWN_CALLS_LOG2 10
 #define KNOWN_CALLS (1 << KNOWN_CALLS_LOG2)     /* that many functions have each its place; two of one place are found out again each time */
 
@@ -48,6 +57,8 @@ known_call_place(const void *key)
 /* What the evaluation loop keeps for a thread. */
 typedef struct {
     PyObject *read_cells[READ_CELLS];   /* closure cells that this attempt has locked for reading: their addresses, by which locks go */
+    PyTypeObject *made;             /* class of which an instruction has made an instance last, and its version then */
+    uint32_t made_version;
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
     PyObject *called;               /* function that C code calls next with what it was given, as a Guarded: borrowed, or NULL */
     bool prints;                    /* this attempt has formatted a text by another way than the operator, with what a mapping returns perhaps */
@@ -59,6 +70,7 @@ typedef struct {
     uintptr_t plain[KNOWN_CALLS];           /* keys of what needs nothing in exclusive transactions (PLAIN_), as long as no effects */
     unsigned registered;                    /* have been registered but those (../engine/calls/calls.c) */
     bool plain_counts;                      /* the attempt is exclusive, on the anchor's thread, and will have nothing to forget */
+    KnownMethod methods[KNOWN_METHODS];
 } Loop;
 
 /* In the lowest bit of such a key: the table of effects does not know it, and elsewhere than on the anchor's thread it may belong there. */
