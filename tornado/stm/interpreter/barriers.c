@@ -46,6 +46,7 @@ loop_barriers_init(void)
     for (int i = 0; i < LOOKED_INTO; i++) {
         if ((looked_into_names[i] = PyUnicode_InternFromString(looked_into[i].name)) == NULL)
             return -1;
+        assert(may_be_looked_into(looked_into_names[i]));
     }
     stm_init_name = PyUnicode_InternFromString("__init__");
     return stm_init_name == NULL ? -1 : 0;
@@ -962,17 +963,25 @@ stm_made_generator(Tx *tx, PyObject *generator)
     f->f_locals = Py_XNewRef(*birth);
 }
 
+/* The class of an object that an instruction makes may be met here first.  Is it known?  Who uses an instance of another one runs alone,
+ * whoever has made it. */
+bool
+stm_meets(Tx *tx, PyObject *self)
+{
+    if (kind_of(tx, self) == &unknown_kind)
+        return false;
+    thread_of(tx)->loop.made = Py_TYPE(self);
+    thread_of(tx)->loop.made_version = Py_TYPE(self)->tp_version_tag;
+    return true;
+}
+
 /* An object whose class has a finalizer. */
 void
 stm_made_self(Tx *tx, PyObject *self)
 {
-    if (UNLIKELY(Py_TYPE(self)->tp_finalize != NULL)
-        && (ends_in_python(Py_TYPE(self)) ? note_birth(tx, self) < 0
-            : undo_push(tx, &undo_birth, self, NULL, NULL) == NULL))
+    if (ends_in_python(Py_TYPE(self)) ? note_birth(tx, self) < 0
+        : undo_push(tx, &undo_birth, self, NULL, NULL) == NULL)
         PyErr_Clear();
-    /* The class may be met here first.  Who uses an instance of one of which nothing is known runs alone, whoever has made it. */
-    if (LIKELY(kind_of(tx, self) != &unknown_kind))
-        note_captured(tx, self);
 }
 
 /* ---- Python code that C code calls ------------------------------------------------------------------------------- */
@@ -1086,7 +1095,7 @@ open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
 PyObject *
 stm_return(Tx *tx, const Called *called, PyObject *result)
 {
-    int i = 0, r = 0;
+    int i = may_be_looked_into(called->name) ? 0 : LOOKED_INTO, r = 0;
     while (i < LOOKED_INTO && looked_into_names[i] != called->name)
         i++;
     if (i < LOOKED_INTO)

@@ -83,7 +83,8 @@ SLOW int stm_setup_annotations(_PyInterpreterFrame *frame);
 SLOW int stm_handle(PyObject *caught);
 int stm_suspend(_PyInterpreterFrame *frame);
 SLOW void stm_made_generator(Tx *tx, PyObject *generator);
-void stm_made_self(Tx *tx, PyObject *self);
+SLOW void stm_made_self(Tx *tx, PyObject *self);
+SLOW bool stm_meets(Tx *tx, PyObject *self);
 
 /* Where exceptions unwind: does this one leave the frame, whatever handlers that has? */
 bool stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame);
@@ -109,6 +110,14 @@ begins_plainly(_PyInterpreterFrame *frame)
 
 /* What is to be done if not. -1 with an exception: it must not begin. */
 int stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame);
+
+/* Does C code look into what functions of that name return? As their first letters say: those of "keys", "items" and "__iter__". */
+static inline bool
+may_be_looked_into(PyObject *name)
+{
+    char first = *(const char *)((PyASCIIObject *)name + 1);    /* or something else, of a name that is not ASCII */
+    return first == '_' || first == 'k' || first == 'i';
+}
 
 /* A function that C code calls, with the first of its arguments: who calls keeps both. */
 typedef struct { PyObject *function, *name, *self; } Called;
@@ -536,8 +545,13 @@ TEST void
 STM_NOTE_SELF(_PyInterpreterFrame *frame, PyObject *o)
 {
     Tx *tx = stm_open;
-    if (tx != NULL && !STM_TRUSTED(frame))
+    if (tx == NULL || STM_TRUSTED(frame))
+        return;
+    if (UNLIKELY(Py_TYPE(o)->tp_finalize != NULL))
         stm_made_self(tx, o);
+    Loop *loop = &thread_of(tx)->loop;
+    if (LIKELY(loop->made == Py_TYPE(o) && loop->made_version == Py_TYPE(o)->tp_version_tag) || stm_meets(tx, o))
+        note_captured(tx, o);
 }
 
 /* ---- What an instruction loads (borrowed.c) -------------------------------------------------------------- */

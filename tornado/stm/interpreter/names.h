@@ -57,6 +57,8 @@ known_call_place(const void *key)
 /* What the evaluation loop keeps for a thread. */
 typedef struct {
     PyObject *read_cells[READ_CELLS];   /* closure cells that this attempt has locked for reading: their addresses, by which locks go */
+    PyTypeObject *made;             /* class of which an instruction has made an instance last, and its version then */
+    uint32_t made_version;
     PyTypeObject *constructing;     /* class whose call comes next; its __init__ gets a captured object */
     PyObject *called;               /* function that C code calls next with what it was given, as a Guarded: borrowed, or NULL */
     bool prints;                    /* this attempt has formatted a text by another way than the operator, with what a mapping returns perhaps */
