@@ -44,7 +44,10 @@ def postgresql():
             options.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
         data, port = Path(folder, "data"), _free_port()
         make = [programs / "initdb", "-D", data, "-U", "tester", "--auth=trust", "--no-sync"]
-        subprocess.run(make, check=True, timeout=START_TIMEOUT, **options)
+        try:
+            subprocess.run(make, check=True, timeout=START_TIMEOUT, **options)
+        except subprocess.SubprocessError as error:
+            raise BenchmarkError("PostgreSQL makes no data base: %s" % error) from None
         serve = [programs / "postgres", "-D", data, "-p", str(port), "-k", folder, "-c", "fsync=off"]
         with _serving(subprocess.Popen(serve, **options), port):
             yield "%s:%d/postgres" % (HOST, port)

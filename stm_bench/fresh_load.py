@@ -71,7 +71,7 @@ def allow_descriptors(count):
 
 def measure(name, command, connections):
     """What a server that is started now shows: seconds, and bytes."""
-    with Server(name, command) as server:
+    with Server(name, command) as server, server.answering():
         if server.ask("/hello") != handlers_app.GREETING:
             raise WrongAnswer("server %s greets in another way" % name)
         begin = time.monotonic() - server.started

@@ -106,16 +106,19 @@ def load(servers, page, clients, seconds):
 
     Raises:
         WrongAnswer: one failed, or answered something else before or after the load.
+        BenchmarkError: one has ended.
     """
-    for server in servers:
-        page.check(server)
-    before = [server.processor_seconds() for server in servers]
     asked = client.shared_out(clients, servers)
-    with ThreadPoolExecutor(len(asked)) as loads:
-        found = list(loads.map(lambda each: page.load(*each, seconds), asked))
-    taken = sum(server.processor_seconds() for server in servers) - sum(before)
-    for server in servers:
-        page.check(server)
+    with ExitStack() as stack:
+        for server in servers:
+            stack.enter_context(server.answering())
+            page.check(server)
+        before = [server.processor_seconds() for server in servers]
+        with ThreadPoolExecutor(len(asked)) as loads:
+            found = list(loads.map(lambda each: page.load(*each, seconds), asked))
+        taken = sum(server.processor_seconds() for server in servers) - sum(before)
+        for server in servers:
+            page.check(server)
     return sum(rate for rate, _ in found), taken / sum(answered for _, answered in found)
 
 

@@ -79,10 +79,7 @@ class Echo(Page):
             self.begin(connection)
             connection.socket.sendall(self.ask(connection))
             while not self.take(connection):
-                data = connection.socket.recv(1 << 16)
-                if not data:
-                    raise WrongAnswer("server %s has closed a connection" % server.name)
-                connection.received += data
+                connection.receive()
 
     def load(self, server, clients, seconds):
         found = client.ask_on([server], clients, seconds, self.ask, self.take, self.begin)

@@ -1,5 +1,6 @@
 """Interpreters, and the server processes that run on them."""
 
+import contextlib
 import functools
 import http.client
 import json
@@ -131,6 +132,15 @@ class Server:
         """Raises BenchmarkError where the process has ended."""
         if self.process.poll() is not None:
             raise self.error("ended with status %d" % self.process.returncode)
+
+    @contextlib.contextmanager
+    def answering(self):
+        """Raises WrongAnswer where a connection to it fails within; BenchmarkError if what goes wrong within does because it has ended."""
+        try:
+            yield
+        except (OSError, WrongAnswer) as error:
+            self.check_alive()
+            raise error if isinstance(error, WrongAnswer) else WrongAnswer("server %s did not answer: %s" % (self.name, error)) from None
 
     def url(self, path):
         return "http://%s:%d%s" % (HOST, self.port, path)

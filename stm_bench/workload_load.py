@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from stm_bench import engine_report, machine, siege, workload_page, workload_plot, workloads
 from stm_bench.engine_report import Column, Section, Target
-from stm_bench.errors import BenchmarkError, WrongAnswer
+from stm_bench.errors import BenchmarkError
 from stm_bench.machine import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import Server, lacks
@@ -114,7 +114,7 @@ def benchmark(options):
         workload_plot.check()
     before = read_figures(options.compare) if options.compare else {}
     ways, notes = all_ways(options.threads or machine.default_threads(machine.usable_cpus()))
-    chosen = [changed(workloads.load(name), options) for name in options.names or options.only or workloads.MODULES]
+    chosen = [changed(workloads.load(name), options) for name in dict.fromkeys(options.names or options.only or workloads.MODULES)]
     console = engine_report.console()
     results, sections = [], []
     with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:
@@ -218,13 +218,11 @@ def attempt(workload, measured, servers, seconds):
     if measured.failure is not None:
         return None
     try:
-        try:
-            return workload.load(servers, seconds)
-        except (WrongAnswer, OSError):
+        with ExitStack() as stack:
             for server in servers:
-                server.check_alive()  # then that is what is to be told
-            raise
-    except (BenchmarkError, OSError) as error:
+                stack.enter_context(server.answering())
+            return workload.load(servers, seconds)
+    except BenchmarkError as error:
         measured.failure, measured.wrong = "failed: %s" % error, True
         return None
 

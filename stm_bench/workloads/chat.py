@@ -142,7 +142,7 @@ def compare(one, other):
 
 WORKLOADS = by_name(
     Chat(
-        "chat", "16 web sockets in a room, each message marked up (1 ms) and sent to all",
+        "chat", "web sockets in a room, each message marked up (1 ms) and sent to all",
         limits="The room: who speaks changes what was said last, and sends to all; two at once are one after the other.",
     )
 )  # fmt: skip

@@ -34,6 +34,17 @@ class Connection:
         self.received = b""
         self.asked = None  # by whoever uses it
 
+    def receive(self):
+        """Wait until more has come.
+
+        Raises:
+            WrongAnswer: the server has closed it.
+        """
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise WrongAnswer("server %s has closed a connection" % self.server.name)
+        self.received += data
+
 
 def shared_out(clients, servers):
     """Pairs of a server and how many of the clients ask it: as equally as can be, without those that nobody asks."""
@@ -80,10 +91,7 @@ def ask_on(servers, clients, seconds, ask, take, begin=lambda connection: None):
             now = time.monotonic()
             for key, _ in ready:
                 connection = key.data
-                data = connection.socket.recv(1 << 16)
-                if not data:
-                    raise WrongAnswer("server %s has closed a connection" % connection.server.name)
-                connection.received += data
+                connection.receive()
                 try:
                     answers = take(connection)
                 except (ValueError, LookupError, TypeError) as error:
@@ -137,7 +145,7 @@ def open_web_socket(connection, path="/"):
     )  # fmt: skip
     connection.socket.sendall("\r\n".join(lines).encode())
     while b"\r\n\r\n" not in connection.received:
-        connection.received += connection.socket.recv(1 << 16) or b"\r\n\r\n"
+        connection.receive()
     head, _, connection.received = connection.received.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 101"):
         raise WrongAnswer("server %s opens no web socket: %.60r" % (server.name, head))

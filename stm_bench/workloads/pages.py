@@ -94,7 +94,7 @@ WORKLOADS = by_name(
     Primes("primes-small", "the same, about 2 ms", milliseconds=2, limits="The request itself, which is a tenth of the time."),
     CompiledPrimes(
         "primes-numba", "primes, the inner loop compiled by numba", milliseconds=50, needs=("numba",),
-        limits="What is left of Python: a list and JSON are made of each array.",
+        limits="The request itself, which is a tenth of the time: the compiled loop takes the rest.",
     ),
     Computing("sieve", "primes by generator expressions, about 10 ms", program="genexprs", milliseconds=10, target=1.3, limits=BUSY),
     Computing(

@@ -98,7 +98,7 @@ class Sums(Workload):
 
 WORKLOADS = by_name(
     Sums(
-        "sums", "the sum of 1 to 25,000 over TCP, 8 clients", n=25_000, target=1.8,
+        "sums", "the sum of 1 to 25,000 over TCP", n=25_000, target=1.8,
         limits="Nothing: the threads compute, and nothing is shared.",
     ),
     Sums(
@@ -106,7 +106,7 @@ WORKLOADS = by_name(
         limits="Nothing: what is yielded is computed in transactions of its own.",
     ),
     Sums(
-        "affinity", "small messages on 32 connections, 0.1 ms of work each", n=500, clients=32, kinds=(*Workload.kinds, "pinned"),
+        "affinity", "small messages on many connections, 0.1 ms of work each", n=500, clients=32, kinds=(*Workload.kinds, "pinned"),
         limits="The message itself: reading and sending it is most of what there is to do.",
     ),
 )  # fmt: skip

@@ -151,19 +151,10 @@ class Pages(Workload):
             if server.ask("/" + path) != text:
                 raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
             if not look:
-                report = self._answered(server.url("/" + path), clients, seconds)
+                report = siege.load(server.url("/" + path), clients, seconds, keep_alive=True)
         if not report.answered or report.failed:
             raise WrongAnswer("server %s failed %d of %d requests" % (server.name, report.failed, report.failed + report.answered))
         return report.rate
-
-    @staticmethod
-    def _answered(url, clients, seconds):
-        """What siege reports, of a load in which there were answers: on a busy machine there are none in a second."""
-        for longer in range(3):
-            report = siege.load(url, clients, seconds << longer, keep_alive=True)
-            if report.answered or report.failed:
-                break
-        return report
 
     def _ask(self, servers, seconds, paths):
         """Checks every answer."""

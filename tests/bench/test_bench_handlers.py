@@ -11,8 +11,8 @@ from interpreters import ROOT
 
 pytest.importorskip("rich")
 
-from stm_bench import pages  # noqa: E402
-from stm_bench.errors import WrongAnswer  # noqa: E402
+from stm_bench import handlers_load, pages  # noqa: E402
+from stm_bench.errors import BenchmarkError, WrongAnswer  # noqa: E402
 from stm_bench.servers import Server  # noqa: E402
 
 
@@ -59,6 +59,16 @@ def test_every_page_that_computes_is_asked_for_what_it_answers():
     found = pages.computing(pages.COMPUTING, [3, 30])
     assert len(found) == 2 * len(pages.COMPUTING) and all(page.answer for page in found)
     assert len({page.path for page in found}) == len(found)
+
+
+@pytest.mark.parametrize("page", ["hello", "echo"])
+def test_that_a_server_has_died_is_told(page):
+    with Server("mine", [sys.executable, "-m", "stm_bench.app_server", "handlers_app"]) as server:
+        pages.TRIVIAL[page].check(server)
+        server.process.kill()
+        server.process.wait()
+        with pytest.raises(BenchmarkError, match="^server mine ended with status -9"):
+            handlers_load.load([server], pages.TRIVIAL[page], 1, 1)
 
 
 def test_a_wrong_answer_is_told():
