@@ -461,19 +461,22 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(scope="module")
-def needs_the_gil(tmp_path_factory):
-    """A folder with an extension module that does not declare that it can do without the GIL."""
+def compile_extension(folder, name, text):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("needs a C compiler and Python's headers")
-    folder = tmp_path_factory.mktemp("extension")
-    (folder / "module.c").write_text(EXTENSION % {"name": "needs_the_gil"})
+    (folder / "module.c").write_text(text)
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-I", sysconfig.get_path("include"), "module.c",
-         "-o", "needs_the_gil" + sysconfig.get_config_var("EXT_SUFFIX")],
+        [compiler, "-shared", "-fPIC", "-I", sysconfig.get_path("include"), "module.c", "-o", name + sysconfig.get_config_var("EXT_SUFFIX")],
         cwd=folder, check=True, timeout=100,
     )
+
+
+@pytest.fixture(scope="module")
+def needs_the_gil(tmp_path_factory):
+    """A folder with an extension module that does not declare that it can do without the GIL."""
+    folder = tmp_path_factory.mktemp("extension")
+    compile_extension(folder, "needs_the_gil", EXTENSION % {"name": "needs_the_gil"})
     return folder
 
 
@@ -616,6 +619,43 @@ loop.start()
     program(tmp_path, text)
     stdout, stderr, status = end(python, "-m", "tornado.autoreload", "app.py", "0", cwd=tmp_path)
     assert (stdout, status) == ("", 0), stderr
+
+
+# While an extension is loaded the interpreter has its GIL on for a moment
+
+LOADS = """
+#include <Python.h>
+static struct PyModuleDef module = { PyModuleDef_HEAD_INIT, .m_name = "does_without", .m_size = -1 };
+PyMODINIT_FUNC PyInit_does_without(void)
+{
+    PyObject *m = PyModule_Create(&module);
+    PyUnstable_Module_SetGIL(m, Py_MOD_GIL_NOT_USED);
+    return PyImport_ImportModule("meanwhile") == NULL ? NULL : m;
+}
+"""
+
+MEANWHILE = """
+import asyncio, sys
+from tornado.stm import core
+
+async def name():
+    return type(asyncio.get_running_loop()).__name__
+
+assert sys._is_gil_enabled()
+loop = asyncio.new_event_loop()
+print(core.PARALLEL, core.gil_is_enabled(), loop.run_until_complete(name()))
+loop.close()
+"""
+
+
+@parallel_only
+@pytest.mark.parametrize("first", ["import tornado.stm; tornado.stm.install(2)", "pass"])
+def test_while_an_extension_is_loaded_the_gil_is_not_switched_on(tmp_path, first):
+    compile_extension(tmp_path, "does_without", LOADS)
+    install = "" if "install" in first else "import tornado.stm; tornado.stm.install(2)\n"
+    program(tmp_path, install + MEANWHILE, "meanwhile.py")
+    result = run(sys.executable, "-c", f"{first}; import does_without", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "True False TransactionalEventLoop\n", "")
 
 
 # A loop where nothing else may run meanwhile

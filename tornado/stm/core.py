@@ -10,16 +10,11 @@ import threading
 
 from . import forks
 
-
-def gil_is_enabled():
-    """Do threads of this process take turns?  (A free-threaded interpreter may switch its GIL on while it runs.)"""
-    return getattr(sys, "_is_gil_enabled", lambda: True)()
-
-
 try:
-    if gil_is_enabled():
-        raise ImportError("the GIL is switched on")
     from . import _engine
+
+    if _engine.gil_is_enabled():
+        raise ImportError("the GIL is switched on")
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue, ReadyQueue, Site,
         Transaction, add_to, after_release, answers_follow, ask_main, atomic_enter, atomic_exit, await_lock, await_signal, begin_collecting, bias,
@@ -47,7 +42,12 @@ except ImportError as error:
 
     COMPILED, MISSING = False, str(error)  # why
 
-PARALLEL = COMPILED and not gil_is_enabled()
+PARALLEL = COMPILED
+
+
+def gil_is_enabled():
+    """Do threads of this process take turns?  (A free-threaded interpreter may switch its GIL on while it runs.)"""
+    return _engine.gil_is_enabled() if COMPILED else getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def trusted(function):

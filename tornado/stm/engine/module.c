@@ -796,6 +796,15 @@ stats(PyObject *self, PyObject *unused)
                          "seconds_lost", seconds_in(lost), "exclusive_reasons", reasons, "exclusive_seconds", seconds);
 }
 
+/* While an extension module is loaded by any thread the interpreter has its GIL on, too, by a count; for good it is by this number. */
+static PyObject *
+gil_is_enabled(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyBool_FromLong(_Py_atomic_load_int(&_PyInterpreterState_GET()->ceval.gil->enabled) == INT_MAX);
+}
+
 static PyObject *
 inject_aborts(PyObject *self, PyObject *args)
 {
@@ -1155,6 +1164,8 @@ static PyMethodDef methods[] = {
          " back); and by reason and place the dicts exclusive_reasons, counts, and exclusive_seconds")},
     {"running", running, METH_NOARGS,
      DOC("running(): of each transaction that runs now the number of its thread, and since how many seconds")},
+    {"gil_is_enabled", gil_is_enabled, METH_NOARGS,
+     DOC("gil_is_enabled(): do threads take turns from here on, and not just while an extension module is loaded?")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
      DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
     {"bias", bias, METH_O,
