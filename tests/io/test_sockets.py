@@ -800,3 +800,31 @@ def test_what_waits_is_sent_first_by_a_socket_that_blocks_whatever_its_number():
             assert peer.recv(100) == b"first and then" and len(refused) == 3
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@trusted
+def roll_back():
+    raise core.Abort
+
+
+@pytest.mark.parametrize("first", ["recv", "recvfrom", "recv_into"])
+def test_a_datagram_that_an_aborted_attempt_has_cut_off_is_there_to_its_end(first):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        here.setblocking(False)
+        there.send(b"0123456789")
+        there.send(b"next")
+
+        def receive():
+            if core.rehearse():
+                if first == "recv_into":
+                    buffer = bytearray(3)
+                    assert (here.recv_into(buffer), buffer) == (3, b"012")
+                else:
+                    assert getattr(here, first)(3)[:3] in (b"012", (b"012", None))
+                roll_back()
+            return here.recv(100), here.recv(2)
+
+        assert core.Transaction(receive, ()).run() == (b"0123456789", b"ne")
+        with pytest.raises(BlockingIOError):
+            here.recv(1)
