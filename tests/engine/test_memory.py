@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from interpreters import needs_engine
 
 needs_engine()
@@ -54,3 +56,42 @@ def test_links_of_a_bounded_cache_are_freed_once():
         [sys.executable, "-c", CACHES], env={**os.environ, "PYTHONMALLOC": "debug"}, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+KEYS = """
+import _testcapi
+from tornado.stm import activation, core
+from tornado.stm.core import trusted
+
+activation.activate()
+fail_from = trusted(lambda start: _testcapi.set_nomemory(start, 0))
+end = trusted(lambda: _testcapi.remove_mem_hooks())
+keys, failed = [f"key{i}" for i in range(150)], 0
+
+def work(things, start):
+    fail_from(start)
+    try:
+        for key in keys:
+            things[key] = 1
+        for key in keys[:100]:
+            del things[key]
+    finally:
+        end()
+
+for start in range(200):
+    things = {"before": 0}
+    try:
+        core.Transaction(work, (things, start)).run()
+    except MemoryError:
+        failed += 1
+        assert list(things)[:1] == ["before"]
+    else:
+        assert list(things) == ["before", *keys[100:]]
+print(failed > 0)
+"""
+
+
+def test_that_there_is_no_memory_to_note_keys_is_the_programs_exception():
+    pytest.importorskip("_testcapi")
+    done = subprocess.run([sys.executable, "-c", KEYS], capture_output=True, text=True, timeout=110)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

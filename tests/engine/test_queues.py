@@ -1,6 +1,10 @@
 """`transaction.queue`: between threads, between transactions, and between both; what is lost, what is undone, who conflicts."""
 
+import _thread
+import contextlib
+import io
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -9,6 +13,7 @@ import threading
 import pytest
 
 import apart
+import tornado.stm
 from tornado.stm import activation, core, testing, transaction
 from tornado.stm.core import trusted
 from tornado.stm.transaction import Empty, TransactionError, TransactionQueue, atomic, queue
@@ -541,3 +546,113 @@ except KeyError as e:
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT)
     assert (ran.stdout, ran.stderr) == ("101\n" if threads == 1 else "0\n", "")
+
+
+def loop_when_all_slots_are_taken():
+    """What a loop returns that has to wait for a thread to end, and what it says."""
+    over, used = threading.Event(), threading.Semaphore(0)
+
+    def use():
+        with atomic:
+            pass
+        used.release()
+        over.wait()
+
+    class Told(io.StringIO):
+        def write(self, text):
+            over.set()
+            return super().write(text)
+
+    async def main():
+        return "run"
+
+    for _ in range(core.MOST_THREADS):
+        threading.Thread(target=use, daemon=True).start()
+        used.acquire()
+    told = Told()
+    with contextlib.redirect_stderr(told):
+        return tornado.stm.run(main(), threads=2), told.getvalue().splitlines()
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="there is one thread")
+def test_a_loop_waits_for_room_for_its_own_thread_and_says_so():
+    result, lines = apart.in_a_process(__file__, "loop_when_all_slots_are_taken()")
+    assert result == "run" and len(lines) == 1 and lines[0].startswith("tornado.stm: 127 threads ")
+
+
+FORKED = """
+import os, signal, threading
+from tornado.stm import transaction
+
+def forked(act):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            act()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+between, over = transaction.queue(), False
+
+def use():
+    while not over:
+        between.put(1)
+        try:
+            between.get(timeout=0.0001)
+        except transaction.Empty:
+            pass
+
+def put_and_get():
+    between.put(2)
+    between.get(block=False)
+    between.task_done()
+
+threads = [threading.Thread(target=use, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+statuses = []
+queue = transaction.TransactionQueue()
+for _ in range(30):
+    queue.add(lambda: statuses.append(forked(put_and_get)))
+queue.run(nb_segments=2)
+over = True
+for thread in threads:
+    thread.join()
+print(set(statuses), len(statuses))
+"""
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="there is one thread")
+def test_a_child_uses_a_queue_that_threads_of_its_parent_were_about_to_use():
+    done = apart.run_beside(__file__, FORKED)
+    assert (done.returncode, done.stdout) == (0, "{0} 30\n")
+
+
+def forked_in_a_run():
+    """What the child of a transaction's fork, which goes on with the queue, has run; and how it ended."""
+    ran, reading, writing, children, parent = [], *os.pipe(), [], os.getpid()
+
+    def act(i):
+        ran.append(i)
+        if not children and _thread.get_ident() == threading.main_thread().ident:
+            children.append(os.fork())
+
+    some = TransactionQueue()
+    for i in range(100):
+        some.add(act, i)
+    some.run(nb_segments=2)
+    if os.getpid() != parent:
+        os.write(writing, repr(sorted(ran) == list(range(100))).encode())
+        os._exit(0)
+    status = os.waitpid(children[0], 0)[1]
+    return sorted(ran) == list(range(100)), status, os.read(reading, 10).decode()
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="there is one thread")
+def test_a_child_goes_on_with_the_queue_whose_transaction_has_forked():
+    program = "import warnings, test_queues; warnings.simplefilter('ignore'); print(test_queues.forked_in_a_run())"
+    done = apart.run_beside(__file__, program)
+    assert (done.returncode, done.stdout) == (0, "(True, 0, 'True')\n")

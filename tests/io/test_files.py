@@ -774,6 +774,19 @@ def append(path, file):
         opened.write("")
 
 
+def shorten(path, file):
+    os.truncate(path, 3)
+
+
+def touch(path, file):
+    os.utime(path, (1, 2))
+
+
+def copy_some(path, file):
+    with open(path, "rb") as source, open(os.path.join(os.path.dirname(path), "more", "copy"), "wb") as target:
+        os.copy_file_range(source.fileno(), target.fileno(), 1)
+
+
 def look_through(path, file):
     return [entry.stat().st_size for entry in os.scandir(os.path.dirname(path))]
 
@@ -781,6 +794,7 @@ def look_through(path, file):
 LOOKS_INTO = {
     "open": read_whole, "read": read_on, "append": append, "scandir": look_through, "stat": lambda path, file: os.stat(path),
     "fstat": lambda path, file: os.fstat(file.fileno()), "getsize": lambda path, file: os.path.getsize(path),
+    "truncate": shorten, "utime": touch, "copy_file_range": copy_some,
 }  # fmt: skip
 
 
@@ -799,7 +813,7 @@ def test_who_looks_into_a_file_does_not_see_what_others_write_meanwhile(look, pa
             run(write), run(lambda: write(other))
         assert Meeting(lambda: (), write, lambda: look(path, file)).run() == CONFLICT
         assert Meeting(lambda: (), lambda: look(path, file), lambda: write(other)).run() == APART
-        if look is not append:  # that is irrevocable: others wait for it
+        if look not in (append, shorten, touch, copy_some):  # these are irrevocable: others wait for them
             assert Meeting(lambda: (), lambda: look(path, file), write).run() == CONFLICT
             assert Meeting(lambda: (), lambda: look(path, file), lambda: look(path, file)).run() == (CONFLICT if look is read_on else APART)
 

@@ -848,3 +848,31 @@ def test_of_the_buffers_of_streams_only_what_has_been_received_is_read(probabili
         core.inject_aborts(0, 0)
     assert set(buffers) == {(bytearray, 65_536)}
     assert tornado.iostream.BaseIOStream._read_to_buffer.__globals__["bytearray"] is core.unset_bytearray
+
+
+@trusted
+def roll_back():
+    raise core.Abort
+
+
+@pytest.mark.parametrize("first", ["recv", "recvfrom", "recv_into"])
+def test_a_datagram_that_an_aborted_attempt_has_cut_off_is_there_to_its_end(first):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with here, there:
+        here.setblocking(False)
+        there.send(b"0123456789")
+        there.send(b"next")
+
+        def receive():
+            if core.rehearse():
+                if first == "recv_into":
+                    buffer = bytearray(3)
+                    assert (here.recv_into(buffer), buffer) == (3, b"012")
+                else:
+                    assert getattr(here, first)(3)[:3] in (b"012", (b"012", None))
+                roll_back()
+            return here.recv(100), here.recv(2)
+
+        assert core.Transaction(receive, ()).run() == (b"0123456789", b"ne")
+        with pytest.raises(BlockingIOError):
+            here.recv(1)

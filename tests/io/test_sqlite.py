@@ -16,6 +16,7 @@ from apart import run_beside
 from apps import queries
 from interpreters import parallel_only
 from tornado.stm import activation, core
+from tornado.stm.core import trusted
 
 activation.activate()
 
@@ -225,3 +226,23 @@ def test_readers_see_what_is_committed_only(tmp_path):
     assert results[::2] == [(1000, 1000, 1000)] * 120
     assert shared.execute("SELECT sum(v) FROM accounts").fetchone() == (1000,)
     shared.close()
+
+
+@trusted
+def roll_back():
+    raise core.Abort
+
+
+@pytest.mark.filterwarnings("error")
+def test_nobody_is_warned_of_a_connection_of_an_aborted_attempt(tmp_path):
+    path = str(tmp_path / "database")
+    sqlite3.connect(path).close()
+
+    def query():
+        if core.rehearse():
+            sqlite3.connect(path).execute("SELECT 1").fetchall()
+            roll_back()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT 2").fetchall()
+
+    assert core.Transaction(query, ()).run() == [(2,)]

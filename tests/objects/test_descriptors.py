@@ -1,6 +1,8 @@
 """Attributes that C code makes when they are read: known ones with what they keep, all others alone."""
 
 import ctypes
+import functools
+import operator
 
 import pytest
 
@@ -151,3 +153,63 @@ def test_its_exception_is_the_functions():
 
 def test_read_from_the_class_it_is_itself():
     assert run(lambda: (Cached.under, Cached.inside, is_alone())) == (vars(Cached)["under"], vars(Cached)["inside"], False)
+
+
+# ---- Methods in C, of classes in Python -----------------------------------------------------------------------------------------
+
+
+class Given(dict):
+    """A descriptor that keeps what it has been asked for."""
+
+    __get__ = dict.setdefault
+    __set__ = dict.__setitem__
+
+
+def class_with_another_get():
+    class Later(dict):
+        def __get__(self, obj, cls):
+            return 1
+
+        def __set__(self, obj, value):
+            pass
+
+    class Owner:
+        it = Later()
+
+    owner = Owner()
+    run(lambda: (owner.it, setattr(owner, "it", 1)))
+    Later.__get__ = dict.setdefault
+    type.__setattr__(Later, "__set__", functools.partial(operator.setitem))
+    return owner
+
+
+def class_with_given():
+    class Owner:
+        it = Given()
+
+    return Owner()
+
+
+def ask(owner):
+    return owner.it
+
+
+def assign(owner):
+    owner.it = 1
+
+
+@pytest.mark.parametrize("make", [class_with_given, class_with_another_get])
+@pytest.mark.parametrize("use", [ask, assign])
+def test_what_a_method_in_c_of_a_descriptor_does_is_undone(make, use):
+    owner = make()
+    kept = vars(type(owner))["it"]
+
+    def attempt():
+        if core.rehearse():
+            use(owner)
+            roll_back()
+
+    run(attempt)
+    assert not kept
+    run(use, owner)
+    assert list(kept) == [owner]

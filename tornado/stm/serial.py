@@ -327,6 +327,27 @@ def serve():
     """Nothing is ever asked of a thread."""
 
 
+def handlers():
+    """Those of signals that are in Python, by number."""
+    found = {signum: signal.getsignal(signum) for signum in signal.valid_signals()}
+    return {int(signum): handler for signum, handler in found.items() if callable(handler)}
+
+
+def exchange_handlers(exchanges):
+    """Where a signal has one handler it has another from here on: number -> (this, that).  One after the other."""
+    for signum, (this, that) in exchanges.items():
+        if signal.getsignal(signum) is this:
+            signal.signal(signum, that)
+
+
+def has_lent():
+    """Nobody else runs while a transaction waits."""
+    return False
+
+
+in_turn = None  # so there is nothing to take back
+
+
 def forward_signal(signum, thread):
     """From here on `to_guard` hands the signal to that thread."""
     _guard.thread = thread

@@ -565,16 +565,35 @@ def sleep(seconds, /):
     """Twin of ``time.sleep``.
 
     Who sleeps may wait for a thread, which may wait for a lock until this transaction ends, or for another loop: one that runs alone lets
-    that go on meanwhile (engine/calls/waiting.c).
+    that go on meanwhile (engine/calls/waiting.c).  So does one that a signal's handler is to break off, if the queue's main thread is asleep
+    or waits for this one.  And who is to be rolled back does not sleep to the end.
     """
-    if _engine.mutex_wanted():
-        core.exclusive("sleeping while a thread waits for a lock that the transaction has taken")
-    elif _engine.several_run():
-        core.exclusive("sleeping while another loop runs")
-    return _sleep(seconds)
+    until = None
+    while True:
+        if _engine.mutex_wanted():
+            core.exclusive("sleeping while a thread waits for a lock that the transaction has taken")
+        elif _engine.several_run():
+            core.exclusive("sleeping while another loop runs")
+        elif _engine.is_interrupted():
+            core.exclusive("sleeping when a signal arrives")
+        if core.is_exclusive() or type(seconds) not in (int, float) or not _NAP < seconds < _LONGEST:
+            return _sleep(seconds)
+        until = _monotonic() + seconds if until is None else until
+        _sleep(_NAP)
+        core.share(_sleeping)  # or has it been doomed meanwhile?
+        seconds = max(0, until - _monotonic())
 
 
-_sleep = time.sleep
+_sleep, _monotonic = time.sleep, time.monotonic
+_NAP, _LONGEST = 0.05, 1e9
+
+
+class _Sleeping:
+    """What those share who sleep."""
+
+
+_sleeping = _Sleeping()
+
 
 def call_alias(alias, /, *args, **kwargs):
     """Twin of calling what ``list[int]`` is: an object of the class, which remembers the alias if it can."""

@@ -687,6 +687,39 @@ atomic_exit(PyObject *self, PyObject *unused)
 }
 
 static PyObject *
+take_place(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    if (stm_thread_tx() != NULL)
+        Py_RETURN_TRUE;
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError))
+        return NULL;
+    PyErr_Clear();
+    Py_RETURN_FALSE;
+}
+
+static PyObject *
+has_lent(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(interrupts_lent());
+}
+
+static PyObject *
+in_turn(PyObject *Py_UNUSED(self), PyObject *const *call, Py_ssize_t n)
+{
+    if (n > 0 && interrupts_lent())
+        return call_in_turn(call, n);
+    PyErr_SetString(PyExc_RuntimeError, "in_turn() is for transactions that have lent their turn");
+    return NULL;
+}
+
+static PyObject *
+is_interrupted(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    Queue *q = stm_self != NULL && stm_self->txn != NULL ? stm_self->txn->queue : NULL;
+    return PyBool_FromLong(q != NULL && queue_has_calls(q));
+}
+
+static PyObject *
 set_allowance(PyObject *self, PyObject *seconds)
 {
     (void)self;
@@ -1082,6 +1115,8 @@ static PyMethodDef methods[] = {
     {"thread_ident", thread_ident, METH_NOARGS, DOC("the identifier of this thread, or of that whose transaction it has at the moment")},
     {"set_anchor", anchor_set, METH_VARARGS,
      DOC("set_anchor(ident, wake): this thread runs transactions for that one, which wake() has call serve(); (0, None): no more")},
+    {"take_place", take_place, METH_NOARGS,
+     DOC("take_place(): has this thread one of the places for those that run transactions, now or from before?")},
     {"set_untied", anchor_set_untied, METH_VARARGS,
      DOC("set_untied(modules, tied): C code of these top-level modules runs on any thread, but for what `tied` names, module -> names")},
     {"tie", anchor_tie, METH_VARARGS,
@@ -1098,6 +1133,14 @@ static PyMethodDef methods[] = {
     {"begin_loop", begin_loop, METH_NOARGS, DOC("begin_loop(): frames that begin from here on run on the engine's evaluation loop")},
     {"main_takes", signals_main_takes, METH_VARARGS,
      DOC("main_takes(signum, takes): does the main thread take this signal, whichever thread the kernel gives it to?")},
+    {"handlers", signals_handlers, METH_NOARGS, DOC("handlers(): those of signals that are in Python, by number")},
+    {"exchange_handlers", signals_exchange, METH_O,
+     DOC("exchange_handlers({number: (this, that)}): on the main thread, where a signal has this handler it has that one from here on")},
+    {"has_lent", has_lent, METH_NOARGS, DOC("is this thread in a transaction that has lent its turn, and waits?")},
+    {"in_turn", _PyCFunction_CAST(in_turn), METH_FASTCALL,
+     DOC("in_turn(f, *args): call it in the transaction that has lent its turn, which takes it back for so long")},
+    {"is_interrupted", is_interrupted, METH_NOARGS,
+     DOC("is the main thread to make calls between two transactions of this one's queue, a signal's?")},
     {"await_signal", guard_await, METH_VARARGS,
      DOC("await_signal(signum, seconds): wait for it, to be killed that much later; had the main thread taken it?")},
     {"stand_down", guard_stand_down, METH_NOARGS, DOC("stand_down(): what await_signal() returned for will not kill")},

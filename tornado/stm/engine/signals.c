@@ -5,6 +5,9 @@
  * about to wait for events, not at all.  */
 #include "signals.h"
 
+#include "internal/pycore_runtime.h"
+#include "internal/pycore_signal.h"
+
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -65,5 +68,54 @@ signals_main_takes(PyObject *Py_UNUSED(self), PyObject *args)
         action.sa_handler = interpreters[signum];
     if (sigaction(signum, &action, NULL) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
+/* ---- The interpreter's handlers ----------------------------------------------------------------------------------------------- *
+ * All of them are exchanged by one call, on the main thread: between any two of `signal.signal` a handler could raise, and leave the
+ * others as they are.  What the kernel calls stays the same. */
+
+static PyObject **
+handler_of(int signum)
+{
+    return &_PyRuntime.signals.handlers[signum].func;
+}
+
+/* handlers(): those in Python by the numbers of their signals. */
+PyObject *
+signals_handlers(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    PyObject *found = PyDict_New();
+    for (int i = 1; found != NULL && i < Py_NSIG; i++) {
+        PyObject *handler = _Py_atomic_load_ptr(handler_of(i));
+        if (handler == NULL || !PyCallable_Check(handler))
+            continue;
+        PyObject *number = PyLong_FromLong(i);
+        if (number == NULL || PyDict_SetItem(found, number, handler) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(number);
+    }
+    return found;
+}
+
+/* exchange_handlers({number: (this, that)}): where a signal has this handler, it has that one from here on. */
+PyObject *
+signals_exchange(PyObject *Py_UNUSED(self), PyObject *exchanges)
+{
+    PyObject *number, *handlers;
+    for (Py_ssize_t at = 0; PyDict_Check(exchanges) && PyDict_Next(exchanges, &at, &number, &handlers);) {
+        int i = PyLong_AsInt(number);
+        if (i < 1 || i >= Py_NSIG || !PyTuple_Check(handlers) || PyTuple_GET_SIZE(handlers) != 2) {
+            PyErr_SetString(PyExc_TypeError, "exchange_handlers() takes a dict, number: (this, that)");
+            return NULL;
+        }
+    }
+    for (Py_ssize_t at = 0; PyDict_Next(exchanges, &at, &number, &handlers);) {
+        PyObject **place = handler_of(PyLong_AsInt(number)), *before = PyTuple_GET_ITEM(handlers, 0);
+        if (_Py_atomic_load_ptr(place) == before) {
+            _Py_atomic_store_ptr(place, Py_NewRef(PyTuple_GET_ITEM(handlers, 1)));
+            Py_DECREF(before);      /* the caller has it */
+        }
+    }
     Py_RETURN_NONE;
 }

@@ -9,4 +9,7 @@ void (*signal_handler(int signum))(int);
 
 PyObject *signals_main_takes(PyObject *self, PyObject *args);
 
+PyObject *signals_handlers(PyObject *self, PyObject *unused);
+PyObject *signals_exchange(PyObject *self, PyObject *exchanges);
+
 #endif

@@ -374,7 +374,17 @@ def _open(args, kwargs):
     if type(made) is _Connection:
         _note(made, gc.get_referents(made)[_BLOBS], True)
         _engine.capture(made)
+        core.on_abort(_close_unused, made)
     return made
+
+
+@trusted
+def _close_unused(connection):
+    """The attempt that has made it has been rolled back: it ends as if it had not been made, and nobody is warned."""
+    try:
+        _call(connection, _close, connection)
+    except _Error:
+        pass
 
 
 _PLAIN_OPTIONS = {"timeout", "detect_types", "isolation_level", "check_same_thread", "cached_statements", "autocommit"}

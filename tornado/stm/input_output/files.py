@@ -429,10 +429,36 @@ def _changing(function):
     return make_change
 
 
+def _changing_file(function):
+    """The twin of a function that changes what is known of a file, or is in it: nobody else may write to that at a commit meanwhile."""
+
+    @trusted
+    def make_change(path, *args, **kwds):
+        change("a change of files or directories")
+        _look_into_what_is_there(path, **{name: kwds[name] for name in _WHERE & kwds.keys()})
+        return function(path, *args, **kwds)
+
+    return make_change
+
+
+_WHERE = {"dir_fd", "follow_symlinks"}
+
+
+@trusted
+def copy_range(src, dst, *args, **kwds):
+    """Twin of ``os.copy_file_range``."""
+    change("a change of files or directories")
+    _look_into_what_is_there(src)
+    _look_into_what_is_there(dst)
+    return _copy_range(src, dst, *args, **kwds)
+
+
+_copy_range = os.copy_file_range
+
 #: They talk to the system of files alone, by the names that they are given.
 _CHANGES = (
-    os.mkdir, os.rmdir, os.remove, os.unlink, os.rename, os.replace, os.link, os.symlink, os.chmod, os.chown, os.lchown, os.utime,
-    os.truncate, os.mkfifo, os.mknod, os.setxattr, os.removexattr, os.copy_file_range,
+    os.mkdir, os.rmdir, os.remove, os.unlink, os.rename, os.replace, os.link, os.symlink, os.chmod, os.chown, os.lchown,
+    os.mkfifo, os.mknod, os.setxattr, os.removexattr,
 )  # fmt: skip
 _LOOKS = os.access, os.listdir, os.readlink, os.pathconf, os.statvfs, os.getxattr, os.listxattr
 
@@ -525,6 +551,8 @@ TWINS = {
     **{function: _after_writing(function) for function in (os.stat, os.lstat, os.fstat)},
     **{function: _looking(function) for function in _LOOKS},
     **{function: _changing(function) for function in _CHANGES},
+    **{function: _changing_file(function) for function in (os.truncate, os.utime)},
+    _copy_range: copy_range,
     _scandir: scandir,
     os.DirEntry.stat: entry_stat,
     _open: open_,

@@ -16,6 +16,7 @@ Outboxes, and what is frequent and simple, are the engine's (``../engine/sockets
 import _socket
 import asyncio
 import errno
+import fcntl
 import functools
 import math
 import operator
@@ -23,6 +24,8 @@ import os
 import select
 import socket
 import ssl
+import sys
+import termios
 import weakref
 from collections import deque
 
@@ -222,7 +225,7 @@ def receive(sock, size, read, *readers):
         if transactional(sock):
             core.own(sock)
         return b"" if _inbox(_fileno(sock)) else read(*readers, size)
-    data = _take(sock, read, *readers, size)
+    data = _take(sock, read, *readers, _whole(sock, size))
     if type(data) is tuple:  # an aborted attempt has received it by recvfrom()
         data = data[0]
     if len(data) > size and not _is_stream(sock):
@@ -235,6 +238,18 @@ def receive(sock, size, read, *readers):
             core.on_abort(_drop_first, _fileno(sock))
         data = data[:size]
     return data
+
+
+@trusted
+def _whole(sock, size):
+    """How much to ask the kernel for: a datagram to its end, which is gone else should the attempt be rolled back, and another ask for more."""
+    if _is_stream(sock) or not core.puts_off() or operator.index(size) < 0:
+        return size
+    try:
+        next_one = int.from_bytes(fcntl.ioctl(_fileno(sock), termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        return size
+    return max(operator.index(size), next_one)
 
 
 @trusted
@@ -367,8 +382,9 @@ def recvfrom(sock, bufsize, flags=0, /):
         return _recvfrom(sock, bufsize, flags) if left is None else (left, _sender(sock))
     if _is_stream(sock):
         return receive(sock, bufsize, _recv, sock), None
-    item = _take(sock, _recvfrom, sock, bufsize)
-    return item if type(item) is tuple else (item[:bufsize], _sender(sock))
+    item = _take(sock, _recvfrom, sock, _whole(sock, bufsize))
+    data, sender = item if type(item) is tuple else (item, _sender(sock))
+    return data[:bufsize], sender
 
 
 @trusted

@@ -898,10 +898,25 @@ stm_unwinds(PyThreadState *tstate, _PyInterpreterFrame *frame)
     return true;
 }
 
+/* Has a signal arrived where the project's own code begins or ends a transaction, or an atomic block, or acts in it?  Its handler runs when
+ * that is over: what it raises would leave things half done. */
+static bool
+signal_waits(PyThreadState *tstate)
+{
+    return UNLIKELY(_Py_atomic_load_uintptr_relaxed(&tstate->eval_breaker) & _PY_SIGNALS_PENDING_BIT) && stm_self != NULL
+        && state_of(stm_self) != TX_IDLE && STM_TRUSTED(tstate->current_frame);
+}
+
 int
 stm_handle_pending(PyThreadState *tstate)
 {
-    if (_Py_HandlePending(tstate) < 0)
+    bool waits = signal_waits(tstate);
+    if (waits)
+        _Py_unset_eval_breaker_bit(tstate, _PY_SIGNALS_PENDING_BIT);
+    int r = _Py_HandlePending(tstate);
+    if (waits)
+        _Py_set_eval_breaker_bit(tstate, _PY_SIGNALS_PENDING_BIT);
+    if (r < 0)
         return -1;
     Tx *tx = stm_self;
     if (tx == NULL)

@@ -106,7 +106,11 @@ class Scheduler:
     # -- Run -----------------------------------------------------------------------------------------------------------
 
     def run(self):
-        """Run transactions on all threads until the dispatcher stops.  Raises what a callback raised to end the loop."""
+        """Run transactions on all threads until the dispatcher stops.  Raises what a callback raised to end the loop.
+
+        Where there is no room for this very thread it waits; for others, does without.
+        """
+        self._take_place()
         if threading.current_thread() is not threading.main_thread():
             self._run(None)
             return
@@ -116,6 +120,17 @@ class Scheduler:
             self._run(mask)
         finally:
             signals.let_go()
+
+    def _take_place(self):
+        if core.take_place():
+            return
+        print(
+            f"tornado.stm: {core.MOST_THREADS} threads run transactions or have used a queue, and no more can:"
+            " a loop waits until one of them ends",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        while not core.take_place():
+            time.sleep(STEP)
 
     def _run(self, mask):
         loop, dispatcher = self.loop, self.dispatcher
@@ -150,6 +165,8 @@ class Scheduler:
             raise failure
 
     def _helper(self):
+        if not core.take_place():
+            return
         loop = self.loop
         asyncio._set_running_loop(loop)
         _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it

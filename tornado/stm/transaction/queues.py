@@ -8,13 +8,16 @@ transactions take them from without a lock, and give them back when they are rol
   something in or taken it out and not committed yet;
 * when the dict makes room.
 
-A thread that is no transaction has one for each item that it puts or gets, and waits between them.
+A thread that is no transaction has one for each item that it puts or gets, and waits between them.  For that it leaves a lock of its own,
+which whoever changes something takes out and opens: so nobody keeps a lock that others need, should a thread fork meanwhile, or what the
+handler of a signal raises come up on the main thread.
 """
 
 from __future__ import annotations
 
+import _thread
 import collections
-import threading
+from collections.abc import Callable
 from queue import Empty
 from time import monotonic
 from typing import Any, Generic, TypeVar
@@ -41,8 +44,9 @@ class queue(Generic[T]):
         activation.activate()
         self._items: dict[int, T] = {}
         self._known: collections.deque[int] = collections.deque()  # numbers of committed items that nobody is taking; some may be gone
-        self._unfinished = 0
-        self._changed = threading.Condition()  # of the last two; no transaction that may still abort waits for its lock
+        self._open: collections.deque[None] = collections.deque()  # one for each committed item that is not done
+        self._overdone: collections.deque[None] = collections.deque()  # one for each time that `task_done` has found none there
+        self._waiting: dict[_thread.LockType, None] = {}  # locks of threads that wait for a change of these
 
     def put(self, item: T) -> None:
         """Put an item into the queue, which has room for any number of them."""
@@ -86,12 +90,9 @@ class queue(Generic[T]):
             raise TransactionError("queue.join() cannot wait inside a transaction or an atomic block")
         unfinished = 1
         while unfinished > 0:
-            with self._changed:
-                self._changed.wait_for(lambda: self._unfinished <= 0)
+            self._wait(lambda: len(self._open) <= len(self._overdone), None)
             # A transaction that is about to commit may have counted only some of what it did.
-            core.atomic_enter()
-            unfinished = self._unfinished
-            core.atomic_exit()
+            unfinished = in_transaction(self._count_unfinished)
         if unfinished < 0:
             raise ValueError(f"task_done() has been called {-unfinished} times more often than items were put")
 
@@ -118,6 +119,11 @@ class queue(Generic[T]):
         return _nothing
 
     @trusted
+    def _count_unfinished(self) -> int:
+        core.exclusive("a look at how many items of a queue are not done")
+        return len(self._open) - len(self._overdone)
+
+    @trusted
     def _take_number(self) -> int | None:
         try:
             return core.receive(queue._put_back, self, self._known.popleft)
@@ -128,38 +134,56 @@ class queue(Generic[T]):
 
     @trusted
     def _arrived(self, number: int) -> None:
-        with self._changed:
-            self._known.append(number)
-            self._unfinished += 1
-            self._changed.notify_all()
+        self._known.append(number)
+        self._open.append(None)
+        self._tell()
 
     @trusted
     def _put_back(self, number: int) -> None:
-        with self._changed:
-            self._known.appendleft(number)
-            self._changed.notify_all()
+        self._known.appendleft(number)
+        self._tell()
 
     @trusted
     def _done(self) -> None:
-        with self._changed:
-            self._unfinished -= 1
-            self._changed.notify_all()
+        try:
+            self._open.pop()
+        except IndexError:
+            self._overdone.append(None)
+        self._tell()
+
+    @trusted
+    def _tell(self) -> None:
+        """Something has changed: have all look who wait."""
+        try:
+            while self._waiting:
+                self._waiting.popitem()[0].release()
+        except KeyError:
+            pass
 
     # -- Outside of transactions -----------------------------------------------------------------------------------------
 
     @trusted
     def _wait_for_one(self, timeout: float | None) -> T:
         deadline = None if timeout is None else monotonic() + timeout
-        while self._wait_until(deadline):
+        while self._wait(lambda: bool(self._known), deadline):
             item = in_transaction(self._get_known)
             if item is not _nothing:
                 return item
         return in_transaction(self._get)
 
     @trusted
-    def _wait_until(self, deadline: float | None) -> bool:
-        """Is there anything to try?"""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: bool(self._known), timeout=None if deadline is None else max(0, deadline - monotonic())
-            )
+    def _wait(self, is_over: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait until that is so, or until then.  Is it?"""
+        while not is_over():
+            left = -1 if deadline is None else min(deadline - monotonic(), _thread.TIMEOUT_MAX)
+            if deadline is not None and left <= 0:
+                return False
+            lock = _thread.allocate_lock()
+            lock.acquire()
+            try:
+                self._waiting[lock] = None
+                if not is_over():  # from here on it is told of what changes
+                    lock.acquire(timeout=left)
+            finally:
+                self._waiting.pop(lock, None)
+        return True

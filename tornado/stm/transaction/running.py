@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 from .. import activation, core, processors
 from ..core import TransactionError, trusted
 from ..patches import finalizers
-from .interrupts import guarded_signals
+from .interrupts import Guards, is_on_main
 
 if core.PARALLEL:
     from ..patches.threads import Worker
@@ -114,10 +114,12 @@ class TransactionQueue(core.Queue):
         if core.in_transaction():
             raise TransactionError("a queue cannot run inside a transaction")
         limit = getsegmentlimit()
-        with guarded_signals() as waiting:
+        guards = Guards() if is_on_main() else None
+        try:
             activation.begin_run()
             finalizers.keep_hook_quiet()
             try:
+                waiting = guards.waiting if guards is not None else None
                 failure = self._run(min(nb_segments, limit) if nb_segments > 0 else limit, self._hire, waiting)
             finally:
                 activation.end_run()
@@ -125,6 +127,9 @@ class TransactionQueue(core.Queue):
             core.settle()
             if failure is not None:
                 raise failure
+        finally:
+            if guards is not None:
+                guards.let_in()
 
 
 _queue: TransactionQueue | None = None

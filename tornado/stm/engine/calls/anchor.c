@@ -9,6 +9,8 @@
  *                 modules of it that effects.py says are tied, where the table of effects knows nothing about
  *                 them; calls with an object of such a type among the arguments; and
  *                 what uses a few types without a call (items, attributes, length).
+ *                 In a queue that the main thread runs, calls that wait, too: there handlers of signals
+ *                 break them off (waiting.c).
  *      when       the transaction is exclusive by then.  So there is one such call at a time, and the
  *                 anchor is between two attempts: it waits for its turn, for an event or for work.
  *      how        the calling thread hands its transaction over with the call, and waits.  The anchor
@@ -76,6 +78,14 @@ is_on_anchor(Tx *tx)
     return tx->anchor == 0 || tx->anchor == PyThread_get_thread_ident();
 }
 
+static _Thread_local Tx *own_aside;
+
+Tx *
+anchors_own(void)
+{
+    return own_aside;
+}
+
 /* ---- On the anchor ---------------------------------------------------------------------- */
 
 static void
@@ -103,6 +113,7 @@ make_anchor_call(AnchorCall *call)
     _PyErr_StackItem *handled = here->exc_info;
     Tx *own = stm_self, *tx = call->tx;
     stm_self = tx;
+    own_aside = own;
     tx->tstate = here;
     here->exc_info = call->asker->exc_info;
     exchange_states(here, call->asker);
@@ -113,6 +124,7 @@ make_anchor_call(AnchorCall *call)
     exchange_states(here, call->asker);
     here->exc_info = handled;
     tx->tstate = call->asker;
+    own_aside = NULL;
     stm_self = own;
 }
 
@@ -153,9 +165,7 @@ wake_anchor(Tx *tx)
     Py_XDECREF(r);
 }
 
-/* Have that work done on the anchor.  Requires: this transaction is exclusive, and elsewhere.  Returns what it does: also
- * NULL without an exception. */
-static PyObject *
+PyObject *
 do_on_anchor(Tx *tx, Work work, void *arg)
 {
     AnchorCall call = {tx, work, arg, PyThreadState_Get(), NULL, NULL};

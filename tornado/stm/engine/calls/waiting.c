@@ -10,10 +10,16 @@
  * Within the time that is lent no code of the program's may run on this thread.  So calls whose arguments could have some run (``__index__``, a
  * buffer in Python, an encoding) do not lend, and none does where Python code audits the interpreter.
  *
+ * Handlers of signals run on the main thread, and break off what waits there.  So if that runs the transaction's queue, it waits in the place of the
+ * thread that the transaction is on (anchor.c); and what has arrived before is handled first, in this transaction.
+ *
  * The functions are stood in for where their types and modules have them, since code that runs alone calls them without a barrier.
  */
 #include "waiting.h"
 
+#include "anchor.h"
+
+#include "../core/queue.h"
 #include "../core/transaction.h"
 #include "../core/tx.h"
 #include "../objects/mutex.h"
@@ -218,7 +224,11 @@ never_waits(How how, PyObject *self, const Given *g)
 {
     PyObject *first = argument(g, 0, how == TAKES ? "blocking" : how == POLLS || how == JOINS ? "timeout" : "block");
     switch (how) {
-    case TAKES: case TAKES_SEMAPHORE: case GETS:
+    case GETS:
+        if (number(argument(g, 1, "timeout"), 0) < 0)
+            return true;    /* which it complains about */
+        /* fall through */
+    case TAKES: case TAKES_SEMAPHORE:
         return number(first, 1) == 0 || number(argument(g, 1, "timeout"), -1) == 0;
     case JOINS: return number(first, -1) == 0 || has_ended(self);
     case POLLS: return number(first, -1) == 0;
@@ -249,7 +259,7 @@ asks_often(Tx *tx)
 
 /* ---- The call ---------------------------------------------------------------------------------------- */
 
-typedef enum { ENDED, GOES_ON, LENT } Begun;
+typedef enum { ENDED, GOES_ON, LENT, ELSEWHERE } Begun;
 
 static bool
 runs_alone(Tx *tx)
@@ -258,14 +268,41 @@ runs_alone(Tx *tx)
     return UNLIKELY(tx != NULL && tx->live && tx->grade == GRADE_EXCLUSIVE) && tx->tstate == PyThreadState_GetUnchecked();
 }
 
+/* This thread waits for another one's transaction, and was about to begin one of its own: that must not get the turn meanwhile. */
+static _Thread_local bool stepped_aside;
+
 /* Has the turn been lent?  Not where Python code audits the interpreter. */
 static bool
 lend(Tx *tx)
 {
-    return PyInterpreterState_Get()->audit_hooks == NULL && turn_lend(tx);
+    if (PyInterpreterState_Get()->audit_hooks != NULL)
+        return false;
+    stepped_aside = anchors_own() != NULL && give_up_turn(anchors_own());
+    if (turn_lend(tx))
+        return true;
+    if (stepped_aside)
+        ask_again(anchors_own());
+    return false;
 }
 
-/* Before the original is called: ENDED with what came of it; or is the turn lent, to be taken back afterwards? */
+static void
+take_back(Tx *tx)
+{
+    turn_take_back(tx);
+    if (stepped_aside)
+        ask_again(anchors_own());
+    stepped_aside = false;
+}
+
+/* The queue that the transaction is of, if the main thread runs it. */
+static Queue *
+queue_of_main(Tx *tx)
+{
+    return tx->anchor == stm_main_thread && tx->txn != NULL ? tx->txn->queue : NULL;
+}
+
+/* Before the original is called: ENDED with what came of it; or is it the main thread that is to wait, or the turn lent, to be taken back
+ * afterwards? */
 static Begun
 begin(int i, PyObject *self, const Given *g, PyObject **result)
 {
@@ -279,14 +316,30 @@ begin(int i, PyObject *self, const Given *g, PyObject **result)
     *result = without_waiting(how, self, g, &failed);
     if (*result != NULL || failed)
         return ENDED;
+    Queue *q = queue_of_main(tx);
+    if (q != NULL && !is_on_anchor(tx))
+        return ELSEWHERE;
+    /* What has arrived since code of Python has last looked would not wake it. */
+    if (q != NULL && (PyErr_CheckSignals() < 0 || queue_make_calls(q) < 0))
+        return ENDED;
     return lend(tx) ? LENT : GOES_ON;
 }
 
-static PyObject *
-end(Begun begun, PyObject *result)
+/* A handler of a signal, while it waits: is it this transaction, which has lent its turn, that is interrupted? */
+bool
+interrupts_lent(void)
 {
-    if (begun == LENT)
-        turn_take_back(stm_self);
+    return stm_self != NULL && atomic_load(&stm_self->contention.lends);
+}
+
+/* Call it in this transaction, which has lent its turn, and lends it again afterwards. */
+PyObject *
+call_in_turn(PyObject *const *call, Py_ssize_t n)
+{
+    turn_take_back(stm_self);
+    PyObject *result = PyObject_Vectorcall(call[0], call + 1, (size_t)n - 1, NULL), *exception = PyErr_GetRaisedException();
+    turn_lend(stm_self);
+    PyErr_SetRaisedException(exception);
     return result;
 }
 
@@ -351,7 +404,7 @@ select_lending(int i, PyObject *module, PyObject *const *args, Py_ssize_t n)
         if (lent || waits)
             Py_SETREF(result, select_descriptors(i, module, lists, timeout));
         if (lent)
-            turn_take_back(stm_self);
+            take_back(stm_self);
     }
     for (int k = 0; result != NULL && k < 3; k++) {
         if (put_back(PyTuple_GET_ITEM(result, k), lists[k], objects[k]) < 0)
@@ -375,6 +428,51 @@ selects_alone(int i, PyObject *const *args, Py_ssize_t n)
 
 typedef PyObject *(*FastWithClass)(PyObject *, PyTypeObject *, PyObject *const *, size_t, PyObject *);
 
+/* A call of the original, and how it is made. */
+typedef struct Whole {
+    PyObject *(*make)(const struct Whole *);
+    int i;
+    PyObject *self, *args;
+    Given given;
+    PyTypeObject *cls;
+} Whole;
+
+static PyObject *make_plain(const Whole *w) { return ((PyCFunction)originals[w->i])(w->self, w->args); }
+static PyObject *make_named(const Whole *w) { return ((PyCFunctionWithKeywords)originals[w->i])(w->self, w->args, w->given.kwds); }
+static PyObject *make_fast(const Whole *w) { return ((PyCFunctionFast)originals[w->i])(w->self, w->given.args, w->given.n); }
+
+static PyObject *
+make_fast_named(const Whole *w)
+{
+    return ((PyCFunctionFastWithKeywords)originals[w->i])(w->self, w->given.args, w->given.n, w->given.names);
+}
+
+static PyObject *
+make_fast_of_class(const Whole *w)
+{
+    return ((FastWithClass)originals[w->i])(w->self, w->cls, w->given.args, (size_t)w->given.n, w->given.names);
+}
+
+static PyObject *
+call(void *arg)
+{
+    Whole *w = arg;
+    PyObject *result = NULL;
+    Begun begun = begin(w->i, w->self, &w->given, &result);
+    if (begun == ENDED)
+        return result;
+    if (begun == ELSEWHERE) {
+        result = do_on_anchor(stm_self, call, w);
+        if (functions[w->i].how == TAKES || functions[w->i].how == RESTORES)
+            mutex_comes_from(w->self, stm_self->anchor);
+        return result;
+    }
+    result = w->make(w);
+    if (begun == LENT)
+        take_back(stm_self);
+    return result;
+}
+
 /* A tuple of arguments, or the only one, or none. */
 static Given
 given(PyObject **args)
@@ -383,16 +481,10 @@ given(PyObject **args)
     return several ? (Given){((PyTupleObject *)*args)->ob_item, PyTuple_GET_SIZE(*args), NULL, NULL} : (Given){args, *args != NULL, NULL, NULL};
 }
 
-#define CALL(call) \
-    PyObject *result = NULL; \
-    Begun begun = begin(i, self, &g, &result); \
-    return begun == ENDED ? result : end(begun, call)
-
 static PyObject *
 call_plain(int i, PyObject *self, PyObject *args)
 {
-    Given g = given(&args);
-    CALL(((PyCFunction)originals[i])(self, args));
+    return call(&(Whole){make_plain, i, self, args, given(&args), NULL});
 }
 
 static PyObject *
@@ -400,7 +492,7 @@ call_named(int i, PyObject *self, PyObject *args, PyObject *kwds)
 {
     Given g = given(&args);
     g.kwds = kwds;
-    CALL(((PyCFunctionWithKeywords)originals[i])(self, args, kwds));
+    return call(&(Whole){make_named, i, self, args, g, NULL});
 }
 
 static PyObject *
@@ -408,22 +500,19 @@ call_fast(int i, PyObject *self, PyObject *const *args, Py_ssize_t n)
 {
     if (selects_alone(i, args, n))
         return select_lending(i, self, args, n);
-    Given g = {args, n, NULL, NULL};
-    CALL(((PyCFunctionFast)originals[i])(self, args, n));
+    return call(&(Whole){make_fast, i, self, NULL, {args, n, NULL, NULL}, NULL});
 }
 
 static PyObject *
 call_fast_named(int i, PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-    Given g = {args, n, names, NULL};
-    CALL(((PyCFunctionFastWithKeywords)originals[i])(self, args, n, names));
+    return call(&(Whole){make_fast_named, i, self, NULL, {args, n, names, NULL}, NULL});
 }
 
 static PyObject *
 call_fast_of_class(int i, PyObject *self, PyTypeObject *cls, PyObject *const *args, size_t n, PyObject *names)
 {
-    Given g = {args, (Py_ssize_t)n, names, NULL};
-    CALL(((FastWithClass)originals[i])(self, cls, args, n, names));
+    return call(&(Whole){make_fast_of_class, i, self, NULL, {args, (Py_ssize_t)n, names, NULL}, cls});
 }
 
 #define STAND_IN(i) \

@@ -558,10 +558,10 @@ ask_main(PyObject *request)
 
 /* Is there anything for serve() to do? */
 bool
-is_asked(Tx *tx)
+is_asked(void)
 {
-    return stm_upcalls->is_asked() || (tx->thread_id == stm_main_thread
-        && atomic_load_explicit(&main_request, memory_order_relaxed) != NULL);
+    return stm_upcalls->is_asked() || (atomic_load_explicit(&main_request, memory_order_relaxed) != NULL
+        && PyThread_get_thread_ident() == stm_main_thread);
 }
 
 /* Between two attempts: do what this thread is asked for. -1 with an exception of a request to the main thread. */
@@ -587,7 +587,7 @@ static bool
 holds_or_asked(Tx *tx, void *arg)
 {
     Idle *idle = arg;
-    return idle->holds(tx, idle->arg) || is_asked(tx);
+    return idle->holds(tx, idle->arg) || is_asked();
 }
 
 /* Wait outside any attempt, where the main thread can do as it is asked. */
@@ -845,6 +845,22 @@ leave_queue(Tx *tx)
         return;
     await(tx, PARK_TOKEN, has_token, NULL);     /* it is on its way */
     give_token(tx);
+}
+
+/* Between two attempts: the next one does not begin yet.  Had it asked for the token? */
+bool
+give_up_turn(Tx *tx)
+{
+    bool asked = tx->contention.asked;
+    if (asked)
+        leave_queue(tx);
+    return asked;
+}
+
+void
+ask_again(Tx *tx)
+{
+    ask_for_token(tx, atomic_load(&tx->contention.alone));
 }
 
 static void

@@ -107,6 +107,8 @@ void allow(Tx *tx);                 /* a transaction begins: others wait so long
 uint64_t first_allowance(void);     /* that long, in ns */
 void limit_allowance(double seconds);   /* a test hook: and for no attempt longer */
 void pass_gate(Tx *tx);             /* become active, while nobody is exclusive */
+bool give_up_turn(Tx *tx);                  /* between two attempts: the next one does not begin yet; had it asked for its turn? */
+void ask_again(Tx *tx);                     /* for the turn that it has given up */
 void begin_inevitable(Tx *tx, int grade);   /* the same in that grade: it holds nothing while it waits, and nobody waits for it */
 void take_ticket(Tx *tx);           /* its place among those that commit; requires: it cannot be doomed any more */
 void wait_for_end(Tx *tx, Tx *o, uint64_t attempt);     /* of one that commits, with an earlier ticket */
@@ -126,7 +128,7 @@ bool is_overdue(Tx *tx);            /* is that why the last one was doomed? */
 void stand_back(Tx *tx);            /* then let others go on for a while */
 /* Have the main thread call this: 0, or -1 with RuntimeError.  By an exclusive transaction, so there is one request at most. */
 int ask_main(PyObject *request);
-bool is_asked(Tx *tx);              /* is this thread asked for anything? */
+bool is_asked(void);                /* is this thread asked for anything? */
 int serve(void);                    /* do it: -1 with the exception of a request to the main thread */
 
 /* In the child of a fork: of a thread that is no more; this thread is the only one. */

@@ -8,8 +8,9 @@
  *              none is left and none is running that might add more.  A thread that
  *              leaves others behind in the queue, while nobody is about to take them,
  *              hires one more, up to a limit.
- *      calls   between two transactions one of the threads makes calls that somebody else wants
- *              made there, as transactions of the queue that have never waited in it.
+ *      calls   between two transactions the main thread makes calls that handlers of signals want
+ *              made there, as transactions of the queue that have never waited in it.  A
+ *              transaction that is rolled back there meanwhile is put back, in front.
  *      home    the thread that has last run a transaction on the same first argument has
  *              what that works on in its caches, and owns the reference counts of what it
  *              has made: it takes the next one, too, if that is among the first ready
@@ -19,6 +20,8 @@
  *              wait are dropped, those that run are rolled back and dropped; those that commit
  *              already come before it, and what they add is dropped.  What others add later waits
  *              for the next run, which begins when all workers have left.
+ *      fork    in the child only the thread is left that has forked, as a transaction that ran alone
+ *              or between two: what others had taken and not begun waits again.
  *      width   so many of the threads run transactions at the same time.  Where they would
  *              lose most of their time to each other, waiting or aborted, fewer do (adaptive
  *              transaction scheduling: Yoo & Lee, 2008); from time to time one more tries.
@@ -62,6 +65,7 @@ struct Queue {
     Transaction *first, *last;      /* ready: owned, chained by `next` */
     Py_ssize_t n_ready, n_executed;
     int n_running, n_asleep;
+    int forks;                      /* that there had been when its numbers were last right */
     int n_workers, n_hired;         /* threads in work(), or about to be; those of them that others have hired */
     unsigned long anchor;           /* the thread that runs the queue */
     int limit;                      /* of n_workers */
@@ -70,6 +74,7 @@ struct Queue {
     uint64_t trial, next_trial;     /* cycles between trials of a larger width; the next one */
     _Atomic bool ended;             /* a transaction has raised: nothing begins any more in this run */
     PyObject *failure;              /* its exception, until one of the callers of run() has it */
+    PyObject *calls;                /* borrowed: the list of those that the main thread is to make, while that works for it */
     _Atomic uint32_t signal;        /* futex: counts what sleepers may have waited for */
 };
 
@@ -325,6 +330,58 @@ adapt_locked(Queue *q, bool crowded, uint64_t now)
     return 1;
 }
 
+static _Atomic int forks;       /* so often is this process the child of one */
+static Latch forgetting;
+
+void
+queues_in_child(void)
+{
+    forgetting = (Latch){0};
+    atomic_fetch_add(&forks, 1);
+}
+
+/* If this is the child of a fork, and the queue its parent's, all others that have worked for it are gone. */
+static void
+forget_parents(Queue *q, bool works, bool is_hired, bool ran)
+{
+    if (LIKELY(q->forks == atomic_load(&forks)))
+        return;
+    latch_take(&forgetting);
+    if (q->forks != atomic_load(&forks)) {
+        q->lock = (Latch){0};
+        q->n_workers = works;
+        q->n_hired = works && is_hired;
+        q->n_running = ran;
+        q->n_asleep = 0;
+        q->forks = atomic_load(&forks);
+    }
+    latch_give(&forgetting);
+}
+
+void
+queue_wait_again(Transaction *t)
+{
+    Queue *q = t->queue;
+    t->next = q->first;
+    q->first = t;
+    if (q->last == NULL)
+        q->last = t;
+    q->n_ready++;
+}
+
+/* It has been taken, and is to run again when something else has. */
+static void
+put_back(Tx *tx, Queue *q, Transaction *t)
+{
+    latch_take(&q->lock);
+    bool ended = q->ended;
+    if (!ended)
+        queue_wait_again(t);
+    latch_give(&q->lock);
+    if (ended)
+        release_dropped(tx, t);
+}
+
 /* Run it, and keep its exception. Returns whether it has been committed. */
 static bool
 run_one(Tx *tx, Queue *q, Transaction *t)
@@ -333,6 +390,10 @@ run_one(Tx *tx, Queue *q, Transaction *t)
     int how = run_to_commit(tx, t, company, NULL);
     if (UNLIKELY(how == RUN_DROPPED)) {
         release_dropped(tx, t);
+        return false;
+    }
+    if (UNLIKELY(how == RUN_PUT_OFF)) {
+        put_back(tx, q, t);
         return false;
     }
     Py_DECREF(t);
@@ -358,8 +419,43 @@ run_call(Tx *tx, Queue *q, PyObject *function, PyObject *const *args, Py_ssize_t
         return true;
     }
     t->queue = q;
+    t->is_call = true;
     t->age = atomic_fetch_add(&stm_next_age, 1);
     return run_one(tx, q, t);
+}
+
+bool
+queue_has_calls(Queue *q)
+{
+    latch_take(&q->lock);
+    bool any = q->calls != NULL && PyList_GET_SIZE(q->calls) > 0;
+    latch_give(&q->lock);
+    return any;
+}
+
+bool
+queue_is_interrupted(Queue *q)
+{
+    if (PyThread_get_thread_ident() != stm_main_thread || q->calls == NULL)
+        return false;
+    if (PyErr_CheckSignals() < 0)       /* what stands in for a handler raises nothing */
+        PyErr_FormatUnraisable("Exception ignored in the handler of a signal");
+    return queue_has_calls(q);
+}
+
+/* They stay in the list, and find nothing left to do when they are made once more. */
+int
+queue_make_calls(Queue *q)
+{
+    for (Py_ssize_t i = 0; q->calls != NULL && i < PyList_GET_SIZE(q->calls); i++) {
+        PyObject *call = PyList_GetItemRef(q->calls, i);
+        PyObject *result = call == NULL ? NULL : PyObject_Call(PyTuple_GET_ITEM(call, 0), PyTuple_GET_ITEM(call, 1), NULL);
+        Py_XDECREF(call);
+        Py_XDECREF(result);
+        if (result == NULL)
+            return -1;
+    }
+    return 0;
 }
 
 /* Make the calls in the list, (function, arguments) each. If the queue ends the rest stays there. */
@@ -408,8 +504,11 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
     unsigned long anchor = tx->anchor;
     tx->anchor = q->anchor;
     const void *group = atomic_exchange(&tx->contention.group, q);
+    if (waiting != Py_None)
+        q->calls = waiting;
     uint64_t window = __builtin_ia32_rdtsc();
     for (;;) {
+        forget_parents(q, true, is_hired, ran);
         if (waiting != Py_None && UNLIKELY(PyList_GET_SIZE(waiting) > 0))
             make_calls(tx, q, waiting);
         int widened = 0;
@@ -440,6 +539,8 @@ work(Tx *tx, Queue *q, PyObject *start, PyObject *waiting, bool is_hired)
             failure = q->failure;
             q->failure = NULL;
         }
+        if (over && waiting != Py_None)
+            q->calls = NULL;
         uint32_t seen = atomic_load(&q->signal);
         latch_give(&q->lock);
 
@@ -504,6 +605,7 @@ queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
     Tx *tx = stm_thread_tx();
     if ((limit == -1 && PyErr_Occurred()) || tx == NULL || check_can_run(tx) < 0)
         return NULL;
+    forget_parents(q, false, false, false);
     for (;;) {
         latch_take(&q->lock);
         if (!q->ended || q->n_workers == 0)
@@ -527,6 +629,15 @@ queue_run(PyObject *self, PyObject *const *args, Py_ssize_t n)
     PyObject *failure = work(tx, q, args[1], args[2], false);
     bystander_steps_back(stood_by);
     return failure != NULL ? failure : Py_NewRef(Py_None);
+}
+
+static PyObject *
+queue_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
+{
+    PyObject *self = PyType_GenericNew(type, args, kwds);
+    if (self != NULL)
+        ((Queue *)self)->forks = atomic_load(&forks);
+    return self;
 }
 
 static int
@@ -585,7 +696,7 @@ PyTypeObject Queue_Type = {
     .tp_doc = PyDoc_STR("Queue()\n--\n\nTransactions that wait to be run."),
     .tp_basicsize = sizeof(Queue),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
-    .tp_new = PyType_GenericNew,
+    .tp_new = queue_new,
     .tp_dealloc = queue_dealloc,
     .tp_traverse = queue_traverse,
     .tp_clear = queue_clear,

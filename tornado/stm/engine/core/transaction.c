@@ -84,6 +84,9 @@ in_child(void)
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx == NULL || tx == stm_self)
             continue;
+        bool begins = state_of(tx) <= TX_ADMITTED && !tx->releasing;
+        if (begins && tx->txn != NULL && tx->txn->queue != NULL && !tx->txn->is_call && !atomic_load(&tx->txn->done))
+            queue_wait_again(tx->txn);      /* with the reference that its thread had */
         atomic_store(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | TX_IDLE);
         atomic_store(&tx->parked, 0);
         atomic_store(&tx->ticket, 0);
@@ -109,6 +112,7 @@ in_child(void)
     contention_in_child();
     bias_init();
     bystanders_in_child();
+    queues_in_child();
     stm_upcalls->in_child();
 }
 
@@ -561,6 +565,13 @@ stopped(Tx *tx, int how, uint64_t lost)
     return how;
 }
 
+/* Is the main thread, between two attempts, to make calls first? */
+static bool
+is_interrupted(Tx *tx, Transaction *t)
+{
+    return t->queue != NULL && tx->thread_id == stm_main_thread && !t->is_call && queue_has_calls(t->queue);
+}
+
 /* Run to the commit, however often it takes: RUN_RETURNED, and what (dropped in the transaction,
  * if nobody wants it); or RUN_RAISED, with the exception; or RUN_DROPPED, because another one
  * has raised, or RUN_PUT_OFF: then it has done nothing. */
@@ -614,6 +625,10 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
         tx_abort(tx);
         tx->contention.lost = lost + (__builtin_ia32_rdtsc() - tx->contention.began);     /* what it waited in these attempts among it */
         stm_upcalls->retries(tx);
+        if (UNLIKELY(is_interrupted(tx, t))) {
+            give_up_turn(tx);
+            put_off = true;
+        }
         if (UNLIKELY(put_off))
             return stopped(tx, RUN_PUT_OFF, lost);
         if (overdue)

@@ -14,6 +14,7 @@ struct Transaction {
     uint8_t passed;             /* so many younger ones were taken out of the queue before it */
     bool may_be_put_off;        /* rather than wait for long for its predecessor, with a thread in its hands */
     _Atomic bool left;          /* what commits before it has ended the loop: it is put off until that runs again */
+    bool is_call;               /* it is made between those of its queue, and waits for no other such call */
     bool may_move, moves;       /* it may be put off to run on its anchor instead; it is to */
     bool holds_queue;           /* owns that reference: only while another queue's transaction adds it */
     Transaction *next;          /* in the queue, or among those that a transaction has added */
@@ -66,7 +67,7 @@ int check_can_run(Tx *tx);
 
 /* Run it to the commit, however often it takes. RUN_RETURNED: *result is what its function returned (dropped, if `result` is
  * NULL); RUN_RAISED: that exception is set; RUN_DROPPED: its queue has ended, and it has done nothing; RUN_PUT_OFF: nor has it here,
- * it is to run again when its predecessor has, or on its anchor, if it `moves`. */
+ * it is to run again when its predecessor has, or on its anchor, if it `moves`; or when its queue's calls have been made. */
 enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1, RUN_PUT_OFF = 2 };
 int run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result);
 /* The same for one of no queue, on whatever thread; RUN_RAISED also with RuntimeError: it has run, or this thread cannot run any. */

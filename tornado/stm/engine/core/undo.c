@@ -25,9 +25,10 @@ undo_push(Tx *tx, const UndoKind *kind, PyObject *obj, PyObject *key, PyObject *
     }
     Undo *u = &log->entries[log->n++];
     *u = (Undo){kind, 0, Py_XNewRef(obj), Py_XNewRef(key), Py_XNewRef(old), 0, NULL};
-    if (kind->logged != NULL)
-        kind->logged(tx, u);
-    return u;
+    if (kind->logged == NULL || kind->logged(tx, u) == 0)
+        return u;
+    undo_forget(tx, log->n - 1);
+    return NULL;
 }
 
 static int

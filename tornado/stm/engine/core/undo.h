@@ -22,7 +22,7 @@ typedef struct {
 struct UndoKind {
     const char *what;                           /* has been written: "an attribute" */
     int (*undo)(Tx *tx, Undo *u);               /* -1 with an exception when it cannot be; the log owns nothing less than before */
-    void (*logged)(Tx *tx, Undo *u);            /* the entry is in the log; NULL: nothing to do */
+    int (*logged)(Tx *tx, Undo *u);             /* the entry is in the log: -1 with an exception takes it out again; NULL: nothing to do */
     void (*forget)(Undo *u);                    /* drop what `mem` is; NULL: nothing to do */
     bool after_all;                             /* undone when all others are */
 };

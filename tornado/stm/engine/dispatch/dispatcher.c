@@ -1343,7 +1343,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
     bool leaves_it = (!gathers && leaves_to_gather(d, from)) || (d->stop_at == UINT64_MAX && others_do_it(d, from, gathers));
     if (d->ready->anchored.n > 0)
         leaves_it = !gathers && (leaves_it || leaves_to_anchor(d, from));
-    leaves_it = leaves_it && !is_asked(tx);
+    leaves_it = leaves_it && !is_asked();
     if (from == WATCHDOG)
         poller_calm(&d->poller, leaves_it || ready_length(d->ready) == 0);
     if (leaves_it) {
@@ -1361,7 +1361,7 @@ next_step(Dispatcher *d, Tx *tx, Scheduling *s, bool looked, From from)
     }
     if (d->stop_at != UINT64_MAX)
         return (Step){.what = STOP};
-    if (is_asked(tx))
+    if (is_asked())
         return (Step){.what = WAIT, .how = LOOK};
     return idle(d, gathers);
 }

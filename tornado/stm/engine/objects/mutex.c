@@ -496,6 +496,8 @@ mutex_await(Tx *tx)
         }
         if (serve() < 0)
             PyErr_FormatUnraisable("Exception ignored in a request to the main thread");
+        if (q != NULL && queue_is_interrupted(q))
+            break;
     }
     Py_CLEAR(mutexes_of(tx)->awaited);
 }
@@ -834,6 +836,14 @@ mutex_take_at_once(PyObject *mutex)
         set_owner(m, PyThread_get_thread_ident_ex());
     }
     return true;
+}
+
+void
+mutex_comes_from(PyObject *mutex, unsigned long thread)
+{
+    MutexObject *m = (MutexObject *)mutex;
+    if (is_rlock(m) && is_locked(m) && owner_of(m) == thread)
+        set_owner(m, PyThread_get_thread_ident_ex());
 }
 
 static PyObject *

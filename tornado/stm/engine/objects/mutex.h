@@ -33,6 +33,8 @@ void mutexes_give_way(Tx *tx, uint64_t since);
 void mutex_await(Tx *tx);
 /* This thread takes the lock if it can, past transactions. */
 int mutex_take_at_once(PyObject *mutex);
+/* What that thread has taken in the place of this one is this one's. */
+void mutex_comes_from(PyObject *mutex, unsigned long thread);
 void mutexes_in_child(void);
 
 #endif

@@ -47,18 +47,26 @@ bucket_of(const void *place)
     return (unsigned)((uintptr_t)place * 0x9E3779B97F4A7C15ull >> 32) % ORDER_BUCKETS;
 }
 
-/* The last entry of the log belongs there. */
+static int
+make_room(KeyNotes *notes)
+{
+    if (LIKELY(notes->n < notes->cap))
+        return 0;
+    Py_ssize_t cap = notes->cap ? 2 * notes->cap : 64;
+    Noted *more = PyMem_RawRealloc(notes->noted, cap * sizeof(*more));
+    if (more == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    notes->noted = more;
+    notes->cap = cap;
+    return 0;
+}
+
+/* The last entry of the log belongs there, where there is room. */
 static void
 note_key(Tx *tx, KeyNotes *notes, unsigned bucket, bool attribute)
 {
-    if (notes->n == notes->cap) {
-        Py_ssize_t cap = notes->cap ? 2 * notes->cap : 64;
-        Noted *more = PyMem_RawRealloc(notes->noted, cap * sizeof(*more));
-        if (more == NULL)
-            Py_FatalError("tornado.stm: out of memory for the order of keys");
-        notes->noted = more;
-        notes->cap = cap;
-    }
     notes->noted[notes->n++] = (Noted){tx->undo.n - 1, notes->last[bucket] - 1, notes->last_attribute - 1, bucket};
     notes->last[bucket] = (int)notes->n;
     if (attribute)
@@ -101,6 +109,8 @@ static const UndoKind undo_deletion = {.what = "a deleted key", .undo = restore_
 int
 order_delete_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject **value)
 {
+    if (make_room(&order_of(tx)->deleted) < 0)
+        return -1;
     PyObject *placeholder = next_placeholder(tx), *actual;
     Py_ssize_t place;
     if (placeholder == NULL)
@@ -237,21 +247,24 @@ whole_of(Table *t)
 
 /* A key may be about to be inserted. While this transaction has all of the dict locked nobody else
  * inserts, and it comes to stand where it belongs at once: behind it, the transaction may
- * put keys without a log of them. */
-void
+ * put keys without a log of them.  -1 without memory. */
+int
 order_logged(Tx *tx, Undo *u)
 {
     Table t;
     if (!inserted_into(u, &t)) {
         u->n |= u->kind == &undo_attr && u->old == NULL;    /* a slot: nobody need find that out again */
-        return;
+        return 0;
     }
     if (holds_whole(tx, whole_of(&t))) {
         u->n = 1;
-        return;
+        return 0;
     }
+    if (make_room(&order_of(tx)->inserted) < 0)
+        return -1;
     bool attribute = u->kind == &undo_attr;
     note_key(tx, &order_of(tx)->inserted, !attribute ? bucket_of(u->obj) : t.values ? bucket_of(t.values) : ORDER_BUCKETS, attribute);
+    return 0;
 }
 
 static Py_ssize_t
@@ -387,32 +400,53 @@ order_insertions(Tx *tx, Insertion *in, Py_ssize_t n)
         in[i].entry->n = 1;             /* in order */
 }
 
-/* Insertions that have been found. */
-typedef struct { Insertion *in; Py_ssize_t n, room; } Found;
+/* Insertions that have been found: all, or, without memory, as many as there has been room for, and they are put in order one by one. */
+typedef struct { Insertion *in; Py_ssize_t n, room; bool one_by_one; } Found;
 
 /* If the entry is an insertion into the table at `place`, or into any if that is NULL. */
 static void
 find(Found *found, Undo *u, const void *place)
 {
     Table t;
-    if (!inserted_into(u, &t) || (place != NULL && place_of(&t) != place))
+    if (found->one_by_one || !inserted_into(u, &t) || (place != NULL && place_of(&t) != place))
         return;
     if (found->n == found->room) {
-        found->room = found->room ? 2 * found->room : 16;
-        found->in = PyMem_RawRealloc(found->in, found->room * sizeof(*found->in));
-        if (found->in == NULL)
-            Py_FatalError("tornado.stm: out of memory for the order of keys");
+        Py_ssize_t room = found->room ? 2 * found->room : 16;
+        Insertion *more = PyMem_RawRealloc(found->in, room * sizeof(*found->in));
+        if (more == NULL) {
+            found->one_by_one = true;
+            return;
+        }
+        found->in = more;
+        found->room = room;
     }
     found->in[found->n++] = (Insertion){place_of(&t), u, -1};
 }
 
-/* Put them in the order of commits, table by table. */
+/* Each by itself goes to the end, unless it is there, in the order in which they were inserted: more work, and no memory. */
 static void
-order_found(Tx *tx, Found *found)
+order_one_by_one(Tx *tx, const void *place)
 {
-    if (found->n == 0)
+    const KeyNotes *inserted = &order_of(tx)->inserted;
+    for (Py_ssize_t i = 0; i < inserted->n; i++) {
+        Undo *u = &tx->undo.entries[inserted->noted[i].entry];
+        Table t;
+        if (inserted_into(u, &t) && (place == NULL || place_of(&t) == place))
+            order_insertions(tx, &(Insertion){place_of(&t), u, -1}, 1);
+    }
+}
+
+/* Put them in the order of commits, table by table: those that have been found, of this place or, if it is NULL, of all. */
+static void
+order_found(Tx *tx, Found *found, const void *place)
+{
+    if (found->n == 0 && !found->one_by_one)
         return;
     tx_pause(tx);
+    if (UNLIKELY(found->one_by_one)) {
+        order_one_by_one(tx, place);
+        found->n = 0;
+    }
     qsort(found->in, found->n, sizeof(*found->in), by_place);
     for (Py_ssize_t from = 0, to; from < found->n; from = to) {
         for (to = from + 1; to < found->n && found->in[to].place == found->in[from].place; to++)
@@ -453,7 +487,7 @@ order_inserted_items(Tx *tx, PyObject *dict)
         for (Py_ssize_t i = inserted->last_attribute - 1; i >= 0; i = inserted->noted[i].attribute_before)
             find(&found, &tx->undo.entries[inserted->noted[i].entry], place);
     }
-    order_found(tx, &found);
+    order_found(tx, &found, place);
 }
 
 /* The same of all: this transaction commits. */
@@ -464,6 +498,6 @@ order_inserted_keys(Tx *tx)
     Found found = {0};
     for (Py_ssize_t i = 0; i < inserted->n; i++)
         find(&found, &tx->undo.entries[inserted->noted[i].entry], NULL);
+    order_found(tx, &found, NULL);
     key_notes_clear(inserted);
-    order_found(tx, &found);
 }

@@ -58,7 +58,7 @@ order_reset(KeyOrder *order)
 int order_delete_key(Tx *tx, PyObject *dict, PyObject *key, Py_hash_t hash, PyObject **value);
 void order_drop_placeholders(Tx *tx);
 int order_hide_placeholders(Tx *tx, PyObject *dict);
-void order_logged(Tx *tx, Undo *u);
+int order_logged(Tx *tx, Undo *u);
 void order_inserted_keys(Tx *tx);
 void order_inserted_items(Tx *tx, PyObject *dict);
 

@@ -79,10 +79,11 @@ put_contents_back(Tx *tx, Undo *u)
     return 0;
 }
 
-static void
+static int
 note_changes(Tx *Py_UNUSED(tx), Undo *u)
 {
     u->n = (Py_ssize_t)((OrderedDict *)u->obj)->changes;
+    return 0;
 }
 
 static const UndoKind undo_ordered_dict = {.what = "all", .undo = put_contents_back, .logged = note_changes};

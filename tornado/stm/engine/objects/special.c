@@ -13,7 +13,9 @@
  *      a property          calls what is no function in Python as transactional code would, and so does
  *      an lru_cache        that C code calls (lru_cache.c), and
  *      a __getattr__,      which proxies and dicts with attributes have;
- *      a descriptor        in Python (werkzeug's proxies have one for each special method) gives a guard around what it is to be called;
+ *      a descriptor        whose methods are in C calls these as transactional code would; one
+ *                          in Python (werkzeug's proxies have one for each special method) gives a guard around what it is to be called,
+ *                          also after its class has got another __get__;
  *      a method in C       that is bound to an object already lies there with a guard around it;
  *      any other           makes the class one of which nothing is known: who uses an instance runs alone.
  */
@@ -23,6 +25,7 @@
 #include "../../interpreter/loop.h"
 #include "../calls/callbacks.h"
 #include "access.h"
+#include "class.h"
 #include "lru_cache.h"
 
 #include "internal/pycore_descrobject.h"
@@ -73,20 +76,27 @@ watch_property(PyTypeObject *type)
 /* ---- __getattr__ ------------------------------------------------------------------------------------------------------- */
 
 static getattrofunc hook_of_python;     /* what calls a __getattr__ */
-static PyObject *getattr_name, *getattribute_name;
+static PyObject *getattr_name, *getattribute_name, *get_name, *set_name, *delete_name;
+
+/* Call the method as the interpreter would, but as transactional code does. */
+static PyObject *
+call_method_of(PyObject *method, PyObject *const *args, Py_ssize_t n)
+{
+    if (Py_TYPE(method)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)
+        return stm_call(method, args, n, NULL);
+    descrgetfunc get = Py_TYPE(method)->tp_descr_get;
+    PyObject *bound = get != NULL ? get(method, args[0], (PyObject *)Py_TYPE(args[0])) : Py_NewRef(method);
+    PyObject *result = bound == NULL ? NULL : stm_call(bound, args + 1, n - 1, NULL);
+    Py_XDECREF(bound);
+    return result;
+}
 
 /* Call what a class has under the name of a special method. */
 static PyObject *
 call_special(PyObject *method, PyObject *self, PyObject *arg)
 {
     PyObject *args[] = {self, arg};
-    if (Py_TYPE(method)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)
-        return stm_call(method, args, 2, NULL);
-    descrgetfunc get = Py_TYPE(method)->tp_descr_get;
-    PyObject *bound = get != NULL ? get(method, self, (PyObject *)Py_TYPE(self)) : Py_NewRef(method);
-    PyObject *result = bound == NULL ? NULL : stm_call(bound, args + 1, 1, NULL);
-    Py_XDECREF(bound);
-    return result;
+    return call_method_of(method, args, 2);
 }
 
 /* Has the class a __getattr__ at most? */
@@ -150,18 +160,131 @@ is_guarding(PyObject *descriptor)
 
 static bool is_special(PyObject *name);
 
+/* A guard around what has been given for the object, if C code calls it. */
 static PyObject *
-get_guarded(PyObject *self, PyObject *obj, PyObject *type)
+give_guarded(PyObject *value, PyObject *obj)
 {
-    PyObject *value = get_of_python(self, obj, type), *asked_for;
     Tx *tx = stm_open;
     if (value == NULL || obj == NULL || tx == NULL || !PyCallable_Check(value) || PyFunction_Check(value) || PyMethod_Check(value)
-        || PyType_Check(value) || is_python_class(Py_TYPE(value)) || in_trusted_code(tx) || !is_guarding(self))
+        || PyType_Check(value) || is_python_class(Py_TYPE(value)) || in_trusted_code(tx))
         return value;
-    if ((asked_for = attribute_asked_for(tx->tstate)) != NULL && (is_special(asked_for) || asked_for == getattr_name))
+    PyObject *asked_for = attribute_asked_for(tx->tstate);
+    if (asked_for != NULL && (is_special(asked_for) || asked_for == getattr_name))
         return value;   /* the program sees it */
     Py_SETREF(value, guarded_new(value, USE_NOTHING));
     return value;
+}
+
+static PyObject *
+get_guarded(PyObject *self, PyObject *obj, PyObject *type)
+{
+    PyObject *value = get_of_python(self, obj, type);
+    return stm_open != NULL && is_guarding(self) ? give_guarded(value, obj) : value;
+}
+
+/* What the type has under that name, if it is no function in Python, so that C code would call it past the barriers; a new reference, or NULL. */
+static PyObject *
+method_in_c(PyTypeObject *type, PyObject *name)
+{
+    PyObject *method = _PyType_LookupRef(type, name);
+    if (method != NULL && PyFunction_Check(method))
+        Py_CLEAR(method);
+    PyErr_Clear();
+    return method;
+}
+
+/* In the place of what calls a __get__ that is in C, or that its class has got since.  Where its instances lie nobody knows: they all
+ * give a guard to the interpreter, which asks for no attribute. */
+static PyObject *
+get_changed(PyObject *self, PyObject *obj, PyObject *type)
+{
+    Tx *tx = stm_open;
+    PyObject *get = tx != NULL && !in_trusted_code(tx) ? method_in_c(Py_TYPE(self), get_name) : NULL, *value;
+    if (get == NULL)
+        value = get_of_python(self, obj, type);
+    else {
+        PyObject *args[] = {self, obj != NULL ? obj : Py_None, type != NULL ? type : Py_None};
+        value = stm_call(get, args, 3, NULL);       /* the interpreter does not bind it, either */
+        Py_DECREF(get);
+    }
+    return tx != NULL && (attribute_asked_for(tx->tstate) == NULL || is_guarding(self)) ? give_guarded(value, obj) : value;
+}
+
+static descrsetfunc set_of_python;      /* what calls a __set__ or __delete__ */
+
+static int
+set_changed(PyObject *self, PyObject *obj, PyObject *value)
+{
+    Tx *tx = stm_open;
+    PyObject *name = value != NULL ? set_name : delete_name;
+    PyObject *method = tx != NULL && !in_trusted_code(tx) ? method_in_c(Py_TYPE(self), name) : NULL;
+    if (method == NULL)
+        return set_of_python(self, obj, value);
+    PyObject *args[] = {self, obj, value}, *result = call_method_of(method, args, value != NULL ? 3 : 2);
+    Py_DECREF(method);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static bool
+has_method_in_c(PyTypeObject *type, PyObject *name)
+{
+    PyObject *method = method_in_c(type, name);
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
+/* A descriptor lies in a class: C code calls its methods. */
+static void
+watch_descriptor(PyTypeObject *type)
+{
+    if (type->tp_descr_get == get_of_python && has_method_in_c(type, get_name))
+        type->tp_descr_get = get_changed;
+    if (type->tp_descr_set == set_of_python && (has_method_in_c(type, set_name) || has_method_in_c(type, delete_name)))
+        type->tp_descr_set = set_changed;
+}
+
+static setattrofunc set_attribute;      /* the interpreter's, of classes */
+
+static void
+note_changed(PyTypeObject *type)
+{
+    if (type->tp_descr_get == get_of_python)
+        type->tp_descr_get = get_changed;
+    if (type->tp_descr_set == set_of_python)
+        type->tp_descr_set = set_changed;
+}
+
+/* Assigning to a class makes the interpreter choose again what calls its methods. */
+static int
+set_attribute_of_class(PyObject *cls, PyObject *name, PyObject *value)
+{
+    int r = set_attribute(cls, name, value);
+    if (r == 0 && PyUnicode_Check(name) && (PyUnicode_Equal(name, get_name) || PyUnicode_Equal(name, set_name) || PyUnicode_Equal(name, delete_name)))
+        r = each_derived((PyTypeObject *)cls, note_changed);
+    return r;
+}
+
+static void
+stand_in(PyTypeObject *metatype)
+{
+    if (metatype->tp_setattro == set_attribute)
+        metatype->tp_setattro = set_attribute_of_class;
+}
+
+static int
+watch_assignments(void)
+{
+    static const char *const names[] = {"__setattr__", "__delattr__"};
+    set_attribute = PyType_Type.tp_setattro;
+    PyObject *dict = PyType_GetDict(&PyType_Type);
+    for (size_t i = 0; dict != NULL && i < Py_ARRAY_LENGTH(names); i++) {
+        PyWrapperDescrObject *method = (PyWrapperDescrObject *)PyDict_GetItemString(dict, names[i]);
+        if (method != NULL && Py_IS_TYPE((PyObject *)method, &PyWrapperDescr_Type) && method->d_wrapped == (void *)set_attribute)
+            method->d_wrapped = (void *)set_attribute_of_class;
+    }
+    Py_XDECREF(dict);
+    return each_derived(&PyType_Type, stand_in);
 }
 
 static void
@@ -174,7 +297,8 @@ let_guard(PyObject *descriptor)
         n_descriptors++;
     }
     latch_give(&adding);
-    Py_TYPE(descriptor)->tp_descr_get = get_guarded;
+    if (Py_TYPE(descriptor)->tp_descr_get == get_of_python)
+        Py_TYPE(descriptor)->tp_descr_get = get_guarded;
 }
 
 /* ---- Other special methods --------------------------------------------------------------------------------------------- */
@@ -353,7 +477,8 @@ guard_values(PyTypeObject *type, PyObject *dict, PyObject *values)
 static bool
 is_guarded_by_get(PyObject *value)
 {
-    return Py_TYPE(value)->tp_descr_get == get_of_python || Py_TYPE(value)->tp_descr_get == get_guarded;
+    descrgetfunc get = Py_TYPE(value)->tp_descr_get;
+    return get == get_of_python || get == get_guarded || get == get_changed;
 }
 
 void
@@ -364,6 +489,7 @@ special_look_into(PyTypeObject *type)
         return;
     Py_BEGIN_CRITICAL_SECTION(dict);
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &value);) {
+        watch_descriptor(Py_TYPE(value));
         if (Py_TYPE(value) != &PyProperty_Type && PyObject_TypeCheck(value, &PyProperty_Type))
             watch_property(Py_TYPE(value));
         else if (is_guarded_by_get(value) && (is_special(name) || name == getattr_name))
@@ -393,17 +519,22 @@ special_watch(PyTypeObject *type)
 int
 special_init(void)
 {
-    getattr_name = PyUnicode_InternFromString("__getattr__");
-    getattribute_name = PyUnicode_InternFromString("__getattribute__");
-    PyObject *probe = getattr_name == NULL || getattribute_name == NULL ? NULL
-        : PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sOsO}", "probe", "__getattr__", Py_None, "__get__", Py_None);
+    PyObject **names[] = {&getattr_name, &getattribute_name, &get_name, &set_name, &delete_name};
+    static const char *const texts[] = {"__getattr__", "__getattribute__", "__get__", "__set__", "__delete__"};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++) {
+        if ((*names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
+            return -1;
+    }
+    PyObject *probe = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sOsOsO}", "probe", "__getattr__", Py_None, "__get__", Py_None,
+                                            "__set__", Py_None);
     if (probe == NULL)
         return -1;
     hook_of_python = ((PyTypeObject *)probe)->tp_getattro;
     get_of_python = ((PyTypeObject *)probe)->tp_descr_get;
+    set_of_python = ((PyTypeObject *)probe)->tp_descr_set;
     Py_DECREF(probe);
     plain_property_get = PyProperty_Type.tp_descr_get;
     plain_property_set = PyProperty_Type.tp_descr_set;
     watch_property(&PyProperty_Type);
-    return 0;
+    return watch_assignments();
 }

@@ -23,6 +23,8 @@ static PyObject *inboxes, *put_back, *nothing;      /* of the twins */
 static _Atomic bool by_twins;
 static PyObject *set_now;
 
+#define LONGEST_DATAGRAM 65536     /* of the internet's */
+
 bool
 may_block(PyObject *sock)
 {
@@ -111,6 +113,17 @@ receives_alone(PyObject *sock)
     return !receives_by_twins() && PyDict_GET_SIZE(inboxes) == 0 && is_alone_with(sock);
 }
 
+/* Is it for datagrams, perhaps, longer ones than that?  Their rest would be lost. */
+static bool
+may_cut_off(PyObject *sock, Py_ssize_t size)
+{
+    if (size >= LONGEST_DATAGRAM)
+        return false;
+    bool stream = fact_of_socket(socket_methods.type, sock) == SOCK_STREAM;
+    PyErr_Clear();
+    return !stream;
+}
+
 /* It has been received: an abort puts it back.  Nothing that can raise stands between the receiving and this, but for memory. */
 static int
 undo_receiving(Tx *tx, PyObject *sock, PyObject *data)
@@ -142,7 +155,7 @@ receive(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
     bool usual = n == 2 && kwnames == NULL && PyLong_CheckExact(args[1]) && PyObject_IsTrue(args[1]);
     if (usual && receives_alone(args[0]))
         return ask(stm_self, PyTuple_GET_ITEM(pair, 0), args, n);
-    Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
+    Tx *tx = usual && !may_cut_off(args[0], PyLong_AsSsize_t(args[1])) ? begin_to_receive(args[0]) : NULL;
     if (tx == NULL)
         return by_twin(pair, args, n, kwnames);
     PyObject *data = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
@@ -161,7 +174,7 @@ receive_into(PyObject *pair, PyObject *const *args, Py_ssize_t n, PyObject *kwna
         && PyByteArray_GET_SIZE(args[1]) > 0;
     if (usual && receives_alone(args[0]))
         return ask(stm_self, PyTuple_GET_ITEM(pair, 0), args, n);
-    Tx *tx = usual ? begin_to_receive(args[0]) : NULL;
+    Tx *tx = usual && !may_cut_off(args[0], PyByteArray_GET_SIZE(args[1])) ? begin_to_receive(args[0]) : NULL;
     if (tx == NULL || open_whole_write(tx, args[1]) < 0)
         return by_twin(pair, args, n, kwnames);
     PyObject *received = ask(tx, PyTuple_GET_ITEM(pair, 0), args, n);
