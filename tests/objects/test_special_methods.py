@@ -313,6 +313,20 @@ def test_what_everybody_has_runs_beside_others(use):
     assert meet(lambda: ([],), lambda items: use() and items.append(1), lambda items: use()) == APART
 
 
+def assign_in_vain(thing):
+    """As `typing` does with what a class gives that was subscribed before: `stream[int](1)`."""
+    with pytest.raises(AttributeError):
+        thing.__orig_class__ = int
+    with pytest.raises(AttributeError):
+        del thing.__orig_class__
+
+
+@pytest.mark.parametrize("make", [lambda: (1, []), lambda: 3, lambda: "x", lambda: None, lambda: 1.5, lambda: [].append])
+def test_an_attribute_that_an_object_in_c_cannot_have_is_refused_beside_others(make):
+    use = assign_in_vain
+    assert meet(lambda: (make(), []), lambda thing, items: use(thing) or items.append(1), lambda thing, items: use(thing)) == APART
+
+
 def test_the_program_sees_what_it_has_put_there():
     assert type(run(lambda: Proxy({}).__len__)) is functools.partial
     assert run(lambda: (isinstance(Posing(), list), isinstance(Proxy({}), dict))) == (True, True)
