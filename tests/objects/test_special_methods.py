@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import json
 import operator
 import typing
 
@@ -325,6 +326,21 @@ def assign_in_vain(thing):
 def test_an_attribute_that_an_object_in_c_cannot_have_is_refused_beside_others(make):
     use = assign_in_vain
     assert meet(lambda: (make(), []), lambda thing, items: use(thing) or items.append(1), lambda thing, items: use(thing)) == APART
+
+
+class Words(str):
+    """As markupsafe's: it has no dict."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("use", [
+    lambda words: f"{words}", lambda words: "%s" % words, lambda words: repr([words]), lambda words: json.dumps([words]),
+    lambda words: [words].index(words),
+])  # fmt: skip
+def test_an_object_of_a_class_derived_from_str_that_has_no_attributes_is_used_beside_others(use):
+    made = lambda: (Words("a"), [])  # noqa: E731
+    assert meet(made, lambda words, items: (use(words), items.append(1)), lambda words, items: use(words)) == APART
 
 
 def test_the_program_sees_what_it_has_put_there():

@@ -509,6 +509,8 @@ visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
     PyObject *dict = PyObject_GenericGetDict(obj, NULL);
     if (dict == NULL) {
         PyErr_Clear();
+        if (classify(c_base(Py_TYPE(obj))) == &inert_kind)
+            return check_doomed(tx);    /* there are none, but those in slots, of which str's methods know nothing */
         return exclusive_for(tx, "all attributes at once of", obj);
     }
     forget_capture(tx, dict);
