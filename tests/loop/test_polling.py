@@ -78,3 +78,13 @@ def test_the_kernel_is_asked_no_more_before_a_descriptor_is_closed(threads):
     tornado.stm.run(main(), threads=threads)
     os.close(seen[0])
     assert seen[1:] == [False]
+
+
+def test_who_would_run_the_rounds_of_a_loop_is_told_that_this_cannot_be():
+    """nest_asyncio does, to run a loop that is running: it would wait for ever."""
+
+    async def main():
+        with pytest.raises(RuntimeError, match="nest_asyncio"):
+            asyncio.get_running_loop()._selector.select(0)
+
+    tornado.stm.run(main(), threads=2)

@@ -4,6 +4,7 @@ import collections.abc
 import contextlib
 import functools
 import gc
+import json
 import operator
 import sys
 import types
@@ -436,6 +437,35 @@ class Same(tuple):
 ])  # fmt: skip
 def test_what_everybody_has_runs_beside_others(use):
     assert meet(lambda: ([],), lambda items: use() and items.append(1), lambda items: use()) == APART
+
+
+def assign_in_vain(thing):
+    """As `typing` does with what a class gives that was subscribed before: `stream[int](1)`."""
+    with pytest.raises(AttributeError):
+        thing.__orig_class__ = int
+    with pytest.raises(AttributeError):
+        del thing.__orig_class__
+
+
+@pytest.mark.parametrize("make", [lambda: (1, []), lambda: 3, lambda: "x", lambda: None, lambda: 1.5, lambda: [].append])
+def test_an_attribute_that_an_object_in_c_cannot_have_is_refused_beside_others(make):
+    use = assign_in_vain
+    assert meet(lambda: (make(), []), lambda thing, items: use(thing) or items.append(1), lambda thing, items: use(thing)) == APART
+
+
+class Words(str):
+    """As markupsafe's: it has no dict."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("use", [
+    lambda words: f"{words}", lambda words: "%s" % words, lambda words: repr([words]), lambda words: json.dumps([words]),
+    lambda words: [words].index(words),
+])  # fmt: skip
+def test_an_object_of_a_class_derived_from_str_that_has_no_attributes_is_used_beside_others(use):
+    made = lambda: (Words("a"), [])  # noqa: E731
+    assert meet(made, lambda words, items: (use(words), items.append(1)), lambda words, items: use(words)) == APART
 
 
 @contextlib.contextmanager

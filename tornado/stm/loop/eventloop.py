@@ -8,6 +8,7 @@ undone like any other, and what leaves the process's memory is deferred to the c
 
 import _thread
 import asyncio
+import contextlib
 import contextvars
 import socket
 import threading
@@ -85,6 +86,15 @@ class _Transports:
         return None if reference is None else reference()
 
 
+@trusted
+def _polls_by_itself(timeout=None):
+    """In the place of the selector's ``select``: whoever runs a loop's rounds in its place would wait here for what it is never told."""
+    raise RuntimeError(
+        "the rounds of a tornado.stm loop cannot be run from outside, as nest_asyncio does to run a loop that is running: "
+        "do without nest_asyncio, await instead"
+    )
+
+
 class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
     """An event loop that runs its callbacks on several threads, as if one after the other.
 
@@ -102,6 +112,8 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         self._dispatcher = self._scheduler.dispatcher
         self._watches = {}
         super().__init__(selector)
+        with contextlib.suppress(AttributeError):  # one of the program's may have no room for it
+            self._selector.select = _polls_by_itself
         self._transports = _Transports()
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import signal
 import threading
 import types
 from collections.abc import Callable
+from typing import Any
 
 from .. import core
 from ..core import is_trusted, trusted
@@ -38,7 +39,7 @@ class Guards:
 
     @trusted
     def __init__(self, postpone: bool = False) -> None:
-        self.waiting: list[tuple[Callable[[], None], tuple[()]]] = []  # calls to be made between two transactions
+        self.waiting: list[tuple[Callable[..., object], tuple[Any, ...]]] = []  # calls to be made between two transactions
         self._arrived: collections.deque[tuple[Handler, int]] = collections.deque()  # for which each of them looks
         self._postpone, self._over = postpone, False
         guards = {signum: (handler, self._guard(handler)) for signum, handler in core.handlers().items()}

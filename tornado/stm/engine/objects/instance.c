@@ -349,6 +349,19 @@ instance_value(PyObject *obj, PyObject *name, bool class_has_it)
     return value;
 }
 
+/* Nothing of this name can be changed in an object of this C type, which has no dict: that raises, and does nothing else. */
+static bool
+lacks_attr(PyTypeObject *type, PyObject *name)
+{
+    if (type->tp_setattro != PyObject_GenericSetAttr || type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)
+        || !PyUnicode_CheckExact(name))
+        return false;
+    PyObject *descr = _PyType_LookupRef(type, name);
+    bool settable = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL;
+    Py_XDECREF(descr);
+    return !settable;
+}
+
 /* Of an object whose kind has rules of its own for that, or which is no instance of a Python class. 1: as of other objects. */
 static int
 change_other_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool raw)
@@ -361,7 +374,7 @@ change_other_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool raw)
     }
     if (kind == &instance_kind || kind->has_attributes || is_python_class(Py_TYPE(obj)))
         return 1;
-    return is_fresh(tx, obj) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
+    return is_fresh(tx, obj) || lacks_attr(Py_TYPE(obj), name) ? 0 : exclusive_for(tx, "attribute assignment to", obj);
 }
 
 /* Log the attribute, which this transaction owns. A dict with other keys than strings may have one that only the program's code can
@@ -498,6 +511,8 @@ visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
     PyObject *dict = PyObject_GenericGetDict(obj, NULL);
     if (dict == NULL) {
         PyErr_Clear();
+        if (classify(c_base(Py_TYPE(obj))) == &inert_kind)
+            return check_doomed(tx);    /* there are none, but those in slots, of which str's methods know nothing */
         return exclusive_for(tx, "all attributes at once of", obj);
     }
     forget_capture(tx, dict);
