@@ -309,6 +309,11 @@ int
 note_callback_end(Tx *tx, PyObject *context)
 {
     PyHamtObject *variables = ((struct _pycontextobject *)context)->ctx_vars;
+    Births *births = births_of(tx);
+    if (variables->h_count > 0)
+        births->noted_in = attempt_of(tx);
+    else if (births->variables == NULL && births->noted_in != attempt_of(tx))
+        return 0;       /* nobody has had any: mostly */
     return undo_push(tx, &undo_callback, variables->h_count > 0 ? (PyObject *)variables : NULL, NULL, NULL) != NULL ? 0 : -1;
 }
 

@@ -16,6 +16,7 @@ typedef struct {
     PyObject *references;           /* set of the addresses of these references */
     PyObject *dying;                /* list of objects whose finalizers have been put off, of calls, and of the variables that those which
                                        follow in it are to find in the context; None: none */
+    uint64_t noted_in;              /* the last attempt that has noted the variables of a callback */
     PyObject *variables, *said;     /* of the callback that let go what is dropped now, or NULL; the last ones in `dying`, borrowed */
     _PyInterpreterFrame *dying_from;    /* the frame in which those die whose finalizers had been put off */
     PyTypeObject *watching;         /* class with a finalizer that is being called, until __init__ begins */
