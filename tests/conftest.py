@@ -22,6 +22,14 @@ def pytest_xdist_auto_num_workers():
     return 2 * processors.usable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_gil():
+    """A module that loads what switches the GIL on would have all tests after it run transactions one at a time, and pass."""
+    before = core.gil_is_enabled()
+    yield
+    assert core.gil_is_enabled() == before, "something in here has switched the GIL on: it belongs into a process of its own"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """What the programs of fixtures were at when a test failed."""

@@ -485,10 +485,9 @@ def test_a_transaction_that_waits_for_a_thread_lets_it_use_a_queue(use):
     assert told == [False]
 
 
-def all_slots_in_a_process(threads):
-    """How many transactions a queue runs when so many threads are known to the engine, which has room for no more than 127."""
-    transaction.set_threads(core.MOST_THREADS)
-    over, used = threading.Event(), threading.Semaphore(0)
+def take_slots(threads, over):
+    """So many threads become known to the engine, and stay until `over` is set."""
+    used = threading.Semaphore(0)
 
     def use():
         with atomic:
@@ -499,6 +498,13 @@ def all_slots_in_a_process(threads):
     for _ in range(threads):
         threading.Thread(target=use, daemon=True).start()
         used.acquire()
+
+
+def all_slots_in_a_process(threads):
+    """How many transactions a queue runs when so many threads are known to the engine, which has room for no more than 127."""
+    transaction.set_threads(core.MOST_THREADS)
+    over = threading.Event()
+    take_slots(threads, over)
     some = TransactionQueue()
     for number in range(500):
         some.add(sum, range(1000 + number))
@@ -550,13 +556,7 @@ except KeyError as e:
 
 def loop_when_all_slots_are_taken():
     """What a loop returns that has to wait for a thread to end, and what it says."""
-    over, used = threading.Event(), threading.Semaphore(0)
-
-    def use():
-        with atomic:
-            pass
-        used.release()
-        over.wait()
+    over = threading.Event()
 
     class Told(io.StringIO):
         def write(self, text):
@@ -566,9 +566,7 @@ def loop_when_all_slots_are_taken():
     async def main():
         return "run"
 
-    for _ in range(core.MOST_THREADS):
-        threading.Thread(target=use, daemon=True).start()
-        used.acquire()
+    take_slots(core.MOST_THREADS, over)
     told = Told()
     with contextlib.redirect_stderr(told):
         return tornado.stm.run(main(), threads=2), told.getvalue().splitlines()

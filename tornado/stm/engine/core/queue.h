@@ -19,7 +19,6 @@ int queue_make_calls(Queue *q);
 /* In the child of a fork: queues go on without the other threads. What such a one has taken, and not begun, waits again. */
 void queues_in_child(void);
 void queue_wait_again(Transaction *t);
-void queues_in_child(void);
 /* By an inevitable transaction that has raised: the queue has ended. Returns the chain of those that waited. */
 Transaction *queue_end(Tx *tx, Queue *q);
 /* After the commit: what tx has added goes into its queues. Returns `dropped` and what is to be dropped besides. */
