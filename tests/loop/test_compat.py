@@ -1,4 +1,6 @@
-"""Tornado's own tests come out on our loop as on upstream's: a few always, all of them with ``-m long``."""
+"""Tornado's and asyncio's own tests come out on our loop as on upstream's: a few always, all of Tornado's with ``-m long``."""
+
+import importlib.util
 
 import pytest
 
@@ -14,6 +16,11 @@ QUICK = [
     "tornado.test.iostream_test.TestIOStream.test_many_mixed_reads",
     "tornado.test.httpclient_test.HTTPClientCommonTestCase.test_chunked",
 ]
+
+#: a thread that asks a handle whether it is cancelled, or cancels it, waits for its callback, also where that sleeps
+IN_EVENTS = "test.test_asyncio.test_events.EPollEventLoopTests.test_call_soon_threadsafe_handle_block_"
+if importlib.util.find_spec("test.test_asyncio") is not None:  # some interpreters come without
+    QUICK += [IN_EVENTS + "check_cancelled", IN_EVENTS + "cancellation"]
 
 MODULES = suite("tornado").MODULES
 
