@@ -427,6 +427,7 @@ def test_an_rlock_that_a_coroutine_gives_back_whole_while_it_waits(threads):
 
 
 def test_in_debug_mode_one_that_is_called_from_another_says_so(other):
+    assert asyncio.run_coroutine_threadsafe(after(0, "runs"), other).result(TIMEOUT) == "runs"  # else it is nobody's thread's yet
     other.set_debug(True)
 
     async def main():

@@ -124,11 +124,10 @@ class Scheduler:
     def _take_place(self):
         if core.take_place():
             return
-        print(
+        core.say(
             f"tornado.stm: {core.MOST_THREADS} threads run transactions or have used a queue, and no more can:"
-            " a loop waits until one of them ends",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+            " a loop waits until one of them ends"
+        )
         while not core.take_place():
             time.sleep(STEP)
 

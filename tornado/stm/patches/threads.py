@@ -42,6 +42,7 @@ import types
 
 from .. import core, forks
 from ..core import trusted
+from .libraries import with_globals
 
 _thread_time_ns = time.thread_time_ns
 _clock_gettime_ns = time.clock_gettime_ns
@@ -202,8 +203,9 @@ def starting(start):
         return start  # somebody else's, which calls this one's original
     # The library's own, but for how the thread is started, and for a lock that `Starting` does without: threads that end wait for
     # it, and transactions that start others would wait for those.
-    globals_there = vars(threading) | {"_active_limbo_lock": contextlib.nullcontext(), "_start_joinable_thread": start_at_commit}
-    start_transactionally = types.FunctionType(start.__code__, globals_there)
+    start_transactionally = with_globals(
+        start, _active_limbo_lock=contextlib.nullcontext(), _start_joinable_thread=start_at_commit
+    )
 
     @functools.wraps(start)
     def method(self):

@@ -239,8 +239,9 @@ run(PyObject *handle)
 {
     PyObject *loop = *slot(handle, at.loop), *callback = *slot(handle, at.callback), *args = *slot(handle, at.args);
     PyObject *context = Py_XNewRef(*slot(handle, at.context)), *result;
+    bool in_context = context != NULL && PyContext_CheckExact(context);
     bool plain = (Py_IS_TYPE(handle, handle_type) || Py_IS_TYPE(handle, timer_type)) && callback != NULL && args != NULL
-        && PyTuple_CheckExact(args) && context != NULL && PyContext_CheckExact(context);
+        && PyTuple_CheckExact(args) && in_context;
     int debugged = plain ? loop_is_debugged(loop) : 0;
     if (debugged < 0) {
         Py_XDECREF(context);
@@ -264,8 +265,9 @@ run(PyObject *handle)
     }
     else
         result = stm_call(run_slowly, &handle, 1, NULL);
-    bool alone = stm_open == NULL || stm_open->grade == GRADE_EXCLUSIVE;
-    int r = result == NULL || (!alone && context != NULL && PyContext_CheckExact(context) && note_callback_end(stm_open, context) < 0) ? -1 : 0;
+    int r = result != NULL ? 0 : -1;
+    if (r == 0 && in_context && stm_open != NULL && stm_open->grade != GRADE_EXCLUSIVE)
+        r = note_callback_end(stm_open, context);
     Py_XDECREF(context);
     Py_XDECREF(result);
     return r;
