@@ -255,33 +255,55 @@ gets_open_attribute(Tx *tx, PyObject *callable, _PyStackRef *site, int n)
     return getter->n == 1 && is_open_attribute(tx, PyStackRef_AsPyObjectBorrow(site[2]), PyTuple_GET_ITEM(getter->attrs, 0));
 }
 
+static bool
+are_constant(_PyStackRef *args, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!is_constant(PyStackRef_AsPyObjectBorrow(args[i])))
+            return false;
+    return true;
+}
+
+static bool
+are_open(Tx *tx, _PyStackRef *args, int n)
+{
+    for (int i = 0; i < n; i++) {
+        PyObject *arg = PyStackRef_AsPyObjectBorrow(args[i]);
+        if (!is_constant(arg) && !is_open(tx, arg))
+            return false;
+    }
+    return true;
+}
+
 /* Is the call, with n arguments, as one of that method has to be in order to need nothing? */
 bool
 stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n)
 {
     PyObject *receiver = receiver_of(PyStackRef_AsPyObjectBorrow(site[0]), site[1]);
-    if (receiver == NULL || Py_TYPE(receiver) != known->receiver || known->needs == CALL_OF_TWIN)
+    if (receiver == NULL || Py_TYPE(receiver) != known->receiver)
         return false;
-    if (known->needs == CALL_OF_CAPTURED)
-        return captured(tx, receiver) && !(PySet_CheckExact(receiver) && n > 0 && may_be_set_as_key(PyStackRef_AsPyObjectBorrow(site[2])));
-    if (known->needs == CALL_OF_KEYS)
+    _PyStackRef *args = site + 2;
+    switch (known->needs) {
+    case CALL_PURE:
+        return true;
+    case CALL_OF_CONSTANTS:
+        return are_constant(args, n);
+    case CALL_OF_CAPTURED:
+        return captured(tx, receiver) && !(PySet_CheckExact(receiver) && n > 0 && may_be_set_as_key(PyStackRef_AsPyObjectBorrow(args[0])));
+    case CALL_OF_KEYS:
         return is_open(tx, receiver);
-    if (known->needs == CALL_OF_ATTRIBUTE) {
-        PyObject *name = n < 2 ? NULL : PyStackRef_AsPyObjectBorrow(site[3]);
-        return name != NULL && is_open_attribute(tx, PyStackRef_AsPyObjectBorrow(site[2]), name);
-    }
-    if (known->needs == CALL_INTO_CAPTURED ? !captured(tx, receiver)
-        : known->needs == CALL_OF_OPEN && is_builtin_container(receiver) && !is_open(tx, receiver))
+    case CALL_OF_ATTRIBUTE:
+        return n >= 2 && is_open_attribute(tx, PyStackRef_AsPyObjectBorrow(args[0]), PyStackRef_AsPyObjectBorrow(args[1]));
+    case CALL_INTO_CAPTURED:
+        return captured(tx, receiver) && are_open(tx, args, n);
+    case CALL_OF_OPEN:
+        return (!is_builtin_container(receiver) || is_open(tx, receiver)) && are_open(tx, args, n);
+    case CALL_OF_OWNED:
+        return is_owned(tx, receiver) && are_constant(args, n);
+    case CALL_OF_TWIN:
         return false;
-    if (known->needs == CALL_OF_OWNED && !is_owned(tx, receiver))
-        return false;
-    bool constants = known->needs == CALL_OF_CONSTANTS || known->needs == CALL_OF_OWNED;
-    for (int i = 0; i < n; i++) {
-        PyObject *arg = PyStackRef_AsPyObjectBorrow(site[2 + i]);
-        if (!is_constant(arg) && (constants || !is_open(tx, arg)))
-            return false;
     }
-    return true;
+    Py_UNREACHABLE();
 }
 
 /* list(items), and others that make a container of what they go over: their twin, where that is open. */
