@@ -680,8 +680,6 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
     BARRIER_OF(tx);
     if (!PyType_Check(type) || !PyTuple_Check(names))
         return check_doomed(tx);
-    if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
-        return exclusive_for(tx, "a pattern of the class", type);
     if (positional > 0) {
         PyObject *key = PyUnicode_InternFromString("__match_args__");
         PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
@@ -701,6 +699,8 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
         if (r < 0)
             return -1;
     }
+        if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
+            return exclusive_for(tx, "a pattern of the class", type);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
         if (open_attr_read(tx, subject, PyTuple_GET_ITEM(names, i)) < 0)
             return -1;
