@@ -14,6 +14,7 @@
 #include "known.h"
 #include "names.h"
 #include "namespaces.h"
+#include "special.h"
 
 #include "internal/pycore_dict.h"
 
@@ -213,7 +214,7 @@ assignment_hook(PyTypeObject *type, const char *method)
         return HOOK_NONE;
     PyObject *name = PyUnicode_InternFromString(method);
     PyObject *found = name ? _PyType_LookupRef(type, name) : NULL;
-    int hook = found != NULL && PyFunction_Check(found) ? HOOK_PYTHON
+    int hook = found != NULL && (PyFunction_Check(found) || gives_guarded(found)) ? HOOK_PYTHON
         : found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
             && PyDescr_TYPE(found) == &PyBaseObject_Type ? HOOK_NONE : HOOK_UNKNOWN;
     Py_XDECREF(found);
