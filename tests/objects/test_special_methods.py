@@ -363,6 +363,12 @@ def test_what_is_assigned_to_a_proxy_is_put_back():
     assert vars(own) == {"value": 2, "__call__": 2}
 
 
+@pytest.mark.parametrize("look", [lambda held: "a" in held, tuple, loop])
+def test_what_has_methods_by_other_names_is_used_beside_others(look):
+    assert meet(lambda: (Held([1], iter([1])), []), lambda held, log: look(held) and None, lambda held, log: log.append(1)) == APART
+    assert meet(lambda: (Held([1], iter([1])), []), lambda held, log: log.append(1), lambda held, log: look(held) and None) == APART
+
+
 @pytest.mark.parametrize("obj", [Stack(), Bag()], ids=["list", "set"])
 def test_what_they_change_is_changed_alone(obj):
     finished, *_ = rolled_back(add_to, obj)

@@ -533,20 +533,15 @@ needs_no_state(PyObject *method)
                                    && strcmp(((PyWrapperDescrObject *)method)->d_base->name, "__iter__") == 0);
 }
 
-/* C code will call this method, if there is one, and go on with what it returns: what
- * nobody has opened, unless the evaluation loop does when it returns (stm_return): for those
- * that were defined under that name. */
+/* C code will call this method, if there is one, and go on with what it returns: nobody has opened that but the evaluation loop,
+ * of functions in Python (stm_return). */
 int
 open_through_method(Tx *tx, PyObject *obj, PyObject *name)
 {
     PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
-    bool known = method == NULL || method == Py_None || needs_no_state(method);
-    if (!known && PyFunction_Check(method)) {
-        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
-        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
-    }
+    bool known = method == NULL || method == Py_None || PyFunction_Check(method) || needs_no_state(method);
     Py_XDECREF(method);
-    return known ? check_doomed(tx) : exclusive_for(tx, "a method of another name of", obj);
+    return known ? check_doomed(tx) : exclusive_for(tx, "a method that is no function in Python of", obj);
 }
 
 /* The same, where C code looks in the object for what it calls: it may be an attribute of the instance, or what a __getattr__ makes. */
