@@ -220,11 +220,29 @@ gets_own_dict(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
     return plain;
 }
 
+/* Does such an object get another class, one in Python without a finalizer?  So are copies made past a constructor (Django's queries).
+ * It goes on to be this transaction's own, which is noted for that class before it has it. */
+static bool
+gets_class(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
+{
+    if (name != stm_class_name || value == NULL || !PyType_Check(value) || kind_of(tx, obj) != &instance_kind
+        || Py_TYPE(obj)->tp_setattro != PyObject_GenericSetAttr || !captured(tx, obj))
+        return false;
+    PyTypeObject *type = (PyTypeObject *)value;
+    PyObject *in_class = _PyType_LookupRef(Py_TYPE(obj), name);
+    bool plain = in_class != NULL && Py_IS_TYPE(in_class, &PyGetSetDescr_Type);
+    Py_XDECREF(in_class);
+    return plain && is_python_class(type) && type->tp_finalize == NULL && type_entry(tx, type)->kind == &instance_kind
+        && PyUnstable_Type_AssignVersionTag(type) && (note_captured_as(tx, obj, type), true);
+}
+
 int
 stm_write_attr(PyObject *obj, PyObject *name, PyObject *value)
 {
     BARRIER_OF(tx);
     if (UNLIKELY(name == stm_dict_name) && gets_own_dict(tx, obj, name, value))
+        return check_doomed(tx);
+    if (UNLIKELY(name == stm_class_name) && gets_class(tx, obj, name, value))
         return check_doomed(tx);
     int there = writes_what_is_there(tx, obj, name, value);
     if (there != 0)
@@ -681,6 +699,8 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
     if (!PyType_Check(type) || !PyTuple_Check(names))
         return check_doomed(tx);
     if (positional > 0) {
+        if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
+            return exclusive_for(tx, "a pattern of the class", type);
         PyObject *key = PyUnicode_InternFromString("__match_args__");
         PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
         PyObject *of_metaclass = key ? _PyType_LookupRef(Py_TYPE(type), key) : NULL;
@@ -699,8 +719,6 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
         if (r < 0)
             return -1;
     }
-        if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
-            return exclusive_for(tx, "a pattern of the class", type);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
         if (open_attr_read(tx, subject, PyTuple_GET_ITEM(names, i)) < 0)
             return -1;
