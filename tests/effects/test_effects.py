@@ -126,6 +126,15 @@ def test_the_reason_names_the_function_and_the_place():
 
 
 @needs_threads
+def test_the_reason_names_a_special_method_that_is_called_by_its_name():
+    before = core.stats()["exclusive_reasons"]
+    run(lambda: "%d".__mod__((1,)))
+    after = core.stats()["exclusive_reasons"]
+    (reason,) = [reason for reason in after if after[reason] != before.get(reason)]
+    assert reason.startswith("call of str.__mod__:")
+
+
+@needs_threads
 def test_a_step_of_something_else_fails_as_ever():
     for receiver in 5, None, iter([]):
         with pytest.raises(TypeError, match="__anext__"):
@@ -159,6 +168,8 @@ KNOWN = {
     "json": lambda: json_round_trip({"a": [1, {"b": None}]}),
     "regular expressions": lambda: pattern.sub("x", "abc") + str(pattern.match("b")),
     "hashes": lambda: hashlib.sha1(b"abc").hexdigest(),
+    "asynchronous generators": lambda: items().__aiter__(),
+    "byte orders": lambda: socket.ntohs(socket.htons(1)) + socket.ntohl(socket.htonl(2)),
     "time": lambda: time.time() + time.monotonic(),
     "struct": lambda: struct.unpack("<I", struct.pack("<I", 5)),
     "containers": lambda: sorted({1: 2}.items()) + list(enumerate({3})) + [collections.deque([1]).popleft()],
@@ -191,11 +202,16 @@ import math  # noqa: E402
 import os  # noqa: E402
 import random  # noqa: E402
 import re  # noqa: E402
+import socket  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
 import types  # noqa: E402
 
 pattern = re.compile("[bc]")
+
+
+async def items():
+    yield 1
 
 
 def json_round_trip(value):

@@ -584,6 +584,7 @@ CALLS = """
     types.CoroutineType.throw RESUMES
     types.CoroutineType.close RESUMES
     types.CoroutineType.__await__ PURE    # an iterator around the coroutine, which it does not look at
+    types.AsyncGeneratorType.__aiter__ PURE    # itself
     types.AsyncGeneratorType.asend RESUMES
     types.AsyncGeneratorType.__anext__ RESUMES
     types.AsyncGeneratorType.athrow RESUMES
@@ -995,6 +996,10 @@ CALLS = """
     _socket.inet_ntop READS
     _socket.inet_aton PURE
     _socket.inet_ntoa READS
+    _socket.htons PURE
+    _socket.htonl PURE
+    _socket.ntohs PURE
+    _socket.ntohl PURE
     _socket.getdefaulttimeout PURE
     _thread.lock PURE
     _thread.allocate_lock PURE
