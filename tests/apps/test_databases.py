@@ -190,3 +190,31 @@ def test_rows_of_asyncpg_are_looked_into_beside_others(postgresql):
         [sys.executable, "-c", ROWS, f"postgresql://tester@{postgresql}"], cwd=ROOT, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
+
+
+SAVEPOINTS = """
+import asyncio, sys
+import psycopg
+import tornado.stm
+from tornado.stm import transaction
+
+async def main(url):
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        for _ in range(3):
+            async with connection.transaction():
+                async with connection.transaction():
+                    cursor = await connection.execute("select %s || %s", ("a", "b"))
+                    assert await cursor.fetchall() == [("ab",)]
+    print([why for why in transaction.stats()["exclusive_reasons"] if "PQescape" in why])
+
+tornado.stm.run(main(sys.argv[1]), threads=2)
+"""
+
+
+@parallel_only
+@needs("psycopg")
+def test_savepoints_of_psycopg_are_named_beside_others(postgresql):
+    done = subprocess.run(
+        [sys.executable, "-c", SAVEPOINTS, f"postgresql://tester@{postgresql}"], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
