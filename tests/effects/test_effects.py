@@ -169,6 +169,7 @@ KNOWN = {
     "regular expressions": lambda: pattern.sub("x", "abc") + str(pattern.match("b")),
     "hashes": lambda: hashlib.sha1(b"abc").hexdigest(),
     "asynchronous generators": lambda: items().__aiter__(),
+    "is it an address?": lambda: [tornado.netutil.is_valid_ip(text) for text in ("10.0.0.1", "::1", "10.0.0", "a.b", "\xe9" * 80)],
     "byte orders": lambda: socket.ntohs(socket.htons(1)) + socket.ntohl(socket.htonl(2)),
     "time": lambda: time.time() + time.monotonic(),
     "struct": lambda: struct.unpack("<I", struct.pack("<I", 5)),
@@ -206,6 +207,8 @@ import socket  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
 import types  # noqa: E402
+
+import tornado.netutil  # noqa: E402
 
 pattern = re.compile("[bc]")
 
