@@ -8,6 +8,7 @@ import codecs
 import collections
 import contextlib
 import contextvars
+import copy
 import csv
 import functools
 import gc
@@ -1645,6 +1646,24 @@ def test_an_object_that_gets_a_finalizer_with_its_class_is_finalized_once():
     ended = len(Finalized.ended)
     run(lambda: copy_by_class(Finalized, Thing(a=1)) and None)
     assert len(Finalized.ended) == ended + 1
+
+
+@pytest.mark.parametrize("assign", [object.__setattr__, setattr])
+def test_a_new_object_gets_a_dict_and_a_class_by_functions(assign):
+    original = Thing(a=1)
+
+    def copied():
+        made = Thing.__new__(Thing)
+        assign(made, "__class__", Copied)
+        assign(made, "__dict__", copy.copy(original.__dict__))
+        made.b = 2
+        return made
+
+    run(copied)
+    before = core.stats()["exclusives"]
+    made = run(copied)
+    assert core.stats()["exclusives"] == before
+    assert type(made) is Copied and vars(made) == {"a": 1, "b": 2} and vars(original) == {"a": 1}
 
 
 def test_giving_an_object_another_class_that_others_know_runs_alone():
