@@ -149,3 +149,72 @@ def test_queries_of_asyncpg_run_beside_others(postgresql):
         cwd=ROOT, capture_output=True, text=True, timeout=200, env=dict(os.environ, TORNADO_STM_SEQUENTIAL="0"),
     )  # fmt: skip
     assert (done.stdout, done.returncode) == ("0 {}\n", 0), done.stderr
+
+
+ROWS = """
+import asyncio, sys
+sys.path.insert(0, "tests/support")
+import asyncpg
+import tornado.stm
+from rolled_back import check
+from tornado.stm import transaction
+
+async def main(url):
+    connection = await asyncpg.connect(url)
+    row = (await connection.fetch("select 1 as a, 'b' as b, null as c"))[0]
+    await connection.close()
+    for _ in range(2):
+        assert dict(row) == {**row} == {"a": 1, "b": "b", "c": None}
+        assert list(row.items()) == list(zip(row.keys(), row.values())) and list(row) == [1, "b", None]
+        assert (row.get("b"), row.get("d", 4)) == ("b", 4)
+        await asyncio.sleep(0)
+    assert not [why for why in transaction.stats()["exclusive_reasons"] if "Record" in why], transaction.stats()
+    return row
+
+row = tornado.stm.run(main(sys.argv[1]), threads=2)
+for give in row.keys, row.values, row.items, row.__iter__:
+    for begun in range(3):
+        goes_on = give()
+        for _ in range(begun):
+            next(goes_on)
+        for advance in next, list:
+            assert check(advance, goes_on, rest=lambda one: None) is None
+        assert list(goes_on) == list(give())[begun:]
+"""
+
+
+@parallel_only
+@needs("asyncpg")
+def test_rows_of_asyncpg_are_looked_into_beside_others(postgresql):
+    done = subprocess.run(
+        [sys.executable, "-c", ROWS, f"postgresql://tester@{postgresql}"], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+
+
+SAVEPOINTS = """
+import asyncio, sys
+import psycopg
+import tornado.stm
+from tornado.stm import transaction
+
+async def main(url):
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        for _ in range(3):
+            async with connection.transaction():
+                async with connection.transaction():
+                    cursor = await connection.execute("select %s || %s", ("a", "b"))
+                    assert await cursor.fetchall() == [("ab",)]
+    print([why for why in transaction.stats()["exclusive_reasons"] if "PQescape" in why])
+
+tornado.stm.run(main(sys.argv[1]), threads=2)
+"""
+
+
+@parallel_only
+@needs("psycopg")
+def test_savepoints_of_psycopg_are_named_beside_others(postgresql):
+    done = subprocess.run(
+        [sys.executable, "-c", SAVEPOINTS, f"postgresql://tester@{postgresql}"], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -126,6 +126,15 @@ def test_the_reason_names_the_function_and_the_place():
 
 
 @needs_threads
+def test_the_reason_names_a_special_method_that_is_called_by_its_name():
+    before = core.stats()["exclusive_reasons"]
+    run(lambda: "a".__rmod__("%s"))
+    after = core.stats()["exclusive_reasons"]
+    (reason,) = [reason for reason in after if after[reason] != before.get(reason)]
+    assert reason.startswith("call of str.__rmod__:")
+
+
+@needs_threads
 def test_a_step_of_something_else_fails_as_ever():
     for receiver in 5, None, iter([]):
         with pytest.raises(TypeError, match="__anext__"):
@@ -159,6 +168,10 @@ KNOWN = {
     "json": lambda: json_round_trip({"a": [1, {"b": None}]}),
     "regular expressions": lambda: pattern.sub("x", "abc") + str(pattern.match("b")),
     "hashes": lambda: hashlib.sha1(b"abc").hexdigest(),
+    "asynchronous generators": lambda: items().__aiter__(),
+    "is it an address?": lambda: [tornado.netutil.is_valid_ip(text) for text in ("10.0.0.1", "::1", "10.0.0", "a.b", "\xe9" * 80)],
+    "operators by their names": lambda: (Text("%s %(a)s") % {"a": Money(1) + 2 or -Money(3)}, 2 * Text("a"), len(Unordered())),
+    "byte orders": lambda: socket.ntohs(socket.htons(1)) + socket.ntohl(socket.htonl(2)),
     "time": lambda: time.time() + time.monotonic(),
     "struct": lambda: struct.unpack("<I", struct.pack("<I", 5)),
     "containers": lambda: sorted({1: 2}.items()) + list(enumerate({3})) + [collections.deque([1]).popleft()],
@@ -191,11 +204,42 @@ import math  # noqa: E402
 import os  # noqa: E402
 import random  # noqa: E402
 import re  # noqa: E402
+import socket  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
 import types  # noqa: E402
 
+import tornado.netutil  # noqa: E402
+
 pattern = re.compile("[bc]")
+
+
+async def items():
+    yield 1
+
+
+class Money(decimal.Decimal):
+    def __add__(self, other):
+        return Money(super().__add__(other))
+
+    def __neg__(self):
+        return Money(super().__neg__())
+
+    def __bool__(self):
+        return super().__bool__()
+
+
+class Text(str):
+    def __mod__(self, values):
+        return Text(super().__mod__(values))
+
+    def __rmul__(self, times):
+        return Text(super().__rmul__(times))
+
+
+class Unordered(set):
+    def __len__(self):
+        return super().__len__()
 
 
 def json_round_trip(value):

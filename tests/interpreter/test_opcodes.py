@@ -230,8 +230,20 @@ def test_matching_a_class_reads_the_attributes():
         def write_z(self):
             self.z = 1
 
+    class Asked(type):
+        def __getattr__(cls, name):
+            raise AttributeError(name)
+
+    class PointOfAnother(Point, metaclass=Asked):
+        def by_name(self):
+            match self:
+                case PointOfAnother(z=0):
+                    return True
+
     assert conflict(Point, "positional", "write_y")
     assert conflict(Point, "by_name", "write_z")
+    assert conflict(PointOfAnother, "by_name", "write_z")
+    assert not conflict(PointOfAnother, "by_name", "write_y")
     assert not conflict(Point, "by_name", "write_y")
     assert not conflict(Point, "positional", "write_z")
 

@@ -31,6 +31,7 @@ async def take(k):
     for i in range(LINES):
         taken += 1
         log.info("number %d", taken)
+        log.info("and %d", taken)
         print("number", taken, file=printed)
         printed.write(f"again {taken}\\n")
         await asyncio.sleep(0)

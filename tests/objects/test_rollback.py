@@ -8,6 +8,7 @@ import codecs
 import collections
 import contextlib
 import contextvars
+import copy
 import csv
 import functools
 import gc
@@ -1587,6 +1588,93 @@ def test_giving_an_object_a_dict_that_others_know_runs_alone():
         before = core.stats()["exclusives"]
         run(lambda: replace(new))
         assert core.stats()["exclusives"] == before + 1 and attributes == {"x": 2}
+
+
+class Copied:
+    def __init__(self):
+        raise TypeError("costly")
+
+
+class CopiedWithSlot(Thing):
+    __slots__ = ("slot",)
+
+
+class Finalized(Thing):
+    ended = []
+
+    def __del__(self):
+        self.ended.append(id(self))
+
+
+def copy_by_class(cls, original):
+    made = Thing(b=1)
+    made.__class__ = cls
+    made.c = 2
+    made.__dict__ = original.__dict__.copy()
+    made.a += 1
+    return made
+
+
+def test_giving_a_new_object_another_class_does_not_run_alone():
+    original = Thing(a=1)
+    run(copy_by_class, Copied, original)
+    before = core.stats()["exclusives"]
+    made = run(copy_by_class, Copied, original)
+    assert core.stats()["exclusives"] == before
+    assert type(made) is Copied and vars(made) == {"a": 2} and vars(original) == {"a": 1}
+
+    def change(made):
+        made.a, made.z = 5, 6
+
+    rolled, _ = rolled_back(change, made)
+    assert rolled and vars(made) == {"a": 2}
+
+
+def test_a_class_that_does_not_fit_is_refused_and_the_object_stays_its_transaction_s():
+    def refused():
+        made = Thing(a=1)
+        for cls in int, CopiedWithSlot, 3:
+            with pytest.raises(TypeError):
+                made.__class__ = cls
+        made.b = 2
+        return type(made), vars(made)
+
+    assert run(refused) == (Thing, {"a": 1, "b": 2})
+
+
+def test_an_object_that_gets_a_finalizer_with_its_class_is_finalized_once():
+    ended = len(Finalized.ended)
+    run(lambda: copy_by_class(Finalized, Thing(a=1)) and None)
+    assert len(Finalized.ended) == ended + 1
+
+
+@pytest.mark.parametrize("assign", [object.__setattr__, setattr])
+def test_a_new_object_gets_a_dict_and_a_class_by_functions(assign):
+    original = Thing(a=1)
+
+    def copied():
+        made = Thing.__new__(Thing)
+        assign(made, "__class__", Copied)
+        assign(made, "__dict__", copy.copy(original.__dict__))
+        made.b = 2
+        return made
+
+    run(copied)
+    before = core.stats()["exclusives"]
+    made = run(copied)
+    assert core.stats()["exclusives"] == before
+    assert type(made) is Copied and vars(made) == {"a": 1, "b": 2} and vars(original) == {"a": 1}
+
+
+def test_giving_an_object_another_class_that_others_know_runs_alone():
+    thing = Thing(a=1)
+
+    def change():
+        thing.__class__ = Copied
+
+    before = core.stats()["exclusives"]
+    run(change)
+    assert core.stats()["exclusives"] == before + 1 and type(thing) is Copied
 
 
 def test_raising_a_shared_exception():

@@ -98,8 +98,31 @@ class Proxy:
     __contains__ = Bound(operator.contains)
     __len__ = Bound(len)
     __bool__ = Bound(bool)
+    __setattr__ = Bound(setattr)
+    __delattr__ = Bound(delattr)
     __class__ = property(lambda self: type(object.__getattribute__(self, "_to")))
     size = property(len)
+
+
+class BoundMethod(Bound):
+    def __get__(self, proxy, owner=None):
+        return self if proxy is None else types.MethodType(self.function, object.__getattribute__(proxy, "_to"))
+
+
+class Call(functools.partial):
+    pass
+
+
+class BoundCall(Bound):
+    def __get__(self, proxy, owner=None):
+        return self if proxy is None else Call(self.function, object.__getattribute__(proxy, "_to"))
+
+
+class OtherProxy(Proxy):
+    """What its descriptors give is a method, or of a class in Python, and C code all the same."""
+
+    __getitem__ = BoundMethod(operator.getitem)
+    __len__ = BoundCall(len)
 
 
 class GivesList:
@@ -149,6 +172,10 @@ READERS = {
     "bound length": (registry, lambda r, things: things.update(b=2), lambda r, things: len(r)),
     "bound step": (stepping, lambda o, items: items.append(3), lambda o, items: next(o)),
     "proxy's length by a property": (lambda: ({"a": 1},), lambda d: d.update(b=2), lambda d: Proxy(d).size),
+    "proxy's item by a method": (lambda: ({"a": 1},), lambda d: d.update(a=2), lambda d: OtherProxy(d)["a"]),
+    "proxy's length by a class": (lambda: ({"a": 1},), lambda d: d.update(b=2), lambda d: len(OtherProxy(d))),
+    "proxy's assignment": (lambda: (Own(),), lambda o: setattr(Proxy(o), "value", 1), lambda o: o.value),
+    "proxy's deletion": (of(Own, value=1), lambda o: delattr(Proxy(o), "value"), lambda o: o.value),
     "proxy's truth": (lambda: ({},), lambda d: d.update(b=2), lambda d: not Proxy(d)),
 }
 
@@ -318,6 +345,28 @@ def test_a_class_is_met_when_an_instance_is_made(take):
         make_taking()
     for _ in range(3):
         rolled_back(use, THINGS)
+
+
+def set_and_delete(own, setattr=setattr, delattr=delattr):
+    proxy = Proxy(own)
+    proxy.value = proxy.other = proxy.__call__ = 2
+    setattr(proxy, "third", 3)
+    del proxy.other
+    delattr(proxy, "third")
+
+
+def test_what_is_assigned_to_a_proxy_is_put_back():
+    finished, *_ = rolled_back(set_and_delete, Own())
+    assert finished
+    own = Own()
+    run(set_and_delete, own)
+    assert vars(own) == {"value": 2, "__call__": 2}
+
+
+@pytest.mark.parametrize("look", [lambda held: "a" in held, tuple, loop])
+def test_what_has_methods_by_other_names_is_used_beside_others(look):
+    assert meet(lambda: (Held([1], iter([1])), []), lambda held, log: look(held) and None, lambda held, log: log.append(1)) == APART
+    assert meet(lambda: (Held([1], iter([1])), []), lambda held, log: log.append(1), lambda held, log: look(held) and None) == APART
 
 
 @pytest.mark.parametrize("obj", [Stack(), Bag()], ids=["list", "set"])

@@ -583,7 +583,8 @@ CALLS = """
     types.CoroutineType.send RESUMES
     types.CoroutineType.throw RESUMES
     types.CoroutineType.close RESUMES
-    types.CoroutineType.__await__ PURE    # an iterator around the coroutine, which it does not look at
+    types.CoroutineType.__await__ READS    # as of other types, whose wrapper is the same
+    types.AsyncGeneratorType.__aiter__ READS    # likewise
     types.AsyncGeneratorType.asend RESUMES
     types.AsyncGeneratorType.__anext__ RESUMES
     types.AsyncGeneratorType.athrow RESUMES
@@ -657,6 +658,37 @@ CALLS = """
     builtins.set.__isub__ MUTATES
     builtins.set.__ixor__ MUTATES
     types.FunctionType.__get__ BINDS
+    builtins.str.__mod__ INTERPOLATES    # of numbers and others, too: operators by their names, above all super's
+    builtins.int.__add__ DEEP
+    builtins.int.__radd__ DEEP
+    builtins.int.__rsub__ DEEP
+    builtins.int.__mul__ DEEP
+    builtins.int.__rmul__ DEEP
+    builtins.int.__truediv__ DEEP
+    builtins.int.__rtruediv__ DEEP
+    builtins.int.__floordiv__ DEEP
+    builtins.int.__rfloordiv__ DEEP
+    builtins.int.__divmod__ DEEP
+    builtins.int.__rdivmod__ DEEP
+    builtins.int.__pow__ DEEP
+    builtins.int.__rpow__ DEEP
+    builtins.int.__neg__ DEEP
+    builtins.int.__pos__ DEEP
+    builtins.int.__abs__ DEEP
+    builtins.int.__bool__ DEEP
+    builtins.int.__invert__ DEEP
+    builtins.int.__lshift__ DEEP
+    builtins.int.__rlshift__ DEEP
+    builtins.int.__rshift__ DEEP
+    builtins.int.__rrshift__ DEEP
+    builtins.int.__rand__ DEEP
+    builtins.int.__ror__ DEEP
+    builtins.int.__rxor__ DEEP
+    builtins.int.__int__ DEEP
+    builtins.int.__float__ DEEP
+    builtins.int.__index__ DEEP
+    builtins.list.__rmul__ READS
+    builtins.set.__len__ READS
 
     weakref.ref CALLED_LATER
     weakref.proxy CALLED_LATER    # whoever uses it is exclusive
@@ -995,6 +1027,10 @@ CALLS = """
     _socket.inet_ntop READS
     _socket.inet_aton PURE
     _socket.inet_ntoa READS
+    _socket.htons PURE
+    _socket.htonl PURE
+    _socket.ntohs PURE
+    _socket.ntohl PURE
     _socket.getdefaulttimeout PURE
     _thread.lock PURE
     _thread.allocate_lock PURE

@@ -61,6 +61,21 @@ def _look_into(found):
 
 
 @trusted
+def part_of(file):
+    """The part of what is in the regular files that this open one is; None for what is no such file."""
+    try:
+        return _part(_fstat(file.fileno()))
+    except (OSError, ValueError):
+        return None  # the original complains
+
+
+@trusted
+def look_into_part(part):
+    """Something is about to look into it, to which others may not write from now on."""
+    core.look_into(_contents, part)
+
+
+@trusted
 def _look_into_what_is_there(file, **where):
     try:
         _look_into(_stat(file, **where))
@@ -116,10 +131,7 @@ def note_writing(file):
     if len(written) == 1:
         core.on_abort(_settled)
         core.defer(_settled)
-    try:
-        part = _part(_fstat(file.fileno()))
-    except (OSError, ValueError):
-        return  # the original complains, at the commit
+    part = part_of(file)
     if part is not None:
         core.add_to(_contents, part)
 

@@ -111,21 +111,43 @@ def text_tell(file, /):
     """Twin of ``TextIOWrapper.tell``, which ``logging`` asks of a file that it rotates, before each line."""
     if core.is_fresh(file):
         return _text_tell(file)
-    if type(file) is not _io.TextIOWrapper or file.closed or _file_of(file) is None or _waits(file):
+    raw = _file_of(file)
+    if type(file) is not _io.TextIOWrapper or file.closed or raw is None:
         core.exclusive("a look at the position of a stream")
     elif file not in _told:
         core.exclusive("the first look at how far a file is written")
         _told.add(file)
     else:
         core.share(file)
+        if _waits(raw):
+            _write_before_the_commit(file, raw)
     with _writing:
         return _text_tell(file)
 
 
 @trusted
-def _waits(file):
-    """Has this transaction something for the stream?"""
-    return any(stream is file or stream is file.buffer for _, stream, *_ in _output.mine().actions)
+def _waits(raw):
+    """Has this transaction written something that ends in this file?"""
+    return any(_file_of(stream) is raw for _, stream, *_ in _output.mine().actions)
+
+
+@trusted
+def _write_before_the_commit(file, raw):
+    """What this transaction has for a stream of which it has been told: nobody else writes there until it ends."""
+    output = _output.mine()
+    place = files.part_of(raw)
+    others = [action for action in output.actions if _file_of(action[1]) is not raw]
+    if place is None or any(files.part_of(_file_of(stream)) == place for _, stream, *_ in others):
+        core.exclusive("a look at the position of a stream")
+        return
+    core.own(file)
+    files.look_into_part(place)
+    core.irrevocable("a look at the position of a stream")
+    output.actions = [action for action in output.actions if _file_of(action[1]) is raw]
+    try:
+        output.write_out()
+    finally:
+        output.actions = others
 
 
 @trusted

@@ -636,7 +636,25 @@ core.receiving_begin(inboxes, _put_back, _NOTHING)
 #: what socket objects have in the place of _send
 send_in_order = core.socket_send(_send, send)
 
+_getaddrinfo = _socket.getaddrinfo
+
+
+@trusted
+def getaddrinfo(*args, **named):
+    """Twin of ``getaddrinfo``, which asks nobody whether a text is an address: Tornado does that of each request from a proxy."""
+    if not _only_reads_a_number(*args, **named):
+        core.exclusive("call of _socket.getaddrinfo")
+    return _getaddrinfo(*args, **named)
+
+
+@trusted
+def _only_reads_a_number(host=None, port=0, family=0, type=0, proto=0, flags=0, *more, **others):
+    is_text, has_number = isinstance(host, (str, bytes)), port is None or isinstance(port, int)
+    return is_text and has_number and isinstance(flags, int) and int(flags) & _socket.AI_NUMERICHOST != 0
+
+
 TWINS = {
+    _getaddrinfo: getaddrinfo,
     _gettimeout: gettimeout,
     _settimeout: settimeout,
     _methods.getblocking: getblocking,

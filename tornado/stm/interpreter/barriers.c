@@ -207,24 +207,39 @@ writes_what_is_there(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
     return has_value(obj, name, value);
 }
 
-/* Does an object that nobody else knows yet get a dict that nobody else knows either?  So are copies made of objects by their class. */
 static bool
-gets_own_dict(Tx *tx, PyObject *obj, PyObject *name, PyObject *value)
+is_of_object(PyTypeObject *type, PyObject *name)
 {
-    if (name != stm_dict_name || value == NULL || !PyDict_CheckExact(value) || kind_of(tx, obj) != &instance_kind
-        || Py_TYPE(obj)->tp_setattro != PyObject_GenericSetAttr || !captured(tx, obj) || !(captured(tx, value) || known_here_only(tx, value)))
-        return false;
-    PyObject *in_class = _PyType_LookupRef(Py_TYPE(obj), name);
+    PyObject *in_class = _PyType_LookupRef(type, name);
     bool plain = in_class != NULL && Py_IS_TYPE(in_class, &PyGetSetDescr_Type);
     Py_XDECREF(in_class);
     return plain;
+}
+
+/* Does an object that nobody else knows yet get a dict that nobody else knows either?  So are copies made of objects by their class.
+ * Or another class, one in Python without a finalizer?  So are copies made past a constructor (Django's queries).  It goes on to be
+ * this transaction's own, which is noted for that class before it has it. `raw`: as of open_attr_write. */
+bool
+replaces_own(Tx *tx, PyObject *obj, PyObject *name, PyObject *value, bool raw)
+{
+    if ((name != stm_dict_name && name != stm_class_name) || value == NULL || kind_of(tx, obj) != &instance_kind
+        || !(raw || Py_TYPE(obj)->tp_setattro == PyObject_GenericSetAttr) || !captured(tx, obj) || !is_of_object(Py_TYPE(obj), name))
+        return false;
+    if (name == stm_dict_name)
+        return PyDict_CheckExact(value) && (captured(tx, value) || known_here_only(tx, value));
+    PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : NULL;
+    if (type == NULL || !is_python_class(type) || type->tp_finalize != NULL || type_entry(tx, type)->kind != &instance_kind
+        || !PyUnstable_Type_AssignVersionTag(type))
+        return false;
+    note_captured_as(tx, obj, type);
+    return true;
 }
 
 int
 stm_write_attr(PyObject *obj, PyObject *name, PyObject *value)
 {
     BARRIER_OF(tx);
-    if (UNLIKELY(name == stm_dict_name) && gets_own_dict(tx, obj, name, value))
+    if (UNLIKELY(replaces_own(tx, obj, name, value, false)))
         return check_doomed(tx);
     int there = writes_what_is_there(tx, obj, name, value);
     if (there != 0)
@@ -680,9 +695,9 @@ stm_match_class(PyObject *subject, PyObject *type, PyObject *names, int position
     BARRIER_OF(tx);
     if (!PyType_Check(type) || !PyTuple_Check(names))
         return check_doomed(tx);
-    if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
-        return exclusive_for(tx, "a pattern of the class", type);
     if (positional > 0) {
+        if (Py_TYPE(type)->tp_getattro != PyType_Type.tp_getattro)
+            return exclusive_for(tx, "a pattern of the class", type);
         PyObject *key = PyUnicode_InternFromString("__match_args__");
         PyObject *args = key ? _PyType_LookupRef((PyTypeObject *)type, key) : NULL;
         PyObject *of_metaclass = key ? _PyType_LookupRef(Py_TYPE(type), key) : NULL;

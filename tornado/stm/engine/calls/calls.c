@@ -8,6 +8,7 @@
  */
 #include "calls.h"
 
+#include "../../interpreter/entry.h"
 #include "../objects/access.h"
 #include "../objects/class.h"
 #include "../objects/deep.h"
@@ -707,6 +708,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     case EFFECT_SETS_ATTR:
         if (second == NULL || !PyUnicode_Check(second))
             return 0;
+        if (a.n > 2 && replaces_own(tx, receiver, second, a.args[2], Py_IS_TYPE(callable, &PyWrapperDescr_Type)))
+            return check_doomed(tx);
         return open_attr_write(tx, receiver, second,
                                Py_IS_TYPE(callable, &PyWrapperDescr_Type));
     case EFFECT_DELETES_ATTR:

@@ -14,6 +14,7 @@
 #include "known.h"
 #include "names.h"
 #include "namespaces.h"
+#include "special.h"
 
 #include "internal/pycore_dict.h"
 
@@ -213,7 +214,7 @@ assignment_hook(PyTypeObject *type, const char *method)
         return HOOK_NONE;
     PyObject *name = PyUnicode_InternFromString(method);
     PyObject *found = name ? _PyType_LookupRef(type, name) : NULL;
-    int hook = found != NULL && PyFunction_Check(found) ? HOOK_PYTHON
+    int hook = found != NULL && (PyFunction_Check(found) || gives_guarded(found)) ? HOOK_PYTHON
         : found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
             && PyDescr_TYPE(found) == &PyBaseObject_Type ? HOOK_NONE : HOOK_UNKNOWN;
     Py_XDECREF(found);
@@ -532,20 +533,15 @@ needs_no_state(PyObject *method)
                                    && strcmp(((PyWrapperDescrObject *)method)->d_base->name, "__iter__") == 0);
 }
 
-/* C code will call this method, if there is one, and go on with what it returns: what
- * nobody has opened, unless the evaluation loop does when it returns (stm_return): for those
- * that were defined under that name. */
+/* C code will call this method, if there is one, and go on with what it returns: nobody has opened that but the evaluation loop,
+ * of functions in Python (stm_return). */
 int
 open_through_method(Tx *tx, PyObject *obj, PyObject *name)
 {
     PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
-    bool known = method == NULL || method == Py_None || needs_no_state(method);
-    if (!known && PyFunction_Check(method)) {
-        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(method);
-        known = (code->co_flags & (CO_GENERATOR | CO_STM_TRUSTED)) || PyUnicode_Equal(code->co_name, name);
-    }
+    bool known = method == NULL || method == Py_None || PyFunction_Check(method) || needs_no_state(method);
     Py_XDECREF(method);
-    return known ? check_doomed(tx) : exclusive_for(tx, "a method of another name of", obj);
+    return known ? check_doomed(tx) : exclusive_for(tx, "a method that is no function in Python of", obj);
 }
 
 /* The same, where C code looks in the object for what it calls: it may be an attribute of the instance, or what a __getattr__ makes. */

@@ -58,9 +58,15 @@ opened_key(PyObject *obj, uint32_t what, uint32_t by_capture)
 }
 
 static inline uint64_t
+opened_check_as(Tx *tx, PyTypeObject *type)
+{
+    return (uint64_t)thread_of(tx)->opened.stamp << 32 | type->tp_version_tag;
+}
+
+static inline uint64_t
 opened_check(Tx *tx, PyObject *obj)
 {
-    return (uint64_t)thread_of(tx)->opened.stamp << 32 | Py_TYPE(obj)->tp_version_tag;
+    return opened_check_as(tx, Py_TYPE(obj));
 }
 
 /* Has this transaction opened the object for that? */
@@ -80,19 +86,26 @@ spare_place(Tx *tx, Opened *e)
     return &thread_of(tx)->opened.entries[(e - thread_of(tx)->opened.entries) ^ 1];
 }
 
+/* `type` is the object's, or the one that it is about to get. */
 static inline void
-note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
+note_as(Tx *tx, PyObject *obj, PyTypeObject *type, uint32_t what, uint32_t by_capture)
 {
     Opened *e = opened_at(tx, obj, what);
     uint64_t key = opened_key(obj, what, by_capture);
-    if (UNLIKELY(Py_TYPE(obj)->tp_version_tag == 0))
+    if (UNLIKELY(type->tp_version_tag == 0))
         return;
     if (e->check >> 32 == thread_of(tx)->opened.stamp && e->key != key
         && (e->key & 0xFFFF) == (OPENED_CAPTURED << 1 | 1)) {
         thread_of(tx)->opened.forgot = true;
         *spare_place(tx, e) = *e;
     }
-    *e = (Opened){key, opened_check(tx, obj)};
+    *e = (Opened){key, opened_check_as(tx, type)};
+}
+
+static inline void
+note(Tx *tx, PyObject *obj, uint32_t what, uint32_t by_capture)
+{
+    note_as(tx, obj, Py_TYPE(obj), what, by_capture);
 }
 
 static inline void
@@ -122,10 +135,16 @@ quickly_captured(Tx *tx, PyObject *obj)
 }
 
 static inline void
+note_captured_as(Tx *tx, PyObject *obj, PyTypeObject *type)
+{
+    note_as(tx, obj, type, OPENED_CAPTURED, 1);
+    *captured_at(tx, obj) = captured_entry(tx, obj);
+}
+
+static inline void
 note_captured(Tx *tx, PyObject *obj)
 {
-    note(tx, obj, OPENED_CAPTURED, 1);
-    *captured_at(tx, obj) = captured_entry(tx, obj);
+    note_captured_as(tx, obj, Py_TYPE(obj));
 }
 
 static inline void

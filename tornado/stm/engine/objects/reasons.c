@@ -122,6 +122,8 @@ exclusive_for(Tx *tx, const char *what, PyObject *obj)
     else if (Py_IS_TYPE(obj, &PyMethodDescr_Type))
         snprintf(text, sizeof text, "%s %s.%s", what, PyDescr_TYPE(obj)->tp_name,
                  ((PyMethodDescrObject *)obj)->d_method->ml_name);
+    else if (Py_IS_TYPE(obj, &PyWrapperDescr_Type))
+        snprintf(text, sizeof text, "%s %s.%s", what, PyDescr_TYPE(obj)->tp_name, ((PyWrapperDescrObject *)obj)->d_base->name);
     else if (PyType_Check(obj))
         snprintf(text, sizeof text, "%s %s", what, ((PyTypeObject *)obj)->tp_name);
     else if (PyUnicode_CheckExact(obj)) {   /* a name */

@@ -76,7 +76,8 @@ watch_property(PyTypeObject *type)
 /* ---- __getattr__ ------------------------------------------------------------------------------------------------------- */
 
 static getattrofunc hook_of_python;     /* what calls a __getattr__ */
-static PyObject *getattr_name, *getattribute_name, *get_name, *set_name, *delete_name;
+static PyObject *getattr_name, *getattribute_name, *setattr_name, *delattr_name, *call_name, *get_name, *set_name,
+    *delete_name;
 
 /* Call the method as the interpreter would, but as transactional code does. */
 static PyObject *
@@ -160,26 +161,11 @@ is_guarding(PyObject *descriptor)
 
 static bool is_special(PyObject *name);
 
-/* A guard around what has been given for the object, if C code calls it. */
-static PyObject *
-give_guarded(PyObject *value, PyObject *obj)
+/* One of those by which a class makes and changes attributes? */
+static bool
+is_hook(PyObject *name)
 {
-    Tx *tx = stm_open;
-    if (value == NULL || obj == NULL || tx == NULL || !PyCallable_Check(value) || PyFunction_Check(value) || PyMethod_Check(value)
-        || PyType_Check(value) || is_python_class(Py_TYPE(value)) || in_trusted_code(tx))
-        return value;
-    PyObject *asked_for = attribute_asked_for(tx->tstate);
-    if (asked_for != NULL && (is_special(asked_for) || asked_for == getattr_name))
-        return value;   /* the program sees it */
-    Py_SETREF(value, guarded_new(value, USE_NOTHING));
-    return value;
-}
-
-static PyObject *
-get_guarded(PyObject *self, PyObject *obj, PyObject *type)
-{
-    PyObject *value = get_of_python(self, obj, type);
-    return stm_open != NULL && is_guarding(self) ? give_guarded(value, obj) : value;
+    return name == getattr_name || name == setattr_name || name == delattr_name;
 }
 
 /* What the type has under that name, if it is no function in Python, so that C code would call it past the barriers; a new reference, or NULL. */
@@ -191,6 +177,45 @@ method_in_c(PyTypeObject *type, PyObject *name)
         Py_CLEAR(method);
     PyErr_Clear();
     return method;
+}
+
+static bool
+has_method_in_c(PyTypeObject *type, PyObject *name)
+{
+    PyObject *method = method_in_c(type, name);
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
+/* Has what C code calls barriers of its own? */
+static bool
+ends_in_a_function(PyObject *callable)
+{
+    if (PyMethod_Check(callable))
+        callable = PyMethod_GET_FUNCTION(callable);
+    return PyFunction_Check(callable) || PyType_Check(callable)
+        || (is_python_class(Py_TYPE(callable)) && !has_method_in_c(Py_TYPE(callable), call_name));
+}
+
+/* A guard around what has been given for the object, if C code calls it. */
+static PyObject *
+give_guarded(PyObject *value, PyObject *obj)
+{
+    Tx *tx = stm_open;
+    if (value == NULL || obj == NULL || tx == NULL || !PyCallable_Check(value) || ends_in_a_function(value) || in_trusted_code(tx))
+        return value;
+    PyObject *asked_for = attribute_asked_for(tx->tstate);
+    if (asked_for != NULL && (is_special(asked_for) || is_hook(asked_for)))
+        return value;   /* the program sees it */
+    Py_SETREF(value, guarded_new(value, USE_NOTHING));
+    return value;
+}
+
+static PyObject *
+get_guarded(PyObject *self, PyObject *obj, PyObject *type)
+{
+    PyObject *value = get_of_python(self, obj, type);
+    return stm_open != NULL && is_guarding(self) ? give_guarded(value, obj) : value;
 }
 
 /* In the place of what calls a __get__ that is in C, or that its class has got since.  Where its instances lie nobody knows: they all
@@ -224,14 +249,6 @@ set_changed(PyObject *self, PyObject *obj, PyObject *value)
     Py_DECREF(method);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
-}
-
-static bool
-has_method_in_c(PyTypeObject *type, PyObject *name)
-{
-    PyObject *method = method_in_c(type, name);
-    Py_XDECREF(method);
-    return method != NULL;
 }
 
 /* A descriptor lies in a class: C code calls its methods. */
@@ -481,6 +498,13 @@ is_guarded_by_get(PyObject *value)
     return get == get_of_python || get == get_guarded || get == get_changed;
 }
 
+bool
+gives_guarded(PyObject *descriptor)
+{
+    descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
+    return (get == get_guarded || get == get_changed) && is_guarding(descriptor);
+}
+
 void
 special_look_into(PyTypeObject *type)
 {
@@ -492,7 +516,7 @@ special_look_into(PyTypeObject *type)
         watch_descriptor(Py_TYPE(value));
         if (Py_TYPE(value) != &PyProperty_Type && PyObject_TypeCheck(value, &PyProperty_Type))
             watch_property(Py_TYPE(value));
-        else if (is_guarded_by_get(value) && (is_special(name) || name == getattr_name))
+        else if (is_guarded_by_get(value) && (is_special(name) || is_hook(name)))
             let_guard(value);
         else if (UNLIKELY(is_bound_in_c(value)) && is_special(name) && (bound != NULL || (bound = PyDict_New()) != NULL)
                  && PyDict_SetItem(bound, name, value) < 0)
@@ -519,8 +543,12 @@ special_watch(PyTypeObject *type)
 int
 special_init(void)
 {
-    PyObject **names[] = {&getattr_name, &getattribute_name, &get_name, &set_name, &delete_name};
-    static const char *const texts[] = {"__getattr__", "__getattribute__", "__get__", "__set__", "__delete__"};
+    PyObject **names[] = {
+        &getattr_name, &getattribute_name, &setattr_name, &delattr_name, &call_name, &get_name, &set_name, &delete_name,
+    };
+    static const char *const texts[] = {
+        "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__call__", "__get__", "__set__", "__delete__",
+    };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++) {
         if ((*names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
             return -1;

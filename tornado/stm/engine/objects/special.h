@@ -12,6 +12,9 @@ void special_watch(PyTypeObject *type);
 /* Nor do the properties and descriptors that lie in the class itself, nor what is bound already. */
 void special_look_into(PyTypeObject *type);
 
+/* Does C code that asks this descriptor, which lies under a special name, get what has barriers? */
+bool gives_guarded(PyObject *descriptor);
+
 /* Is the attribute that is asked for looked for as in any object, and a __getattr__ asked only for one that is missing? */
 bool asks_only_for_what_is_missing(PyTypeObject *type);
 
