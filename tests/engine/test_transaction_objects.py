@@ -14,7 +14,7 @@ import pytest
 
 from beside import runs_beside_others
 from interpreters import ROOT, needs_engine
-from tornado.stm import activation, core
+from tornado.stm import activation, core, transaction
 
 needs_engine()
 
@@ -624,6 +624,81 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_child_forked_by_another_thread_is_told_of_signals():
     done = subprocess.run([sys.executable, "-c", FORKED_BY_A_WORKER], cwd=ROOT, capture_output=True, text=True, timeout=2 * TIMEOUT)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+FORKED_BESIDE_TRANSACTIONS = """
+import os, threading, warnings
+from tornado.stm import transaction
+
+warnings.simplefilter("ignore", DeprecationWarning)
+state, over = {"before": 0, "after": 0}, False
+
+
+def step(i):
+    state["before"] += 1
+    state[i] = i
+    for _ in range(500):
+        pass
+    state["after"] += 1
+
+
+def add():
+    if not over:
+        for i in range(10):
+            queue.add(step, i)
+        queue.add(add)
+
+
+def status_of_child():
+    child = os.fork()
+    if child == 0:
+        whole = state["before"] == state["after"]
+        for i in range(100):
+            state["child", i] = i
+        os._exit(0 if whole else 3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+queue = transaction.TransactionQueue()
+queue.add(add)
+thread = threading.Thread(target=queue.run, args=(2,))
+thread.start()
+statuses = [status_of_child() for _ in range(40)]
+over = True
+thread.join()
+print(set(statuses), state["before"] == state["after"])
+"""
+
+
+@pytest.mark.skipif(not core.PARALLEL, reason="there is one thread")
+def test_a_thread_forks_between_transactions():
+    """Its child has the half of none, and no lock of the interpreter's that one had."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED_BESIDE_TRANSACTIONS], cwd=ROOT, capture_output=True, text=True, timeout=2 * TIMEOUT
+    )
+    assert (done.stdout, done.stderr) == ("{0} True\n", "")
+
+
+@trusted
+def test_a_thread_forks_that_has_what_a_transaction_waits_for():
+    """Which runs alone, and would wait for ever."""
+    mutex, inside = threading.Lock(), threading.Lock()
+    inside.acquire()
+
+    def wait():
+        with transaction.atomic:
+            inside.release()
+            with mutex:
+                pass
+
+    with mutex:
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert inside.acquire(timeout=TIMEOUT)
+        assert in_child(lambda: True)
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+    assert in_child(lambda: run(core.in_transaction))
 
 
 class Text(str):

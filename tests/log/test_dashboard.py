@@ -181,6 +181,12 @@ def test_a_path_begins_with_a_slash():
             use()
 
 
+@pytest.mark.parametrize("port", [70000, -1])
+def test_a_port_is_one_that_there_is(port):
+    with pytest.raises(ValueError, match=f"from 0 to 65535: {port}"):
+        dashboard.serve(port)
+
+
 @pytest.mark.skipif(not core.PARALLEL, reason="transactions run one at a time: there is no log")
 def test_page_in_a_browser(served, tmp_path):
     from test_print_stm_log import browser

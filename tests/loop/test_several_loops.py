@@ -228,6 +228,35 @@ def start_a_thread():
     threading.Thread(target=int).start()
 
 
+class SlowlySet(threading.Event):
+    """The thread has its lock when the one that starts it looks, if it can have got as far as that in a moment."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside, self.looks = threading.Lock(), threading.Lock()
+        self.inside.acquire()
+        self.looks.acquire()
+
+    def set(self):
+        with self._cond:
+            self.inside.release()
+            self.looks.acquire()
+            time.sleep(0.02)
+            self._flag = True
+            self._cond.notify_all()
+
+    def wait(self, timeout=None):
+        core.await_lock(self.inside, 0.02)
+        self.looks.release()
+        return super().wait(timeout)
+
+
+def start_a_thread_that_begins_slowly():
+    thread = threading.Thread(target=int)
+    thread._started = SlowlySet()
+    thread.start()
+
+
 def submit_to_a_new_executor():
     concurrent.futures.ThreadPoolExecutor(1).submit(int)
 
@@ -251,9 +280,9 @@ NO_WAITS = {
 }  # fmt: skip
 
 
-def count_beside_another(step, other):
+def count_beside_another(step, other, n=100):
     """Two loops add to a counter, which one of them reads and writes in the same step, around that; returns what is missing at the end."""
-    counter, n = {"n": 0}, 100
+    counter = {"n": 0}
 
     async def add():
         for _ in range(n):
@@ -275,6 +304,10 @@ def count_beside_another(step, other):
 @pytest.mark.parametrize("call", NO_WAITS)
 def test_what_does_not_wait_keeps_the_step_whole(call, other):
     assert count_beside_another(NO_WAITS[call], other) == 0
+
+
+def test_a_thread_that_begins_slowly_keeps_the_step_whole(other):
+    assert count_beside_another(start_a_thread_that_begins_slowly, other, 5) == 0
 
 
 def test_what_is_asked_of_the_program_is_part_of_the_step(other):

@@ -340,9 +340,11 @@ def serve(port: int, address: str = "127.0.0.1", path: str = "/stm", public: boo
 
     Raises:
         OSError: the port cannot be had.
-        ValueError: the path does not begin with a slash.
+        ValueError: the path does not begin with a slash, or no port has that number.
     """
     _check(path, 1)
+    if not 0 <= port <= 65535:
+        raise ValueError(f"the port of the dashboard must be a number from 0 to 65535: {port}")
     _begin()
     handler = type("Server", (_Server,), {"path_of_page": path.rstrip("/"), "public": public})
     server = http.server.ThreadingHTTPServer((address, port), handler)

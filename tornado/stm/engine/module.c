@@ -657,6 +657,55 @@ engine_is_fresh(PyObject *self, PyObject *obj)
     return PyBool_FromLong(stm_self != NULL && is_fresh(stm_self, obj));
 }
 
+/* ---- Forks ----------------------------------------------------------------------------- */
+
+static PyObject *
+before_fork(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    fork_begins();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+after_fork(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
+{
+    fork_ends();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef fork_handlers[] = {
+    {"before_fork", before_fork, METH_NOARGS, NULL},
+    {"after_fork", after_fork, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+/* The last becomes the first. */
+static int
+move_to_front(PyObject *handlers)
+{
+    Py_ssize_t last = PyList_GET_SIZE(handlers) - 1;
+    return PyList_Insert(handlers, 0, PyList_GET_ITEM(handlers, last)) < 0 ? -1 : PyList_SetSlice(handlers, last + 1, last + 2, NULL);
+}
+
+/* Nearest to the fork, whoever has registered handlers before: those take locks, for which transactions may have to go on. */
+static int
+forks_init(void)
+{
+    PyObject *before = PyCFunction_New(&fork_handlers[0], NULL), *after = PyCFunction_New(&fork_handlers[1], NULL), *none = PyTuple_New(0);
+    PyObject *os = PyImport_ImportModule("os"), *function = os != NULL ? PyObject_GetAttrString(os, "register_at_fork") : NULL;
+    PyObject *named = before != NULL && after != NULL ? Py_BuildValue("{s:O,s:O}", "before", before, "after_in_parent", after) : NULL;
+    PyObject *r = function != NULL && named != NULL && none != NULL ? PyObject_Call(function, none, named) : NULL;
+    Py_XDECREF(before);
+    Py_XDECREF(after);
+    Py_XDECREF(none);
+    Py_XDECREF(os);
+    Py_XDECREF(function);
+    Py_XDECREF(named);
+    Py_XDECREF(r);
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    return r == NULL || move_to_front(interp->before_forkers) < 0 || move_to_front(interp->after_forkers_parent) < 0 ? -1 : 0;
+}
+
 /* ---- Around transactions -------------------------------------------------------------- */
 
 static PyObject *
@@ -1324,7 +1373,8 @@ engine_exec(PyObject *module)
     Py_XDECREF(operators);
     if (stm_add == NULL || PyType_Ready(&Guarded_Type) < 0 || PyType_Ready(&GuardedItems_Type) < 0
         || types_register(&Guarded_Type, KIND_INERT) < 0 || types_register(&GuardedItems_Type, KIND_INERT) < 0
-        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0 || references_init() < 0 || waiting_init() < 0)
+        || effects_register_instances(&Guarded_Type, EFFECT_PURE, NULL) < 0 || references_init() < 0 || waiting_init() < 0
+        || forks_init() < 0)
         return -1;
     if (PyType_Ready(&Transaction_Type) < 0
         || PyModule_AddObjectRef(module, "Transaction", (PyObject *)&Transaction_Type) < 0)

@@ -209,10 +209,16 @@ def starting(start):
 
     @functools.wraps(start)
     def method(self):
-        if core.in_transaction():
-            start_transactionally(self)
-        else:
+        if not core.in_transaction():
             start(self)
+            return
+        try:
+            start_transactionally(self)
+        finally:
+            # Not before: that looks at the flag, whose lock the thread has while it sets it.
+            gate = vars(self).pop("_gate", None)
+            if gate is not None:
+                core.defer(gate.open)
 
     return method
 
@@ -224,6 +230,7 @@ def start_at_commit(bootstrap, handle, daemon):
     thread._os_thread_handle = handle
     gate = Gate(bootstrap)
     gate.start(handle, daemon)
+    thread._gate = gate
     # What the thread itself sets first of all.  Of the flag, only those know who have the object.
     thread._ident, thread._native_id, thread._started._flag = handle.ident, gate.native_id, True
 
@@ -240,11 +247,10 @@ class Gate:
 
     @trusted
     def start(self, handle, daemon):
-        """Start the thread, which comes as far as here.  Raises what starting it raises."""
+        """Start the thread, which comes as far as here until it is let through.  Raises what starting it raises."""
         _thread.start_joinable_thread(self.pass_through, handle=handle, daemon=daemon)
         core.await_lock(self.reached)
         core.on_abort(self.close)
-        core.defer(self.open)
 
     @trusted
     def pass_through(self):

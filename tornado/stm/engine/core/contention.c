@@ -1078,6 +1078,72 @@ inevitable_end(Tx *tx)
     }
 }
 
+/* ---- Forks ------------------------------------------------------------------------ */
+
+/* The child has the memory as it is at that moment, and of the threads only the one that forks.  What transactions have of the interpreter's own
+ * locks then (that of a dict, which has been handed over to who has waited for it) nobody gives back there.  So they end first, or have not
+ * begun, as where it is a step that forks.  Whoever lends waits for something, and has none of those.
+ *
+ * The thread may have what one of them waits for in earnest: so it is patient for a while only, and then forks beside them.  It does nothing
+ * for others while it waits: it is amid the fork. */
+#define FORK_PATIENCE_NS 1000000000ull
+
+typedef struct { Condition holds; uint64_t since; } Patience;
+
+static bool
+holds_or_enough(Tx *tx, void *arg)
+{
+    const Patience *p = arg;
+    return p->holds(tx, NULL) || now_ns() - p->since >= FORK_PATIENCE_NS;
+}
+
+static void
+stop_excluding(Tx *tx)
+{
+    tx->contention.forks = false;
+    atomic_store_explicit(&tx->status, (attempt_of(tx) + 1) << STATE_BITS | TX_IDLE, memory_order_release);
+    inevitable_end(tx);
+    wake(tx->slot, PARK_OTHERS);
+}
+
+void
+fork_begins(void)
+{
+    if (atomic_load(&stm_runners) <= (stm_self != NULL && stm_self->runs) || (stm_self != NULL && state_of(stm_self) != TX_IDLE))
+        return;
+    Tx *tx = stm_thread_tx();
+    if (tx == NULL) {       /* as many threads as can be run transactions */
+        PyErr_Clear();
+        return;
+    }
+    Patience patience = {has_token, now_ns()};
+    ask_for_token(tx, true);
+    await(tx, PARK_TOKEN, holds_or_enough, &patience);
+    if (!has_token(tx, NULL)) {
+        leave_queue(tx);
+        return;
+    }
+    tx->contention.asked = false;
+    tx->contention.forks = true;
+    atomic_store(&tx->logged.inevitable_at, NULL);
+    set_state(tx, TX_INEVITABLE);
+    tx->grade = GRADE_EXCLUSIVE;
+    atomic_store(&stm_exclusive_slot, tx->slot);
+    atomic_thread_fence(memory_order_seq_cst);
+    wake_attempts();
+    patience.holds = others_over;
+    await(tx, PARK_OTHERS, holds_or_enough, &patience);
+    if (!others_over(tx, NULL))
+        stop_excluding(tx);
+}
+
+void
+fork_ends(void)
+{
+    if (stm_self != NULL && stm_self->contention.forks)
+        stop_excluding(stm_self);
+}
+
 void
 contention_abandon(Tx *tx)
 {
@@ -1097,6 +1163,11 @@ contention_in_child(void)
     park_in_child();
     publish_in_child();
     atomic_store(&stm_reservations, 0);
+    if (stm_self != NULL && stm_self->contention.forks) {
+        stm_self->contention.forks = false;
+        stm_self->grade = GRADE_NONE;
+        set_state(stm_self, TX_IDLE);
+    }
     int grade = stm_self != NULL ? stm_self->grade : GRADE_NONE;
     atomic_store(&token_slot, grade != GRADE_NONE ? stm_self->slot : 0);
     atomic_store(&stm_exclusive_slot, grade == GRADE_EXCLUSIVE ? stm_self->slot : 0);

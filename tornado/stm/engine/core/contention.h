@@ -43,6 +43,7 @@ typedef struct {
     /* Private to this thread: */
     uint64_t excludes_since;        /* ns; 0: it does not, or is sequential */
     bool asked;                     /* for the token, and has it not taken yet */
+    bool forks;                     /* it is exclusive for that, outside of any transaction */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
     uint64_t inject_state;          /* of its random numbers, for the test hooks below */
 } Contention;
@@ -130,6 +131,10 @@ void stand_back(Tx *tx);            /* then let others go on for a while */
 int ask_main(PyObject *request);
 bool is_asked(void);                /* is this thread asked for anything? */
 int serve(void);                    /* do it: -1 with the exception of a request to the main thread */
+
+/* A thread is about to fork, and, in the parent, has: outside of transactions it lets none run meanwhile. */
+void fork_begins(void);
+void fork_ends(void);
 
 /* In the child of a fork: of a thread that is no more; this thread is the only one. */
 void contention_abandon(Tx *tx);
