@@ -66,6 +66,14 @@ async def main():
 asyncio.run(main())
 """
 
+#: python -c: remove the current folder, then run Python with these arguments
+REMOVED = """
+import os, sys
+
+os.rmdir(os.getcwd())
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
 CONFLICTS = """
 import asyncio
 
@@ -168,6 +176,16 @@ def test_script_in_another_folder_imports_its_neighbours(python, tmp_path):
         ours = stm(python, script, cwd=tmp_path)
         assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
         assert ours.stdout.startswith("5 ")
+
+
+@on_both
+def test_a_script_runs_where_the_current_folder_is_gone(python, tmp_path):
+    program(tmp_path, WHO_AM_I, "app.py")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ["-m", "tornado.stm", str(tmp_path / "app.py")]
+    done = subprocess.run([python, "-c", REMOVED, *command], cwd=gone, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and str(tmp_path / "app.py") in done.stdout, done.stderr
 
 
 @on_both
