@@ -140,6 +140,9 @@ def new_main_module():
 
 def run_module(name):
     """Run a module as ``python -m name`` does; return the exit status."""
+    if name == restart.NAME:
+        restart.run_autoreload()
+        return 0
     sys.argv[0] = "-m"
     return run_as_main(name, True, NO_MODULE % name)
 
