@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from stm_bench.primes import LARGEST, positive
-from tornado.stm import processors
+from tornado.stm import core, processors
 
 __all__ = ["default_threads", "describe", "output_file", "positive", "size", "thread_counts", "usable_cpus"]
 
@@ -53,7 +53,11 @@ def processor():
 
 
 def thread_counts(text):
-    return sorted({positive(count) for count in text.split(",")})
+    """The numbers of threads of ``--threads 1,2``: of tornado.stm; as many processes of upstream's are started."""
+    counts = sorted({positive(count) for count in text.split(",")})
+    if counts[-1] > core.MOST_THREADS:
+        raise argparse.ArgumentTypeError("more than %d threads: %d" % (core.MOST_THREADS, counts[-1]))
+    return counts
 
 
 def size(text):

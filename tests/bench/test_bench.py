@@ -350,6 +350,7 @@ def test_a_request_size_is_found_for_a_time(monkeypatch):
         (["astar", "--writers", "2"], "not a share, 0 to 1: '2'"),
         (["convoy", "--beside", "x"], "--beside"),
         (["primes", "--compare", "/no/such/file"], "holds no figures of an earlier run"),
+        (["primes", "--threads", "1,128"], "more than 127 threads: 128"),
         (["primes", "--json", "/no/such/folder/figures.json"], "cannot write"),
         (["primes", "--plot", "/"], "cannot write"),
     ],

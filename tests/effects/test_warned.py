@@ -87,6 +87,34 @@ print([core.Transaction(warn_and_look, ()).run() for _ in range(2)])
 """
 
 
+IN_ORDER = """
+barrier = threading.Barrier(2)
+
+def warn_twice(n):
+    warnings.warn(f"{n} first")
+    warnings.warn(f"{n} second")
+
+def work():
+    for n in range(200):
+        barrier.wait()
+        core.Transaction(warn_twice, (n,)).run()
+
+core.inject_aborts(float(sys.argv[1]), 7)
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("aborts", ["0", "0.02"])
+def test_what_another_transaction_has_warned_of_and_not_yet_shown_is_not_passed_over(aborts):
+    out, err = run(IN_ORDER, aborts)
+    shown = [line.partition("UserWarning: ")[2] for line in err.splitlines() if "UserWarning" in line]
+    assert [out, *shown] == ["", *(f"{n} {which}" for n in range(200) for which in ("first", "second"))]
+
+
 OLD = """
 class Old(DeprecationWarning):
     pass

@@ -1,6 +1,7 @@
 """``python -m tornado.stm`` and the variables PYPYSTM and PYTHON_GIL: what a user types, and what comes back."""
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -64,6 +65,14 @@ async def main():
     await asyncio.Event().wait()
 
 asyncio.run(main())
+"""
+
+#: python -c: remove the current folder, then run Python with these arguments
+REMOVED = """
+import os, sys
+
+os.rmdir(os.getcwd())
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 CONFLICTS = """
@@ -168,6 +177,16 @@ def test_script_in_another_folder_imports_its_neighbours(python, tmp_path):
         ours = stm(python, script, cwd=tmp_path)
         assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
         assert ours.stdout.startswith("5 ")
+
+
+@on_both
+def test_a_script_runs_where_the_current_folder_is_gone(python, tmp_path):
+    program(tmp_path, WHO_AM_I, "app.py")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = ["-m", "tornado.stm", str(tmp_path / "app.py")]
+    done = subprocess.run([python, "-c", REMOVED, *command], cwd=gone, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and str(tmp_path / "app.py") in done.stdout, done.stderr
 
 
 @on_both
@@ -619,6 +638,28 @@ loop.start()
     program(tmp_path, text)
     stdout, stderr, status = end(python, "-m", "tornado.autoreload", "app.py", "0", cwd=tmp_path)
     assert (stdout, status) == ("", 0), stderr
+
+
+@on_both
+def test_autoreload_starts_a_program_again_that_failed_on_this_loop(python, tmp_path):
+    text = "import asyncio\nprint(type(asyncio.new_event_loop()).__name__, flush=True)\n"
+    program(tmp_path, text + "(")
+    command = [python, "-m", "tornado.stm", "-m", "tornado.autoreload", "--until-success", "app.py"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            said = "".join(iter(process.stderr.readline, "SyntaxError: '(' was never closed\n"))
+            program(tmp_path, text)
+            # What it does not know yet when it first looks does not count as changed.
+            for changed in range(1, 100):
+                os.utime(tmp_path / "app.py", (changed, changed))
+                if select.select([process.stdout], [], [], 1)[0]:
+                    break
+            loop = "SerialEventLoop" if has_gil(python) else "TransactionalEventLoop"
+            assert process.stdout.read() == f"{loop}\n" and process.wait() == 0
+        finally:
+            process.kill()
+    assert "RuntimeWarning" not in said
 
 
 # While an extension is loaded the interpreter has its GIL on for a moment

@@ -89,6 +89,11 @@ def test_debug_mode_names_no_line_of_the_engine_as_an_origin():
     assert not re.findall(r"created at \S*tornado/stm/(?!loop/eventloop.py:\d+> took).*", run("ours", "debug"))
 
 
+@ours
+def test_coroutines_know_where_they_were_made_as_upstream(way):
+    assert run(way, "origins") == upstream("origins")
+
+
 STOPS = ["p name", "n", "s", "args", "n", "n", "p y", "up", "p self.request.path", "l", "c"]
 STOPS_TWICE = STOPS[:-1] + ["tbreak classify", "c", "p n", "c"]
 

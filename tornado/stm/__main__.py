@@ -70,7 +70,7 @@ def main(arguments):
         if options.log is None:
             parser.error("--log-size: of which log? Give --log FILE, too")
         if not (options.log_size.isdecimal() and len(options.log_size) <= MOST_DIGITS):
-            parser.error(f"--log-size {options.log_size}: megabytes must be a number, of {MOST_DIGITS} digits at most")
+            parser.error(f"--log-size {options.log_size}: megabytes must be a whole number, of {MOST_DIGITS} digits at most")
     if options.log:
         conflictlog.want(options.log, int(options.log_size) << 20 if options.log_size else conflictlog.LIMIT)
     for file in options.effects:
@@ -140,6 +140,9 @@ def new_main_module():
 
 def run_module(name):
     """Run a module as ``python -m name`` does; return the exit status."""
+    if name == restart.NAME:
+        restart.run_autoreload()
+        return 0
     sys.argv[0] = "-m"
     return run_as_main(name, True, NO_MODULE % name)
 
@@ -161,7 +164,7 @@ def run_script(path):
     if not sys.flags.safe_path:
         del sys.path[0]  # the current folder, which ``-m`` has put there
     if path != STDIN and pkgutil.get_importer(path) is not None:
-        sys.path.insert(0, os.path.join(os.getcwd(), path))
+        sys.path.insert(0, absolute(path))
         return run_as_main("__main__", False, f"{path}: there is no __main__.py in this archive")
     main_module = sys.modules["__main__"]
     main_module.__cached__ = None
@@ -169,7 +172,7 @@ def run_script(path):
         folder, main_module.__file__ = "", "<stdin>"
         code = compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True)
     else:
-        folder, path = os.path.dirname(os.path.realpath(path)), os.path.join(os.getcwd(), path)
+        folder, path = os.path.dirname(os.path.realpath(path)), absolute(path)
         main_module.__file__ = path
         with io.open_code(path) as file:
             code = pkgutil.read_code(file)
@@ -181,6 +184,11 @@ def run_script(path):
         sys.path.insert(0, folder)
     exec(code, vars(main_module))
     return 0
+
+
+def absolute(path):
+    """As Python names a program in tracebacks.  The current folder may be gone: only a path that is relative to it asks for it."""
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
 def fail(message):

@@ -17,17 +17,17 @@ try:
         raise ImportError("the GIL is switched on")
     from ._engine import (
         CAUSES, GRADES, LOG_EVENTS, LONG, MOST_THREADS, SHORT, WAITS, Abort, Dispatcher, Estimates, Outbox, PerThread, Queue, ReadyQueue, Site,
-        Transaction, add_to, after_release, answers_follow, ask_main, atomic_enter, atomic_exit, await_lock, await_signal, begin_collecting, bias,
-        bias_waits, call_soon, change, check_pollable, collect_garbage, collector_disable, collector_enable, collector_is_enabled, current, defer,
-        end_chain, end_collecting, exchange_handlers, exchange_locals, exclusive, exclusive_anew, fiber_goes_on, find_outbox, forget_bystanders,
-        forward_signal, fresh, future_add_to_awaited_by, future_discard_from_awaited_by, futures_begin, guarded, handle_event, handlers,
-        handles_begin, has_lent, hide_frames, holds, in_fiber, in_transaction, in_turn, inject_aborts, inject_delays, irrevocable, is_biased,
-        is_exclusive, is_fresh, is_hidden, is_in_c, is_only_thread, is_unwinding, keeps_others_waiting, leave_mutexes, log_close, log_losses,
-        log_open, look_into, main_takes, new_handle, on_abort, open_all, open_items, own, put_off, puts_off, quiet_unawaited, receive,
-        receive_by_twins, receiving_begin, record_history, recorded_history, rehearse, run_handle, run_timer, running, sends_no_more, serve,
-        set_allowance, set_anchor, set_garbage, set_option_now, set_sequential, set_short, settle, share, site_of, socket_send, socket_way,
-        sockets_begin, stand_down, stats, step_back, step_in, submit_soon, switch_barriers, take_outbox, take_place, task_eager_step, tasks_all,
-        tasks_begin, thread_ident, to_guard, unset_bytearray,
+        Transaction, add_to, after_release, after_warning, answers_follow, ask_main, atomic_enter, atomic_exit, await_lock, await_signal,
+        begin_collecting, bias, bias_waits, call_soon, change, check_pollable, collect_garbage, collector_disable, collector_enable,
+        collector_is_enabled, current, defer, end_chain, end_collecting, exchange_handlers, exchange_locals, exclusive, exclusive_anew,
+        fiber_goes_on, find_outbox, forget_bystanders, forward_signal, fresh, future_add_to_awaited_by, future_discard_from_awaited_by,
+        futures_begin, guarded, handle_event, handlers, handles_begin, has_lent, hide_frames, holds, in_fiber, in_transaction, in_turn,
+        inject_aborts, inject_delays, irrevocable, is_biased, is_exclusive, is_fresh, is_hidden, is_in_c, is_only_thread, is_unwinding,
+        keeps_others_waiting, leave_mutexes, log_close, log_losses, log_open, look_into, main_takes, new_handle, on_abort, open_all, open_items,
+        own, put_off, puts_off, quiet_unawaited, receive, receive_by_twins, receiving_begin, record_history, recorded_history, rehearse, run_handle,
+        run_timer, running, sends_no_more, serve, set_allowance, set_anchor, set_garbage, set_option_now, set_sequential, set_short, settle, share,
+        site_of, socket_send, socket_way, sockets_begin, stand_down, stats, step_back, step_in, submit_soon, switch_barriers, take_outbox,
+        take_place, task_eager_step, tasks_all, tasks_begin, thread_ident, to_guard, unset_bytearray,
     )
 
     COMPILED = True

@@ -352,6 +352,12 @@ after_release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t n)
 }
 
 static PyObject *
+after_warning(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    return PyBool_FromLong(call_after_warning(args));
+}
+
+static PyObject *
 current(PyObject *self, PyObject *unused)
 {
     (void)self;
@@ -1146,6 +1152,9 @@ static PyMethodDef methods[] = {
     {"after_release", _PyCFunction_CAST(after_release), METH_FASTCALL,
      DOC("after_release(function, *args): if this thread drops what a transaction has held that is over, call that later and return True;"
          " what one has held that was rolled back calls nothing")},
+    {"after_warning", after_warning, METH_VARARGS,
+     DOC("after_warning(function, *args): if this thread gives a warning by warnings.warn, call that as soon as it has let go of the lock of"
+         " all warnings, and return True")},
     {"current", current, METH_NOARGS, DOC("the Transaction of this thread, or None")},
     {"exclusive", exclusive, METH_VARARGS,
      DOC("exclusive(why, usual=True): from here on run alone, never abort; are others of its kind expected to?")},

@@ -165,6 +165,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         super().set_debug(enabled)
         self._dispatcher.debug = bool(enabled)
 
+    def _set_coroutine_origin_tracking(self, enabled):
+        """Does nothing: a callback in debug mode has what it makes know where, on its own thread (`futures.run_slowly`)."""
+
     def _timer_handle_cancelled(self, handle):
         if handle._scheduled:
             core.defer(self._dispatcher.timer_cancelled, handle)

@@ -129,7 +129,7 @@ def run_slowly(handle):
     if not loop._debug:
         handle._run()
         return
-    track_origins()
+    track_origins(constants.DEBUG_STACK_DEPTH)
     loop._current_handle = handle
     try:
         start = loop.time()
@@ -139,13 +139,13 @@ def run_slowly(handle):
             base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
     finally:
         loop._current_handle = None
+        track_origins(loop._scheduler.origins)  # an attempt that is rolled back does not come here
 
 
 @trusted
-def track_origins():
-    """Let coroutines that this thread makes know where; `BaseEventLoop.set_debug` does that for one thread only."""
-    if not sys.get_coroutine_origin_tracking_depth():
-        sys.set_coroutine_origin_tracking_depth(constants.DEBUG_STACK_DEPTH)
+def track_origins(depth):
+    """Let coroutines that this thread makes know where, to that depth; `BaseEventLoop.set_debug` does that for one thread only."""
+    sys.set_coroutine_origin_tracking_depth(depth)
 
 
 def tell_of_callback(handle, exception):

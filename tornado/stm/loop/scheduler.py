@@ -134,6 +134,7 @@ class Scheduler:
     def _run(self, mask):
         loop, dispatcher = self.loop, self.dispatcher
         self._locals = locals_of_this_thread()
+        self.origins = sys.get_coroutine_origin_tracking_depth()
         self.cpu = CpuTime()
         plain_time = getattr(loop.time, "__func__", None) is base_events.BaseEventLoop.time
         dispatcher.begin(self.threads, not plain_time, loop._clock_resolution)
@@ -170,6 +171,7 @@ class Scheduler:
         asyncio._set_running_loop(loop)
         _asyncio._set_running_loop(loop)  # the C code that keeps the current task asks for it
         sys.set_asyncgen_hooks(loop._asyncgen_firstiter_hook, loop._asyncgen_finalizer_hook)
+        sys.set_coroutine_origin_tracking_depth(self.origins)
         own = core.exchange_locals(self._locals)
         core.set_anchor(loop._thread_id, self.dispatcher.wake_all)
         self.cpu.begins()

@@ -7,6 +7,7 @@ does not take for shown.  A file that was left open is closed, and warned of, wh
 afterwards.
 """
 
+import _warnings
 import functools
 import sys
 import warnings
@@ -29,12 +30,10 @@ def shown_without_waiting(show):
         if not core.in_transaction() or core.is_exclusive():
             show(message)
             return
-        core.on_abort(functools.partial(forget, message, registry_of(message, sys._getframe(1))))
-        if is_put_out():
-            core.defer(show, message)
-        else:
-            core.exclusive_anew("a warning of C code, which the program has a look at")
-            show(message)  # of one that is irrevocable, and needs nobody's lock as a rule
+        taken = marks(message, registry_of(message, sys._getframe(1)))
+        forget(taken)  # nobody takes it for shown that is not
+        if not (core.COMPILED and core.after_warning(show_once, show, message, taken)):
+            put_out(show, message, taken)
 
     return _showwarnmsg
 
@@ -58,15 +57,41 @@ def registry_of(message, frame):
 
 
 @trusted
-def forget(message, registry):
-    for key in keys(message):
-        if registry is not None:
-            registry.pop(key, None)
-    warnings.onceregistry.pop(keys(message)[0][:2], None)
+def marks(message, registry):
+    """By what Python knows that it has been shown: pairs of a dict and a key of it."""
+    of_place, of_all = keys(message)
+    places = (registry, of_place), (registry, of_all), (warnings.onceregistry, of_place[:2])
+    return [(where, key) for where, key in places if where is not None and key in where]
 
 
 @trusted
-def is_put_out():
+def forget(taken):
+    for where, key in taken:
+        where.pop(key, None)
+
+
+@trusted
+def show_once(show, message, taken):
+    """What ``warnings.warn`` shows, after it has let go of its lock: unless another transaction has come first."""
+    core.own(_warnings.warn)
+    if not any(key in where for where, key in taken):
+        put_out(show, message, taken)
+
+
+@trusted
+def put_out(show, message, taken):
+    core.on_abort(forget, taken)
+    for where, key in taken:
+        where[key] = True
+    if is_printed():
+        core.defer(show, message)
+    else:
+        core.exclusive_anew("a warning of C code, which the program has a look at")
+        show(message)  # of one that is irrevocable, and needs nobody's lock as a rule
+
+
+@trusted
+def is_printed():
     """Is the warning printed or logged, and does nobody else get it?"""
     if warnings.showwarning is getattr(sys.modules.get("logging"), "_showwarning", None):
         return True

@@ -937,8 +937,21 @@ short_way(PyObject *args)
 
 /* ---- Warnings --------------------------------------------------------------------------------
  * The lock of all warnings is held by C code while it makes one and asks the filters, so no code of the program may run
- * then: it could wait for a transaction that is about to warn.  What is shown waits for the commit (patches/warned.py), which also has
- * Python forget what an attempt has warned of. */
+ * then: it could wait for a transaction that is about to warn.  What is shown waits for the commit (patches/warned.py).  Python remembers
+ * what has been shown: all that warn share that, and who has had one shown owns it, and has Python remember, as soon as C code has let go of
+ * its lock; so nobody takes for shown what an attempt has warned of. */
+
+static _Thread_local bool amid_warn;
+static _Thread_local PyObject *after_warn;     /* (function, *args), or NULL */
+
+/* Call the first of these with the others as soon as this thread's call of warn() has let go of the lock; false if it is in none. */
+bool
+call_after_warning(PyObject *call)
+{
+    if (amid_warn)
+        Py_XSETREF(after_warn, Py_NewRef(call));
+    return amid_warn;
+}
 
 /* Is it made, compared and printed by C code alone? */
 static bool
@@ -966,7 +979,18 @@ warn(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
     }
     if (tx != NULL && tx->open && !(plain && is_plain_warning(args[0], category)) && exclusive_for(tx, "call of", original) < 0)
         return NULL;
-    return PyObject_Vectorcall(original, args, n, kwnames);
+    if (tx == NULL || !tx->open || tx->grade == GRADE_EXCLUSIVE)
+        return PyObject_Vectorcall(original, args, n, kwnames);
+    if (lock_shared(tx, cell_of(original, WHOLE)) < 0)
+        return NULL;
+    amid_warn = true;
+    PyObject *result = PyObject_Vectorcall(original, args, n, kwnames), *after = after_warn;
+    amid_warn = false;
+    after_warn = NULL;
+    if (after != NULL && result != NULL)
+        Py_SETREF(result, stm_call(PyTuple_GET_ITEM(after, 0), &PyTuple_GET_ITEM(after, 1), PyTuple_GET_SIZE(after) - 1, NULL));
+    Py_XDECREF(after);
+    return result;
 }
 
 /* ---- Running code ----------------------------------------------------------------------------

@@ -8,5 +8,6 @@ PyObject *c_twin(PyObject *original);
 /* The function of that table that has the original's name, with this as its `self`. */
 PyObject *find_twin(PyMethodDef *table, PyObject *original, PyObject *self);
 PyObject *short_way(PyObject *args);
+bool call_after_warning(PyObject *call);
 
 #endif
