@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, the key of its cells in rows, and how a cell that is not None is printed."""
+    """A column: its heading, the key of its cells in rows, and how a cell is printed that is neither None nor a text."""
 
     heading: str
     key: str
@@ -60,7 +60,7 @@ class Column:
 
     def text(self, row):
         value = row.get(self.key)
-        return "" if value is None else self.form % value
+        return "" if value is None else value if isinstance(value, str) else self.form % value
 
 
 @dataclass
