@@ -20,6 +20,7 @@ class Sessions(Pages):
     """A dict of sessions: most requests read one and make a page of it, one in twenty changes one or replaces it."""
 
     shared = True
+    needs_siege = False
     ROWS = 4000  # of a page: about 5 ms
 
     def state(self):
@@ -64,6 +65,7 @@ class Counter(Pages):
     """
 
     shared = True
+    needs_siege = False
     STEPS = 60_000
 
     def __init__(self, *args, **settings):
