@@ -107,7 +107,6 @@ WORKLOADS = by_name(
     ),
     Computing("template", "a page of tornado.template, about 10 ms", program="template", milliseconds=10, target=1.3, limits=BUSY),
     Records("json", "1 kB of JSON", target=1.3, limits=TRIVIAL),
-    Hello("hello", "a few words", target=1.3, limits=TRIVIAL),
-    Hello("parallel-1", "a few words, asked for by one client (PythonPlus)", clients=1, limits=TRIVIAL),
-    Hello("parallel-10", "the same, by ten at the same time", clients=10, limits=TRIVIAL),
+    Hello("hello", "a few words, asked for by ten at the same time (PythonPlus)", clients=10, target=1.3, limits=TRIVIAL),
+    Hello("hello-1", "the same, by one", clients=1, limits=TRIVIAL),
 )  # fmt: skip

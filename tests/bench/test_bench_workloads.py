@@ -46,7 +46,7 @@ def can_run(workload, way):
 
 
 #: what another one is with other numbers
-SAME = {"primes-small", "parallel-10", "astar-building", "convoy-alone"}
+SAME = {"primes-small", "astar-building", "convoy-alone"}
 
 #: all others on tornado.stm; those that have something of their own for another way, or a check of their own, also in that
 RUNS = [(name, OURS) for name in workloads.MODULES if name not in SAME]
