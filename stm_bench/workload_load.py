@@ -1,6 +1,6 @@
 """The workloads in all the ways to run them, beside each other: which is faster, on what, and when is it not?
 
-All servers of a workload are up all the time and are loaded in turns, in rounds of a few seconds, so that what else the machine does
+All servers of a workload are up all the time and are loaded in turns, in many short rounds, so that what else the machine does
 meets them all; a figure is the median of the ratios of the rounds.  Two processes of upstream's, or as many as there are threads, each
 with its share of the clients, tell in the same rounds what so many cores can give here at this moment: that is the limit.
 """
@@ -91,8 +91,8 @@ class Result:
 
 def add_arguments(parser):
     """Those of one workload, and of all."""
-    parser.add_argument("--time", type=positive, default=3, metavar="SECONDS", help="of one load (default: %(default)s)")
-    parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
+    parser.add_argument("--time", type=positive, default=1, metavar="SECONDS", help="of one load (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=15, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument("--threads", type=machine.thread_counts, metavar="N,N...", help="of tornado.stm (default: 1,2,4... up to the usable CPUs)")
     parser.add_argument("--clients", type=positive, metavar="N", help="that ask at the same time (default: the workload's own; for many cores, more)")
     parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
