@@ -233,7 +233,7 @@ def told_by(accounts, threads):
     parts = ["of the threads' time %s was rolled back and %s waited" % (per_cent(lost), per_cent(paused))]
     if lost + paused > TOLD and conflicts:
         worst = max(conflicts, key=lambda conflict: conflict.cost)
-        about = stm_log.place_text(worst.wanted) or "an object"
+        about = stm_log.place_text(worst.wanted) or ("what may not be rolled back" if "INEVITABLE" in worst.kind else "an object")
         places = dict.fromkeys(map(place, (worst.caller_here or worst.here, worst.caller_there or worst.there)))
         parts.append("%s of that for %s, at %s" % (per_cent(worst.cost / (lost + paused) / whole), about, " and ".join(filter(None, places))))
     alone = [(where, cost.lost) for (where, grade), cost in accounts.inevitable_ranking() if stm_log.place_text(grade) == "exclusive"]

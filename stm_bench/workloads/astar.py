@@ -144,8 +144,8 @@ class Walls:
 WORKLOADS = by_name(
     Game(
         "astar", "a game on one map; 2 % of the requests change it, the others ask for shortest paths", writers=0.02, target=1.6,
-        limits="Searches that have read a field that is changed meanwhile: they are rolled back.",
+        limits="What transactions cost: who changes a row waits for the searches that have read it, which takes next to nothing of the time.",
         published="2014, requests/s: PyPy-STM 2 to 4 on 1 thread and 2 to 6 on 4; PyPy 5 to 7, CPython 2.7 0.5 to 0.9.",
     ),
-    Game("astar-building", "the same, 20 % change the map", writers=0.2, target=1.2, limits="As astar, ten times as often."),
+    Game("astar-building", "the same, 20 % change the map", writers=0.2, target=1.2, limits="The map: who changes a row waits for the searches that have read it."),
 )  # fmt: skip

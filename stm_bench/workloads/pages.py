@@ -87,7 +87,7 @@ class Hello(Pages):
         return "Hello, world"
 
 
-BUSY = "Nothing: the threads compute, and nothing is shared."
+BUSY = "What transactions cost: the threads compute, and nothing that changes is shared."
 TRIVIAL = "The request itself: to read and to answer it is all there is to do, and in transactions that costs more."
 WORKLOADS = by_name(
     Primes(

@@ -107,7 +107,7 @@ class Counter(Pages):
 WORKLOADS = by_name(
     Sessions(
         "session", "a dict of sessions, one request in twenty changes one; 5 ms", target=1.3,
-        limits="Little: two requests seldom meet at one session.",
+        limits="What transactions cost: two requests seldom meet at one session.",
     ),
     Counter(
         "counter", "every request increments one attribute first, then computes 5 ms", target=0.6,
