@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from stm_bench.errors import BenchmarkError
 
+LINE = 128  # characters of a paragraph's in reStructuredText
 WIDTH_IN_A_FILE = 120  # columns, where a table is not printed on a terminal
 
 
@@ -161,7 +163,7 @@ def rst_lines(section):
     yield rule
     yield ""
     for paragraph in [*section.caption, *section.notes]:
-        yield from (paragraph, "")
+        yield from (*textwrap.wrap(paragraph, LINE, break_long_words=False, break_on_hyphens=False), "")
 
 
 def write(sections, environment, json_file=None, rst_file=None, page=None):

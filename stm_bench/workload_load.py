@@ -227,7 +227,8 @@ def load_with_log(workload, measured, server):
 
 def told_by(accounts, threads):
     """In a sentence: how much of the threads' time conflicts took, and what about; what ran alone."""
-    whole = accounts.real_time * threads
+    real_time = max(1, accounts.real_time)
+    whole = real_time * threads
     conflicts = accounts.ranking()
     lost, paused = (sum(getattr(conflict, what) for conflict in conflicts) / whole for what in ("lost", "paused"))
     parts = ["of the threads' time %s was rolled back and %s waited" % (per_cent(lost), per_cent(paused))]
@@ -235,9 +236,10 @@ def told_by(accounts, threads):
         worst = max(conflicts, key=lambda conflict: conflict.cost)
         about = stm_log.place_text(worst.wanted) or ("what may not be rolled back" if "INEVITABLE" in worst.kind else "an object")
         places = dict.fromkeys(map(place, (worst.caller_here or worst.here, worst.caller_there or worst.there)))
-        parts.append("%s of that for %s, at %s" % (per_cent(worst.cost / (lost + paused) / whole), about, " and ".join(filter(None, places))))
+        where = " and ".join(filter(None, places)) or "no place"
+        parts.append("%s of that for %s, at %s" % (per_cent(worst.cost / (lost + paused) / whole), about, where))
     alone = [(where, cost.lost) for (where, grade), cost in accounts.inevitable_ranking() if stm_log.place_text(grade) == "exclusive"]
-    share = sum(taken for _, taken in alone) / accounts.real_time
+    share = sum(taken for _, taken in alone) / real_time
     if share > TOLD:
         parts.append("transactions ran alone for %s of the time, most at %s" % (per_cent(share), place(alone[0][0]) or "no place"))
     return "; ".join(parts) + "."

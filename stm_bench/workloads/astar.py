@@ -147,5 +147,8 @@ WORKLOADS = by_name(
         limits="What transactions cost: who changes a row waits for the searches that have read it, which takes next to nothing of the time.",
         published="2014, requests/s: PyPy-STM 2 to 4 on 1 thread and 2 to 6 on 4; PyPy 5 to 7, CPython 2.7 0.5 to 0.9.",
     ),
-    Game("astar-building", "the same, 20 % change the map", writers=0.2, target=1.2, limits="The map: who changes a row waits for the searches that have read it."),
+    Game(
+        "astar-building", "the same, 20 % change the map", writers=0.2, target=1.2,
+        limits="The map: who changes a row waits for the searches that have read it.",
+    ),
 )  # fmt: skip

@@ -247,5 +247,8 @@ WORKLOADS = by_name(
         "primesdb", "tests numbers, and stores each prime over HTTP, which takes 50 ms", target=1.5, limits=CLIENT,
         published="High Performance Python: all 1,028 up to 8192 in 55.2 s one by one, in 4.1 s with batches of requests (251/s).",
     ),
-    Pi("pi", "Monte Carlo in transactions of 20,000 points", limits="What transactions cost: the threads compute, and meet at three counters at the end."),
+    Pi(
+        "pi", "Monte Carlo in transactions of 20,000 points",
+        limits="What transactions cost: the threads compute, and meet at three counters at the end.",
+    ),
 )  # fmt: skip
