@@ -38,7 +38,7 @@ primes: setup         ## measure the page of primes beside all alternatives
 	@.venv/bin/python -m stm_bench primes
 
 bench: setup          ## measure all workloads beside all alternatives (half an hour), into bench.json, .rst, .png and .html
-	@.venv/bin/python -m stm_bench all --time 2 --repeats 3 --json bench.json --rst bench.rst --plot bench.png --html bench.html
+	@.venv/bin/python -m stm_bench all --time 1 --repeats 6 --json bench.json --rst bench.rst --plot bench.png --html bench.html
 
 bench-engine: setup   ## measure what transactions cost and how they scale, without a server
 	@.venv/bin/python -m stm_bench engine

@@ -224,7 +224,7 @@ def add_arguments(parser):
 
 
 def benchmark(options):
-    """Runs the loads and prints their table; returns the exit status."""
+    """Runs the loads and prints their table; returns the exit status, 1 where something failed or was answered wrongly."""
     threads = options.threads or machine.default_threads(machine.usable_cpus())
     kinds = []
     for kind in options.only or KINDS:
@@ -237,6 +237,7 @@ def benchmark(options):
             kinds.append(kind)
     size = options.size or request_size(REQUEST_SECONDS)
     runs = {}  # (kind, threads or None for upstream) -> [(rate, stats)]
+    failures = {}  # likewise -> what went wrong; it is not run again
     hows = [None, *threads]
     turns = options.repeats * len(kinds) * len(hows)
     missing = []
@@ -248,20 +249,25 @@ def benchmark(options):
                         for how in hows:
                             name = "%s, %s" % (kind, "upstream" if how is None else "-j %d" % how)
                             shown.starting(name)
-                            run = take_turn(KINDS[kind], how, name, size, options, given, trust)
-                            runs.setdefault((kind, how), []).append(run)
-                            shown.done("%s: %.1f/s" % (name, run[0]))
+                            if (kind, how) not in failures:
+                                try:
+                                    runs.setdefault((kind, how), []).append(take_turn(KINDS[kind], how, name, size, options, given, trust))
+                                except BenchmarkError as error:
+                                    failures[kind, how] = str(error)
+                            shown.done("%s: %s" % (name, failures.get((kind, how)) or "%.1f/s" % runs[kind, how][-1][0]))
             except database_servers.Missing as error:
                 if options.only:
                     raise
                 missing.append("%s is left out: %s" % (kind, error))
                 kinds.remove(kind)
-    section = table(kinds, threads, runs, size, options)
+            except BenchmarkError as error:  # of what is beside the application
+                failures.update({(kind, how): str(error) for how in hows})
+    section = table(kinds, threads, runs, failures, size, options)
     section.notes += missing
     console = engine_report.console()
     engine_report.show(section, console)
     engine_report.write([section], machine.describe(), options.json, options.rst)
-    return 0
+    return 1 if failures else 0
 
 
 def take_turn(kind, threads, name, size, options, given, trust):
@@ -283,27 +289,29 @@ def take_turn(kind, threads, name, size, options, given, trust):
         return rate, server.stop()
 
 
-def table(kinds, threads, runs, size, options):
+def table(kinds, threads, runs, failures, size, options):
     def rate(kind, how):
-        return statistics.median(rate for rate, _ in runs[kind, how])
+        return engine_report.FAILED if (kind, how) in failures else statistics.median(rate for rate, _ in runs[kind, how])
 
     most = max(threads)
     rows = []
     for kind in kinds:
-        stats = [stats for _, stats in runs[kind, most]]
-        commits, aborts = (sum(each[what] for each in stats) for what in ("commits", "aborts"))
-        ratios = [many / upstream for (many, _), (upstream, _) in zip(runs[kind, most], runs[kind, None])]
         row = {
             "name": KINDS[kind].title,
             "releases": KINDS[kind].releases(),
             "upstream": rate(kind, None),
             **{"threads%d" % count: rate(kind, count) for count in threads},
-            "aborted": 100 * aborts / (commits + aborts),
-            "figure": statistics.median(ratios),
-            "range": "%.2f-%.2f" % (min(ratios), max(ratios)),
-            "target": Target(KINDS[kind].target, at_least=True) if most == 2 else None,
-            "alone": often_alone(runs[kind, most][-1], options),
         }
+        if (kind, most) not in failures:
+            stats = [stats for _, stats in runs[kind, most]]
+            commits, aborts = (sum(each[what] for each in stats) for what in ("commits", "aborts"))
+            row["aborted"] = 100 * aborts / (commits + aborts)
+            row["alone"] = often_alone(runs[kind, most][-1], options)
+            if (kind, None) not in failures:
+                ratios = [many / upstream for (many, _), (upstream, _) in zip(runs[kind, most], runs[kind, None])]
+                row["figure"] = statistics.median(ratios)
+                row["range"] = "%.2f-%.2f" % (min(ratios), max(ratios))
+                row["target"] = Target(KINDS[kind].target, at_least=True) if most == 2 else None
         rows.append(row)
     columns = [Column("application", "name"), Column("releases", "releases"), Column("upstream", "upstream", "%.1f")]
     columns += [Column("%d thread%s" % (count, "s" * (count > 1)), "threads%d" % count, "%.1f") for count in threads]
@@ -311,7 +319,9 @@ def table(kinds, threads, runs, size, options):
     columns += [Column("aborted", "aborted", "%.1f %%"), Column("alone", "alone")]
     notes = []
     if options.exclusive:
-        notes = [note for kind in kinds for note in exclusive_reasons(kind, runs[kind, most][-1][1])]
+        measured = [kind for kind in kinds if (kind, most) not in failures]
+        notes = [note for kind in measured for note in exclusive_reasons(kind, runs[kind, most][-1][1])]
+    notes += dict.fromkeys("%s failed: %s" % (kind, why) for (kind, _), why in failures.items())
     return Section(
         "apps",
         "answers/s: the primes up to %d, %d clients, median of %d x %d s"

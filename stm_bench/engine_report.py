@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from stm_bench.errors import BenchmarkError
 
+LINE = 128  # characters of a paragraph's in reStructuredText
 WIDTH_IN_A_FILE = 120  # columns, where a table is not printed on a terminal
 
 
@@ -52,7 +54,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, the key of its cells in rows, and how a cell that is not None is printed."""
+    """A column: its heading, the key of its cells in rows, and how a cell is printed that is neither None nor a text."""
 
     heading: str
     key: str
@@ -60,7 +62,7 @@ class Column:
 
     def text(self, row):
         value = row.get(self.key)
-        return "" if value is None else self.form % value
+        return "" if value is None else value if isinstance(value, str) else self.form % value
 
 
 @dataclass
@@ -161,7 +163,7 @@ def rst_lines(section):
     yield rule
     yield ""
     for paragraph in [*section.caption, *section.notes]:
-        yield from (paragraph, "")
+        yield from (*textwrap.wrap(paragraph, LINE, break_long_words=False, break_on_hyphens=False), "")
 
 
 def write(sections, environment, json_file=None, rst_file=None, page=None):

@@ -187,6 +187,16 @@ class Server:
         self.check_alive()
         self.process.send_signal(signal.SIGUSR1)
 
+    def begin_log(self):
+        """Have a workload's server on tornado.stm write its conflict log from now on.  Raises BenchmarkError where the process has ended.
+
+        Returns:
+            The file, which is complete when the server has been stopped.
+        """
+        self.check_alive()
+        self.process.send_signal(signal.SIGUSR2)
+        return self.path("log")
+
     def stop(self):
         """Ends the server with SIGTERM; returns the statistics that it wrote, a dict.
 

@@ -44,13 +44,14 @@ LOADS = 3
 class Report:
     """What siege saw of one server under load.
 
-    answered: requests answered with a status below 400; failed: all others, those without an answer included; rate: answers per second.
-    Requests still unanswered when the time is up count nowhere.
+    answered: requests answered with a status below 400; failed: all others, those without an answer included; rate: answers per second;
+    elapsed: the seconds from the first request to the end.  Requests still unanswered when the time is up count nowhere.
     """
 
     answered: int
     failed: int
     rate: float
+    elapsed: float
 
 
 class SiegeFails(BenchmarkError):
@@ -130,6 +131,7 @@ def parse(output):
             # a success and counting the transaction leaves one more of the former.
             failed=figures["failed_transactions"] + max(0, figures["transactions"] - answered),
             rate=figures["transaction_rate"],
+            elapsed=figures["elapsed_time"],
         )
     except (ValueError, KeyError, TypeError):
         last = next((line for line in reversed(output.splitlines()) if line.strip(" *")), "nothing")

@@ -1,11 +1,12 @@
 """The workloads in all the ways to run them, beside each other: which is faster, on what, and when is it not?
 
-All servers of a workload are up all the time and are loaded in turns, in rounds of a few seconds, so that what else the machine does
+All servers of a workload are up all the time and are loaded in turns, in many short rounds, so that what else the machine does
 meets them all; a figure is the median of the ratios of the rounds.  Two processes of upstream's, or as many as there are threads, each
 with its share of the clients, tell in the same rounds what so many cores can give here at this moment: that is the limit.
 """
 
 import json
+import os
 import shlex
 import statistics
 import sys
@@ -19,24 +20,31 @@ from stm_bench.machine import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import Server, lacks
 from stm_bench.ways import Way, all_ways
+from tornado.stm import log as stm_log
 
 SUMMARY = "All workloads, in all the ways to run them; or one, by its name."
 
+LOG_SECONDS = 1  # of one more load, whose conflict log is looked at; 0: none
 WARM_UP_SECONDS = 1  # 0: no warm-up
 COMPILING = 10  # times as long, where code is compiled while it runs: PyPy's hello gets from 0.15 to 1.7 of upstream's in that time
+TOLD = 0.02  # of the time: what takes less is no limit
 BUSY = 0.75  # of the cores: what processes of their own get less than, says that the machine is busy
 NOISE = 1.05  # times the limit: what is more than that is none of the way's own doing
 
 
 @dataclass
 class Measured:
-    """A way, and what was found: the rate of each round, in the workload's unit; `failure`: what went wrong, or why it cannot be."""
+    """A way, and what was found: the rate of each round, in the workload's unit; `failure`: what went wrong, or why it cannot be.
+
+    `log`: what the conflict log of one more load tells, in a sentence.
+    """
 
     way: Way
     rates: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # seconds for each answer of all rounds, where the client measures them
     failure: str | None = None
     wrong: bool = False  # has something been answered wrongly?
+    log: str = ""
 
 
 @dataclass
@@ -83,12 +91,12 @@ class Result:
 
 def add_arguments(parser):
     """Those of one workload, and of all."""
-    parser.add_argument("--time", type=positive, default=3, metavar="SECONDS", help="of one load (default: %(default)s)")
-    parser.add_argument("--repeats", type=positive, default=5, metavar="N", help="rounds (default: %(default)s)")
+    parser.add_argument("--time", type=positive, default=1, metavar="SECONDS", help="of one load (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=15, metavar="N", help="rounds (default: %(default)s)")
     parser.add_argument("--threads", type=machine.thread_counts, metavar="N,N...", help="of tornado.stm (default: 1,2,4... up to the usable CPUs)")
     parser.add_argument("--clients", type=positive, metavar="N", help="that ask at the same time (default: the workload's own; for many cores, more)")
     parser.add_argument("--json", type=machine.output_file, metavar="FILE", help="write all figures to FILE")
-    parser.add_argument("--plot", type=machine.output_file, metavar="FILE.png", help="draw them into FILE.png")
+    parser.add_argument("--plot", "--png", type=machine.output_file, metavar="FILE.png", help="draw them into FILE.png")
     parser.add_argument("--html", type=machine.output_file, metavar="FILE.html", help="write tables and pictures to one page")
     parser.add_argument("--rst", type=machine.output_file, metavar="FILE", help="write all that is shown as a page of reStructuredText to FILE")
     parser.add_argument("--compare", metavar="FILE", help="beside the figures of an earlier run, which --json has written")
@@ -109,12 +117,12 @@ def add_arguments_of_all(parser):
 
 def benchmark(options):
     """Measures and shows; returns the exit status, 1 where something failed or was answered wrongly."""
-    siege_version = siege.version()
     if options.plot or options.html:
         workload_plot.check()
     before = read_figures(options.compare) if options.compare else {}
     ways, notes = all_ways(options.threads or machine.default_threads(machine.usable_cpus()))
     chosen = [changed(workloads.load(name), options) for name in dict.fromkeys(options.names or options.only or workloads.MODULES)]
+    sieging = {"siege": siege.version()} if any(workload.needs_siege for workload in chosen) else {}
     console = engine_report.console()
     results, sections = [], []
     with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:
@@ -126,9 +134,12 @@ def benchmark(options):
     if len(results) > 1:
         sections.insert(0, overview(results))
         engine_report.show(sections[0], console)
+    if options.compare:
+        notes += ["%s has no figures of %s" % (options.compare, workload.name) for workload in chosen if workload.name not in before]
     for note in notes:
         console.print("note: " + note, style="dim", markup=False, soft_wrap=True)
-    environment = {**machine.describe(), "siege": siege_version}
+    environment = {**machine.describe(), **sieging}
+    console.print(engine_report.where(environment), style="dim", markup=False, soft_wrap=True)
     introduction = "Made by ``python -m stm_bench %s``; see :doc:`benchmarks` for what is compared." % shlex.join(sys.argv[1:])
     engine_report.write(sections, environment, options.json, options.rst, ("Workloads beside all the alternatives", introduction))
     with engine_report.writing():
@@ -197,7 +208,54 @@ def measure(workload, ways, options, runs):
                 runs.done("%s, round %d: %s: %s" % (
                     workload.name, round_number, measured.way.name, measured.failure or "%.1f %s" % (found.rate, workload.unit)
                 ))  # fmt: skip
+        for measured, servers in loads:
+            if LOG_SECONDS and (measured.way.kind, measured.way.count) == ("stm", many) and measured.failure is None:
+                load_with_log(workload, measured, *servers)
     return result
+
+
+def load_with_log(workload, measured, server):
+    """One more load, of which the conflict log tells something; the server is stopped after it."""
+    try:
+        file = server.begin_log()
+        if attempt(workload, measured, [server], LOG_SECONDS) is not None:
+            server.stop()
+            measured.log = told_by(stm_log.analyse(file), measured.way.count)
+    except (BenchmarkError, stm_log.LogError, OSError) as error:
+        measured.failure, measured.wrong = "failed: %s" % error, True
+
+
+def told_by(accounts, threads):
+    """In a sentence: how much of the threads' time conflicts took, and what about; what ran alone."""
+    real_time = max(1, accounts.real_time)
+    whole = real_time * threads
+    conflicts = accounts.ranking()
+    lost, paused = (sum(getattr(conflict, what) for conflict in conflicts) / whole for what in ("lost", "paused"))
+    parts = ["of the threads' time %s was rolled back and %s waited" % (per_cent(lost), per_cent(paused))]
+    if lost + paused > TOLD and conflicts:
+        worst = max(conflicts, key=lambda conflict: conflict.cost)
+        about = stm_log.place_text(worst.wanted) or ("what may not be rolled back" if "INEVITABLE" in worst.kind else "an object")
+        places = dict.fromkeys(map(place, (worst.caller_here or worst.here, worst.caller_there or worst.there)))
+        where = " and ".join(filter(None, places)) or "no place"
+        parts.append("%s of that for %s, at %s" % (per_cent(worst.cost / (lost + paused) / whole), about, where))
+    alone = [(where, cost.lost) for (where, grade), cost in accounts.inevitable_ranking() if stm_log.place_text(grade) == "exclusive"]
+    share = sum(taken for _, taken in alone) / real_time
+    if share > TOLD:
+        parts.append("transactions ran alone for %s of the time, most at %s" % (per_cent(share), place(alone[0][0]) or "no place"))
+    return "; ".join(parts) + "."
+
+
+def per_cent(share):
+    return "%.0f %%" % (100 * share) if share >= 0.1 else "%.1f %%" % (100 * share)
+
+
+def place(text):
+    """The file and line of a place of the log, and the function; "" where it has none."""
+    found = stm_log.PLACE.match(stm_log.place_text(text))
+    if not found:
+        return ""
+    file, line, function = found.groups()
+    return "%s:%s" % (os.path.basename(file), line) + (", %s" % function if function else "")
 
 
 def start(stack, workload, measured, arguments):
@@ -243,6 +301,8 @@ def section(result, before, options):
         else:
             ratios = result.ratios(measured)
             row |= {"figure": statistics.median(ratios), "rates": measured.rates, "shown": "%.1f" % statistics.median(measured.rates)}
+            if measured.log:
+                row["log"] = measured.log
             if measured.waits:
                 row |= {"p%d" % n: 1000 * engine_report.percentile(measured.waits, n) for n in (50, 99)}
             row["range"] = "%.2f-%.2f" % (min(ratios), max(ratios))
@@ -260,7 +320,7 @@ def section(result, before, options):
         limit, many = statistics.median(result.limits), result.limit.way.count
         told = "The limit: " * result.is_limited + "%d processes of upstream's, each with what is its own, gave %.2f of one at this moment."
         caption.append(told % (many, limit))
-        cores = min(many, machine.usable_cpus())
+        cores = min(many, machine.usable_cpus(), workload.clients or many)
         if limit < BUSY * cores:
             notes.append("the machine is busy, or the clients need a core themselves: processes got %.2f of %d cores" % (limit, cores))
         rows[0]["limits"] = result.limits
@@ -268,6 +328,9 @@ def section(result, before, options):
         notes.append("no limit is known: %s" % result.limit.failure)
     if workload.limits:
         caption.append("What limits it: " + workload.limits)
+    caption += ["The conflict log of %s: %s" % (measured.way.name, measured.log) for measured in result.measured if measured.log]
+    if workload.published:
+        caption.append("Published: " + workload.published)
     columns = [Column("way", "name"), Column(workload.unit, "shown"), Column("ratio", "figure", "%.2f"), Column("range", "range")]
     if any("p50" in row for row in rows):
         columns += [Column("median", "p50", "%.1f ms"), Column("p99", "p99", "%.1f ms")]

@@ -3,7 +3,8 @@
 python -m stm_bench.workload_server WORKLOAD KIND COUNT [--settings JSON] [--delayed-by PORT] --port PORT --stats FILE
 
 KIND and COUNT: those of a Way.  --settings: of the workload, where they are not its own.  --delayed-by: where stm_bench.delay_server is.
-SIGTERM ends it; it then writes what the engine has counted.
+SIGUSR2 has tornado.stm begin its conflict log, the file "log" beside that of --stats.  SIGTERM ends it; it then writes what the engine
+has counted.
 """
 
 import argparse
@@ -78,9 +79,12 @@ def main(arguments=None):
     if how.kind in OURS:
         import tornado.stm
         import tornado.stm.transaction
+        from tornado.stm import conflictlog
 
         tornado.stm.install(how.count)
         stats = tornado.stm.transaction.stats
+        log = Path(options.stats).with_name("log")
+        signal.signal(signal.SIGUSR2, lambda number, frame: conflictlog.start(log))
     workload = workloads.load(options.workload).with_settings(options.settings)
     app_server.run(lambda: serve(workload, options.port, how), options.stats, stats)
 

@@ -17,9 +17,9 @@ import importlib
 #: where each is, in the order in which they are shown
 MODULES = {
     "primes": "pages", "primes-small": "pages", "primes-numba": "pages", "sieve": "pages", "catalogue": "pages", "template": "pages",
-    "json": "pages", "hello": "pages", "session": "shared", "counter": "shared", "astar": "astar", "astar-building": "astar",
-    "chat": "chat", "sums": "sums", "sums-yielding": "sums", "affinity": "sums", "convoy": "programs", "crawler": "programs",
-    "primesdb": "programs", "pi": "programs",
+    "json": "pages", "hello": "pages", "hello-1": "pages", "session": "shared", "counter": "shared",
+    "astar": "astar", "astar-building": "astar", "chat": "chat", "sums": "sums", "sums-yielding": "sums", "affinity": "sums",
+    "convoy": "programs", "convoy-alone": "programs", "crawler": "programs", "primesdb": "programs", "pi": "programs",
 }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def ask_on(servers, clients, seconds, ask, take, begin=lambda connection: None):
         take: called with a Connection whenever more has come: how many answers that were, which it takes from `received`.
 
     Returns:
-        The Load: of what came within that time.
+        The Load: of what came within that time, or of what came first where nothing did.
 
     Raises:
         WrongAnswer: none comes, or a connection is closed; by `take`, or where that makes nothing of what has come.
@@ -96,7 +96,7 @@ def ask_on(servers, clients, seconds, ask, take, begin=lambda connection: None):
                     answers = take(connection)
                 except (ValueError, LookupError, TypeError) as error:
                     raise WrongAnswer("server %s sent what is no answer: %s: %s" % (connection.server.name, type(error).__name__, error)) from None
-                if now < end and answers:
+                if answers and (now < end or not answered):
                     answered += answers
                     waits.append(now - connection.since)
                     ended = now

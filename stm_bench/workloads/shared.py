@@ -20,6 +20,7 @@ class Sessions(Pages):
     """A dict of sessions: most requests read one and make a page of it, one in twenty changes one or replaces it."""
 
     shared = True
+    needs_siege = False
     ROWS = 4000  # of a page: about 5 ms
 
     def state(self):
@@ -64,6 +65,7 @@ class Counter(Pages):
     """
 
     shared = True
+    needs_siege = False
     STEPS = 60_000
 
     def __init__(self, *args, **settings):
@@ -105,7 +107,7 @@ class Counter(Pages):
 WORKLOADS = by_name(
     Sessions(
         "session", "a dict of sessions, one request in twenty changes one; 5 ms", target=1.3,
-        limits="Little: two requests seldom meet at one session.",
+        limits="What transactions cost: two requests seldom meet at one session.",
     ),
     Counter(
         "counter", "every request increments one attribute first, then computes 5 ms", target=0.6,

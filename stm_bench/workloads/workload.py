@@ -5,6 +5,7 @@ import asyncio
 import copy
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import tornado.httpserver
@@ -26,23 +27,27 @@ class Workload:
         shared: do requests change what others read?  Then several processes cannot serve them, and threads need a lock.
         kinds: in which ways (`Way.kind`) it can be run; the others are shown as not possible.
         needs: modules that the interpreter must have besides Tornado, but for one that compiles while it runs (PyPy).
+        needs_siege: is that what asks?
         delayed: is there a stm_bench.delay_server beside it, at `how.delayed_by`?
         clients: how many there are; None: it runs by itself.
         settings: those of its numbers that the command line may change: name -> (what makes it of a text, what it is).
         target: what tornado.stm on two threads should reach, to upstream.
         limits: what limits it, in a sentence: from the conflict log and from profiles.
+        published: what others have found for the like, on their machines, in a sentence.
     """
 
     unit = "requests/s"
     shared = False
     kinds = ("plain", "processes", "executor", "loops", "stm")
     needs = ()
+    needs_siege = False
     delayed = False
     clients = 8
     settings = {}
     changed = {}
     target = None
     limits = ""
+    published = ""
 
     def __init__(self, name, summary, **settings):
         self.name, self.summary = name, summary
@@ -94,8 +99,14 @@ def share(text):
     raise argparse.ArgumentTypeError("not a share, 0 to 1: %r" % text)
 
 
+#: of so many clients one is ours where siege asks: siege tells times in hundredths of a second, and looks at no text
+SAMPLED = 4
+
+
 class Pages(Workload):
     """Pages over HTTP, each made by a function, `answer`, of what all requests share, `state`."""
+
+    needs_siege = True
 
     def __init__(self, name, summary, **settings):
         super().__init__(name, summary, **settings)
@@ -143,18 +154,46 @@ class Pages(Workload):
             return self._ask(servers, seconds, itertools.cycle(paths))
         asked = client.shared_out(self.clients, servers)
         with ThreadPoolExecutor(len(asked)) as loads:
-            return client.Load(sum(loads.map(lambda each: self._besiege(*each, seconds, path, text), asked)))
+            found = list(loads.map(lambda each: self._besiege(*each, seconds, path, text), asked))
+        return client.Load(sum(load.rate for load in found), tuple(wait for load in found for wait in load.waits))
 
     def _besiege(self, server, clients, seconds, path, text):
-        """Checks an answer before and after; siege sees to it that all are answers."""
-        for look in range(2):
-            if server.ask("/" + path) != text:
-                raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
-            if not look:
-                report = siege.load(server.url("/" + path), clients, seconds, keep_alive=True)
-        if not report.answered or report.failed:
+        """siege and some clients of ours, who ask meanwhile: they check each answer, and measure how long it takes."""
+        ours, over = max(1, clients // SAMPLED), threading.Event()
+        if server.ask("/" + path) != text:
+            raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
+        with ThreadPoolExecutor(1) as sampling:
+            sampled = sampling.submit(self._sample, server, ours, path, text, over)
+            try:
+                report = siege.load(server.url("/" + path), clients - ours, seconds, keep_alive=True) if clients > ours else None
+                end = time.monotonic()
+                over.wait(0 if report else seconds)
+            finally:
+                over.set()
+            answers = sampled.result()
+        if report is None:
+            report, end = siege.Report(0, 0, 0, seconds), answers[0][0] + seconds
+        elif not report.answered or report.failed:
             raise WrongAnswer("server %s failed %d of %d requests" % (server.name, report.failed, report.failed + report.answered))
-        return report.rate
+        within = [answered - asked for asked, answered in answers if end - report.elapsed < answered <= end]
+        waits = within or [answered - asked for asked, answered in answers]  # a request that takes longer than all of it
+        return client.Load(report.rate + len(within) / report.elapsed, tuple(waits))
+
+    def _sample(self, server, clients, path, text, over):
+        """Has so many clients ask until it is over; returns when each request was made and when it was answered."""
+        found = []
+
+        def take(connection):
+            answer = client.take_page(connection)
+            if answer is None:
+                return False
+            if answer != text:
+                raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
+            found.append((connection.since, time.monotonic()))
+            return True
+
+        client.ask_on([server], clients, 3600, lambda connection: None if over.is_set() else client.get(path), take)
+        return found
 
     def _ask(self, servers, seconds, paths):
         """Checks every answer."""

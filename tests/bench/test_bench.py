@@ -238,7 +238,7 @@ NOT_FOUND = """\
 
 
 def test_a_report_of_siege_is_read():
-    assert siege.parse(GOOD) == siege.Report(94, 0, 20.98)
+    assert siege.parse(GOOD) == siege.Report(94, 0, 20.98, 4.48)
 
 
 def test_requests_without_a_good_answer_are_failed():

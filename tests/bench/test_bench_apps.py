@@ -1,5 +1,6 @@
 """The benchmark of applications.  No test looks at a speed."""
 
+import argparse
 import asyncio
 import json
 import subprocess
@@ -13,7 +14,7 @@ from interpreters import ROOT
 pytest.importorskip("rich")
 
 from stm_bench import app_server, apps_load  # noqa: E402
-from stm_bench.errors import WrongAnswer  # noqa: E402
+from stm_bench.errors import BenchmarkError, WrongAnswer  # noqa: E402
 
 
 def run(*arguments):
@@ -46,6 +47,46 @@ def test_the_warm_up_is_not_counted():
     now = {"commits": 7, "exclusive_reasons": {"an import": 2, "a look at all tasks": 1}}
     assert app_server.since(before, now) == {"commits": 2, "exclusive_reasons": {"an import": 0, "a look at all tasks": 1}}
     assert app_server.since({}, now) == now
+
+
+def test_what_fails_is_shown_and_the_others_are_measured(monkeypatch, tmp_path, capsys):
+    failing = {("aiohttp_app", None), ("starlette_app", 1), ("quart_app", 2)}
+    turns = []
+
+    def take_turn(kind, how, name, *_):
+        turns.append((kind.app, how))
+        if (kind.app, how) in failing:
+            raise WrongAnswer("server %s did not answer" % name)
+        return 10.0 * (how or 1), {"commits": 9, "aborts": 1, "exclusive_reasons": {}}
+
+    monkeypatch.setattr(apps_load, "take_turn", take_turn)
+    monkeypatch.setattr(apps_load.Kind, "releases", lambda kind: "1.0")
+    parser, file = argparse.ArgumentParser(), tmp_path / "figures.json"
+    apps_load.add_arguments(parser)
+    options = ["--only", "http", "aiohttp", "starlette", "quart", "--threads", "1,2", "--size", "9", "--repeats", "2", "--json", str(file)]
+    assert apps_load.benchmark(parser.parse_args(options)) == 1
+    for each in failing:
+        assert turns.count(each) == 1  # and not again
+    assert len(turns) == 4 * 3 * 2 - len(failing)
+    rows = json.loads(file.read_text())["sections"]["apps"]
+    assert [[row.get(key) for key in ("upstream", "threads1", "threads2", "figure", "aborted")] for row in rows] == [
+        [10, 10, 20, 2, 10], ["failed", 10, 20, None, 10], [10, "failed", 20, 2, 10], [10, 10, "failed", None, None],
+    ]  # fmt: skip
+    assert "starlette failed: server starlette, -j 1 did not answer" in capsys.readouterr().out
+
+
+def test_a_database_that_does_not_start_fails_its_application_only(monkeypatch, tmp_path):
+    def no_database():
+        raise BenchmarkError("it does not listen")
+
+    stats = {"commits": 1, "aborts": 0, "exclusive_reasons": {}}
+    monkeypatch.setattr(apps_load, "take_turn", lambda *_: (1.0, stats))
+    monkeypatch.setitem(apps_load.KINDS, "redis", apps_load.Kind("redis-py", "database_app", given=no_database))
+    parser, file = argparse.ArgumentParser(), tmp_path / "figures.json"
+    apps_load.add_arguments(parser)
+    assert apps_load.benchmark(parser.parse_args(["--only", "redis", "http", "--threads", "2", "--size", "9", "--json", str(file)])) == 1
+    rows = json.loads(file.read_text())["sections"]["apps"]
+    assert [(row["threads2"], row.get("figure")) for row in rows] == [("failed", None), (1, 1)]
 
 
 def test_bad_arguments_are_one_line():
