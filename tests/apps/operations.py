@@ -1414,6 +1414,11 @@ def proxied(h, n):
     return h.proxy.coins, h.reference().coins
 
 
+@op
+def proxied_and_changed(h, n):
+    h.kept[1].coins = h.proxy.coins + n
+
+
 # ---- Closures, globals, functions -----------------------------------------------------------------------------------------------
 
 

@@ -343,6 +343,10 @@ HIDDEN = {
         lambda: ((a := OwnSet(), b := OwnSet()), weakref.ref(a), weakref.ref(b)), lambda sets, r, s: sets[0].add(1), lambda sets, r, s: r in [s]),
     "the text of a weak reference": (
         lambda: (n := named()[0], weakref.ref(n)), lambda n, r: setattr(n, "__name__", "b"), lambda n, r: repr(r)),
+    **{f"an attribute of what a weak proxy refers to, by {how}": (
+        lambda: (n := OwnNamespace(a=1), weakref.proxy(n)), lambda n, p: setattr(n, "a", 2), see) for how, see in {
+        "name": lambda n, p: p.a, "getattr": lambda n, p: getattr(p, "a"),  # noqa: B009
+        "hasattr": lambda n, p: hasattr(p, "a"), "a getter": lambda n, p: operator.attrgetter("a")(p)}.items()},
     "the text of a token": (token, lambda context, t: context.run(VARIABLE.reset, t), lambda context, t: repr(t)),
     "the text of a suspended generator's frame": (suspended, lambda g, f: next(g), lambda g, f: repr(f)),
     "the text of a function": (named, lambda f: setattr(f, "__qualname__", "g"), repr),

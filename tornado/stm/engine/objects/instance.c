@@ -17,6 +17,7 @@
 #include "special.h"
 
 #include "internal/pycore_dict.h"
+#include "internal/pycore_weakref.h"
 
 PyObject *stm_dict_name, *stm_class_name;
 
@@ -277,6 +278,21 @@ open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
     return open_c_state(tx, obj, kind);
 }
 
+/* Of an unknown C type that looks for attributes in a way of its own: in other objects perhaps, as weak proxies do. 1: as of other objects. */
+static int
+open_attr_elsewhere(Tx *tx, PyObject *obj, PyObject *name)
+{
+    PyTypeObject *base = c_base(Py_TYPE(obj));
+    if (base->tp_getattro == PyObject_GenericGetAttr)
+        return 1;
+    PyObject *referent = PyWeakref_CheckProxy(obj) ? _PyWeakref_GET_REF(obj) : NULL;
+    if (referent == NULL)
+        return exclusive_for(tx, "attribute of", obj);
+    int r = open_attr_read(tx, referent, name);
+    Py_DECREF(referent);
+    return r;
+}
+
 /* Will the interpreter, which looks for an attribute of that name, find nothing in the object but a value in it, if that?  Mostly so. */
 static bool
 is_value_read(Tx *tx, PyObject *obj, PyObject *name)
@@ -314,6 +330,11 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
     Kind kind = kind_of(tx, obj);
     if (kind->read_attr != NULL) {
         int r = kind->read_attr(tx, obj, name);
+        if (r <= 0)
+            return r;
+    }
+    if (kind == &unknown_kind) {
+        int r = open_attr_elsewhere(tx, obj, name);
         if (r <= 0)
             return r;
     }
