@@ -1,5 +1,6 @@
 """The benchmark of ordinary handlers.  No test looks at a speed."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -59,6 +60,31 @@ def test_every_page_that_computes_is_asked_for_what_it_answers():
     found = pages.computing(pages.COMPUTING, [3, 30])
     assert len(found) == 2 * len(pages.COMPUTING) and all(page.answer for page in found)
     assert len({page.path for page in found}) == len(found)
+
+
+def test_what_fails_is_shown_and_the_others_are_measured(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def load(servers, page, clients, seconds):
+        asked.append(page.name)
+        if page.name == "echo" and asked.count("echo") == 6:  # after the warm-up, in the middle of a round
+            raise WrongAnswer("server -j 1 sent 'x' back")
+        return 10.0, 0.1
+
+    server = SimpleNamespace(stop=lambda: None)
+    monkeypatch.setattr(handlers_load, "start_servers", lambda *_: {"upstream": [server], "two": [server], 1: [server], 2: [server]})
+    monkeypatch.setattr(handlers_load, "load", load)
+    monkeypatch.setattr(handlers_load.siege, "version", lambda: "4")
+    parser, file = argparse.ArgumentParser(), tmp_path / "figures.json"
+    handlers_load.add_arguments(parser)
+    for beside in [], ["--beside", "1"]:
+        asked.clear()
+        arguments = ["--only", "hello", "echo", "json", "--threads", "1,2", "--repeats", "2", "--json", str(file), *beside]
+        assert handlers_load.benchmark(parser.parse_args(arguments)) == 1
+        assert asked.count("echo") == 6 and asked.count("json") == (20 if beside else 12)
+        rows = json.loads(file.read_text())["sections"]["handlers"]
+        assert [(row["name"], row["figure"]) for row in rows] == [("hello", 1), ("json", 1), ("echo", "failed")]
+        assert "echo failed: server -j 1 sent 'x' back" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", ["hello", "echo"])
