@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,7 +164,8 @@ def rst_lines(section):
     yield rule
     yield ""
     for paragraph in [*section.caption, *section.notes]:
-        yield from (*textwrap.wrap(paragraph, LINE, break_long_words=False, break_on_hyphens=False), "")
+        names = re.sub(r"_(?!\w)", r"\\_", paragraph)  # else one that ends so is a reference
+        yield from (*textwrap.wrap(names, LINE, break_long_words=False, break_on_hyphens=False), "")
 
 
 def write(sections, environment, json_file=None, rst_file=None, page=None):

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 
 from stm_bench import engine_report, machine, pages, siege
 from stm_bench.engine_report import Column, Section, Target
+from stm_bench.errors import BenchmarkError
 from stm_bench.primes import positive
 from stm_bench.progress import Runs
 from stm_bench.servers import EndlessLoops, Server
@@ -57,7 +58,7 @@ def add_arguments(parser):
 
 
 def benchmark(options):
-    """Runs the loads and prints their table; returns the exit status."""
+    """Runs the loads and prints their table; returns the exit status, 1 where something failed or was answered wrongly."""
     siege.version()
     threads = options.threads or machine.default_threads(machine.usable_cpus())
     names = pages.TRIVIAL if options.trivial else options.only or ["hello", *pages.COMPUTING]
@@ -65,11 +66,21 @@ def benchmark(options):
     hows = ["upstream", *threads, "two"]
     crowds = [False, True] if options.beside else [False]
     runs = {}  # (handler, how, beside endless loops) -> [(answers per second, processor seconds per answer)]
+    failures = {}  # handler -> what went wrong, after which it is not asked for again
     with ExitStack() as stack, Runs(options.repeats * len(asked) * len(hows) * len(crowds)) as shown:
         servers = {app: start_servers(stack, app, threads) for app in dict.fromkeys(handler.app for handler in asked)}
+
+        def attempt(handler, how, seconds):
+            """What `load` returns, or None."""
+            try:
+                if handler not in failures:
+                    return load(servers[handler.app][how], handler, options.concurrency, seconds)
+            except BenchmarkError as error:
+                failures[handler] = "failed: %s" % error
+
         for handler in asked:
             for how in hows:
-                load(servers[handler.app][how], handler, options.concurrency, WARM_UP_SECONDS)
+                attempt(handler, how, WARM_UP_SECONDS)
         loops = stack.enter_context(EndlessLoops(options.beside))
         for round_number in range(1, options.repeats + 1):
             for handler in asked:
@@ -78,17 +89,20 @@ def benchmark(options):
                     name += ", beside endless loops" * crowd
                     shown.starting(name)
                     loops.pause(not crowd)
-                    run = load(servers[handler.app][how], handler, options.concurrency, options.time)
+                    run = attempt(handler, how, options.time)
                     runs.setdefault((handler, how, crowd), []).append(run)
-                    shown.done("round %d: %s: %.1f/s" % (round_number, name, run[0]))
-        for running in servers.values():
+                    shown.done("round %d: %s: %s" % (round_number, name, failures.get(handler) or "%.1f/s" % run[0]))
+        for app, running in servers.items():
             for server in running["two"] + [running[count][0] for count in threads]:
-                server.stop()
-    section = (kept if options.beside else table)(asked, threads, runs, options)
+                if not any(handler.app == app for handler in failures):  # it may have ended
+                    server.stop()
+    section = (kept if options.beside else table)([handler for handler in asked if handler not in failures], threads, runs, options)
+    section.rows += [{"name": handler.title, "figure": engine_report.FAILED} for handler in failures]
+    section.notes += ["%s %s" % (handler.title, why) for handler, why in failures.items()]
     console = engine_report.console()
     engine_report.show(section, console)
     engine_report.write([section], machine.describe(), options.json)
-    return 0
+    return 1 if failures else 0
 
 
 def start_servers(stack, app, threads):

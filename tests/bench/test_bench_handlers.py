@@ -1,5 +1,6 @@
 """The benchmark of ordinary handlers.  No test looks at a speed."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -61,6 +62,31 @@ def test_every_page_that_computes_is_asked_for_what_it_answers():
     assert len({page.path for page in found}) == len(found)
 
 
+def test_what_fails_is_shown_and_the_others_are_measured(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def load(servers, page, clients, seconds):
+        asked.append(page.name)
+        if page.name == "echo" and asked.count("echo") == 6:  # after the warm-up, in the middle of a round
+            raise WrongAnswer("server -j 1 sent 'x' back")
+        return 10.0, 0.1
+
+    server = SimpleNamespace(stop=lambda: None)
+    monkeypatch.setattr(handlers_load, "start_servers", lambda *_: {"upstream": [server], "two": [server], 1: [server], 2: [server]})
+    monkeypatch.setattr(handlers_load, "load", load)
+    monkeypatch.setattr(handlers_load.siege, "version", lambda: "4")
+    parser, file = argparse.ArgumentParser(), tmp_path / "figures.json"
+    handlers_load.add_arguments(parser)
+    for beside in [], ["--beside", "1"]:
+        asked.clear()
+        arguments = ["--only", "hello", "echo", "json", "--threads", "1,2", "--repeats", "2", "--json", str(file), *beside]
+        assert handlers_load.benchmark(parser.parse_args(arguments)) == 1
+        assert asked.count("echo") == 6 and asked.count("json") == (20 if beside else 12)
+        rows = json.loads(file.read_text())["sections"]["handlers"]
+        assert [(row["name"], row["figure"]) for row in rows] == [("hello", 1), ("json", 1), ("echo", "failed")]
+        assert "echo failed: server -j 1 sent 'x' back" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("page", ["hello", "echo"])
 def test_that_a_server_has_died_is_told(page):
     with Server("mine", [sys.executable, "-m", "stm_bench.app_server", "handlers_app"]) as server:
@@ -79,6 +105,5 @@ def test_a_wrong_answer_is_told():
             page.check(SimpleNamespace(name="wrong", answer=lambda path, form: answer))
 
 
-def test_bad_arguments_are_one_line():
-    done = run("--only", "nonsense")
-    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+def test_bad_arguments_are_one_line(refused):
+    assert "nonsense" in refused("handlers", "--only", "nonsense")

@@ -347,6 +347,15 @@ def test_times_until_an_answer_are_shown_where_clients_measure_them():
     assert "median" not in [column.heading for column in canned_section().columns]
 
 
+def test_paragraphs_of_restructured_text_have_short_lines_and_no_references():
+    table = canned_section()
+    table.notes.append("waited for Buffer.size_, at buffer.py:1, Buffer.__len__" + " and some more" * 20)
+    text = "\n".join(workload_load.engine_report.rst_lines(table))
+    paragraphs = text.partition("ratio: to upstream")[2].splitlines()
+    assert max(map(len, paragraphs)) <= workload_load.engine_report.LINE < len(table.notes[-1])
+    assert "Buffer.size\\_, at buffer.py:1, Buffer.__len_\\_ and" in text
+
+
 def test_an_earlier_run_stands_beside(tmp_path):
     earlier = tmp_path / "earlier.json"
     workload_load.engine_report.write([canned_section()], {}, str(earlier))

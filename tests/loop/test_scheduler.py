@@ -142,7 +142,7 @@ print("in transactions:", in_transactions)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_signal_that_another_thread_gets_is_handled_between_transactions(seed):
     """All come: also those while the main thread is about to wait for events."""
-    done = subprocess.run([sys.executable, "-c", BESIDE, str(seed)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", BESIDE, str(seed)], capture_output=True, text=True, timeout=250)
     assert (done.returncode, done.stdout, done.stderr) == (0, "in transactions: 0\n", "")
 
 
