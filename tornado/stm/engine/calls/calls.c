@@ -998,8 +998,46 @@ before_inherited_call(Tx *tx, PyObject *wrapper, Args a)
     return apply(tx, e, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
 }
 
-/* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
-typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
+/* Does the twin only note what has been made, for an attempt that may be rolled back? */
+static bool
+only_notes(PyObject *twin)
+{
+    const PyMethodDef *def = PyCFunction_CheckExact(twin) ? ((PyCFunctionObject *)twin)->m_ml : NULL;
+    return def == &call_captured_def || def == &call_guarded_def || def == &call_fresh_def;
+}
+
+/* What c(...) calls, if c is something.__call__ that does what calling that does. */
+static PyObject *
+called_by(PyObject *c)
+{
+    while (UNLIKELY(Py_IS_TYPE(c, stm_method_wrapper_type))) {
+        MethodWrapper *bound = (MethodWrapper *)c;
+        if (strcmp(((PyWrapperDescrObject *)bound->descr)->d_base->name, "__call__") != 0
+            || Py_TYPE(bound->self)->tp_call != PyDescr_TYPE(bound->descr)->tp_call)
+            break;
+        c = bound->self;
+    }
+    return c;
+}
+
+/* Does the entry say that something is put in the place of what is called? */
+static bool
+is_stood_in(const EffectEntry *e)
+{
+    return e != NULL && (e->twin != NULL || e->effect == EFFECT_VIA);
+}
+
+/* C code calls what has that entry, in whose place nothing can be put. */
+static int
+leave_to_c(Tx *tx, PyObject *callable, const EffectEntry **entry)
+{
+    const EffectEntry *e = *entry;
+    if (!is_stood_in(e))
+        return 0;
+    *entry = NULL;
+    bool notes = e->effect == EFFECT_VIA ? e->via == VIA_NEW : only_notes(e->twin);
+    return notes ? 0 : exclusive_for(tx, "call by __call__ of", callable);
+}
 
 /* The same for something bound: with its receiver as the first argument. */
 static int
@@ -1057,6 +1095,9 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         return before_bound(tx, callable, self, a, entry, depth);
     }
     if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
+        PyObject *called = called_by(callable);
+        if (called != callable)
+            return before(tx, called, a, entry, depth + 1);
         MethodWrapper *bound = (MethodWrapper *)callable;
         return before_bound(tx, bound->descr, bound->self, a, entry, depth);
     }
@@ -1069,7 +1110,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         if (strcmp(name, "__call__") == 0 && a.n > 0) {
             if (is_overridden_call(callable, a.args[0]))
                 return before_inherited_call(tx, callable, a);
-            return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+            int r = before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+            return r < 0 ? -1 : leave_to_c(tx, a.args[0], entry);
         }
         const EffectEntry *e = lookup(key_of(callable));
         return apply(tx, e, callable, a);
@@ -1088,7 +1130,7 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         else if (call != NULL && PyCFunction_CheckExact(call)) {    /* it is called without the instance: typing.NewType's */
             python = true;
             r = before(tx, call, a, entry, depth + 1);
-            bool stood_in = *entry != NULL && ((*entry)->twin != NULL || (*entry)->effect == EFFECT_VIA);
+            bool stood_in = is_stood_in(*entry);
             *entry = NULL;
             if (r == 0 && stood_in)
                 r = exclusive_for(tx, "call of", callable);
@@ -1150,14 +1192,6 @@ note_plain(Tx *tx, const void *key, int where)
     *plain_place(loop, key) = (uintptr_t)key | where;
 }
 
-/* Does the twin only note what has been made, for an attempt that may be rolled back? */
-static bool
-only_notes(PyObject *twin)
-{
-    const PyMethodDef *def = PyCFunction_CheckExact(twin) ? ((PyCFunctionObject *)twin)->m_ml : NULL;
-    return def == &call_captured_def || def == &call_guarded_def || def == &call_fresh_def;
-}
-
 /* The same in an exclusive transaction: what stands in stands in there, too, and some calls belong on another thread. */
 static const EffectEntry *
 entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
@@ -1183,8 +1217,14 @@ int
 before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
             PyObject *const *kwvalues, Py_ssize_t nkw)
 {
-    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable);
+    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable), *called = called_by(c);
     const EffectEntry *e = NULL;
+    if (called != c) {
+        _PyStackRef wrapper = *callable;
+        *callable = PyStackRef_FromPyObjectNew(called);
+        PyStackRef_CLOSE(wrapper);
+        c = called;
+    }
     if (tx->grade != GRADE_EXCLUSIVE) {
         if (before(tx, c, (Args){args, n, kwvalues, nkw}, &e, 0) < 0)
             return -1;
