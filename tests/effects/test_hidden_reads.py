@@ -11,6 +11,7 @@ import inspect
 import io
 import itertools
 import json
+import math
 import operator
 import pickle
 import socket
@@ -356,6 +357,8 @@ HIDDEN = {
         ("slot of a list", lambda: [1], lambda l: l.__len__, lambda l, make: l.append(2)),
         ("datetime", Zone, lambda zone: datetime.datetime(2026, 1, 1, tzinfo=zone), lambda zone, make: setattr(zone, "a", 2)),
         ("time", Zone, lambda zone: [datetime.time(tzinfo=zone)], lambda zone, make: setattr(zone, "a", 2))]},
+    "the lists that are multiplied": (lambda: ([1],), lambda l: l.append(2), lambda l: math.prod([l])),
+    "the list that is multiplied first": (lambda: ([1],), lambda l: l.append(2), lambda l: math.prod([2], start=l)),
     "the text of a token": (token, lambda context, t: context.run(VARIABLE.reset, t), lambda context, t: repr(t)),
     "the text of a suspended generator's frame": (suspended, lambda g, f: next(g), lambda g, f: repr(f)),
     "the text of a function": (named, lambda f: setattr(f, "__qualname__", "g"), repr),

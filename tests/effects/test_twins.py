@@ -24,6 +24,7 @@ import functools
 import importlib
 import io
 import locale
+import math
 import operator
 import os
 import pickle
@@ -451,6 +452,7 @@ CALLS = {
     all: Call(iterables()),
     any: Call(iterables()),
     sum: Call(iterables(), VALUES, needed=1, start=VALUES),
+    math.prod: Call(iterables(), start=VALUES),
     min: extremes,
     max: extremes,
     sorted: Call(iterables(), key=KEYS, reverse=VALUES),

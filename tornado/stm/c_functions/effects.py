@@ -161,6 +161,7 @@ TYPES = """
     types.FunctionType FUNCTION
     types.MethodType METHOD
     functools.partial METHOD
+    functools._PlaceholderType INERT
     functools._lru_cache_wrapper METHOD
     operator.attrgetter METHOD
     operator.itemgetter METHOD
@@ -743,7 +744,6 @@ CALLS = """
     decimal.localcontext CREATES
     math.* PURE
     math.fsum ITERATES
-    math.prod ITERATES
     math.dist ITERATES
     math.sumprod ITERATES
     cmath.* PURE
