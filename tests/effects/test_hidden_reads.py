@@ -44,6 +44,16 @@ class Zone(datetime.tzinfo):
         return None
 
 
+class OwnGroup(ExceptionGroup):
+    def __new__(cls, *args):
+        return super().__new__(cls, *args)
+
+
+class OwnSyntaxError(SyntaxError):
+    def __init__(self, *args):
+        super().__init__(*args)
+
+
 class OwnSet(set):
     pass
 
@@ -357,6 +367,12 @@ HIDDEN = {
         ("slot of a list", lambda: [1], lambda l: l.__len__, lambda l, make: l.append(2)),
         ("datetime", Zone, lambda zone: datetime.datetime(2026, 1, 1, tzinfo=zone), lambda zone, make: setattr(zone, "a", 2)),
         ("time", Zone, lambda zone: [datetime.time(tzinfo=zone)], lambda zone, make: setattr(zone, "a", 2))]},
+    **{f"what {name} is made of": (make, change, see) for name, make, change, see in [
+        ("a group of exceptions", lambda: ([KeyError(1)],), lambda l: l.append(KeyError(2)), lambda l: ExceptionGroup("group", l)),
+        ("a group by its __new__", lambda: ([KeyError(1)],), lambda l: l.append(KeyError(2)), lambda l: OwnGroup("group", l)),
+        ("a SyntaxError", lambda: (["file", 1, 2, "text"],), second_item, lambda l: SyntaxError("message", l)),
+        ("a derived SyntaxError", lambda: (["file", 1, 2, "text"],), second_item, lambda l: OwnSyntaxError("message", l)),
+        ("a UnicodeDecodeError", lambda: (bytearray(b"abc"),), first_byte, lambda b: UnicodeDecodeError("utf-8", b, 0, 1, "reason"))]},
     "the lists that are multiplied": (lambda: ([1],), lambda l: l.append(2), lambda l: math.prod([l])),
     "the list that is multiplied first": (lambda: ([1],), lambda l: l.append(2), lambda l: math.prod([2], start=l)),
     "the text of a token": (token, lambda context, t: context.run(VARIABLE.reset, t), lambda context, t: repr(t)),

@@ -452,6 +452,13 @@ open_wrapped(Tx *tx, PyObject *obj)
     return 0;
 }
 
+/* Exceptions of these types copy what there is in their arguments. */
+static bool
+copies_arguments(PyObject *exception)
+{
+    return PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_SyntaxError) || PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_UnicodeError);
+}
+
 /* object.__init__, list.__init__, ...: those that have no twin. */
 static int
 before_init(Tx *tx, Args a)
@@ -459,8 +466,10 @@ before_init(Tx *tx, Args a)
     if (a.n == 0)
         return 0;
     Kind kind = kind_of(tx, a.args[0]);
-    if (PyExceptionInstance_Check(a.args[0]))
-        return open_exception_init(tx, a.args[0]);
+    if (PyExceptionInstance_Check(a.args[0])) {
+        int r = open_exception_init(tx, a.args[0]);
+        return r == 0 && copies_arguments(a.args[0]) ? open_args(tx, a, 1, open_iter) : r;
+    }
     bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind || kind == &super_kind;
     if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
