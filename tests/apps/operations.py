@@ -1589,6 +1589,12 @@ def partial_called(h, n):
 
 
 @op
+def called_by_its_method(h, n):
+    operator.methodcaller("append", n).__call__(h.list)
+    return max.__call__(h.list, key=abs), functools.partial(len, h.list).__call__()
+
+
+@op
 def partial_of_method(h, n):
     h.calls.append(functools.partial(h.thing.bump, n))
     return h.calls[-1]()

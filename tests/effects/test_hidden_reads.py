@@ -11,7 +11,9 @@ import inspect
 import io
 import itertools
 import json
+import math
 import operator
+import pickle
 import socket
 import struct
 import sys
@@ -38,7 +40,18 @@ activation.activate()
 
 
 class Zone(datetime.tzinfo):
-    pass
+    def utcoffset(self, when):
+        return None
+
+
+class OwnGroup(ExceptionGroup):
+    def __new__(cls, *args):
+        return super().__new__(cls, *args)
+
+
+class OwnSyntaxError(SyntaxError):
+    def __init__(self, *args):
+        super().__init__(*args)
 
 
 class OwnSet(set):
@@ -347,6 +360,21 @@ HIDDEN = {
         lambda: (n := OwnNamespace(a=1), weakref.proxy(n)), lambda n, p: setattr(n, "a", 2), see) for how, see in {
         "name": lambda n, p: p.a, "getattr": lambda n, p: getattr(p, "a"),  # noqa: B009
         "hasattr": lambda n, p: hasattr(p, "a"), "a getter": lambda n, p: operator.attrgetter("a")(p)}.items()},
+    **{f"what a pickled {name} refers to": (lambda kept=kept, make=make: (kept(), make), change, lambda o, make: pickle.dumps(make(o)))
+       for name, kept, make, change in [
+        ("method of a list", lambda: [1], lambda l: l.append, lambda l, make: l.append(2)),
+        ("list of methods", lambda: [1], lambda l: [l.append], lambda l, make: l.append(2)),
+        ("slot of a list", lambda: [1], lambda l: l.__len__, lambda l, make: l.append(2)),
+        ("datetime", Zone, lambda zone: datetime.datetime(2026, 1, 1, tzinfo=zone), lambda zone, make: setattr(zone, "a", 2)),
+        ("time", Zone, lambda zone: [datetime.time(tzinfo=zone)], lambda zone, make: setattr(zone, "a", 2))]},
+    **{f"what {name} is made of": (make, change, see) for name, make, change, see in [
+        ("a group of exceptions", lambda: ([KeyError(1)],), lambda l: l.append(KeyError(2)), lambda l: ExceptionGroup("group", l)),
+        ("a group by its __new__", lambda: ([KeyError(1)],), lambda l: l.append(KeyError(2)), lambda l: OwnGroup("group", l)),
+        ("a SyntaxError", lambda: (["file", 1, 2, "text"],), second_item, lambda l: SyntaxError("message", l)),
+        ("a derived SyntaxError", lambda: (["file", 1, 2, "text"],), second_item, lambda l: OwnSyntaxError("message", l)),
+        ("a UnicodeDecodeError", lambda: (bytearray(b"abc"),), first_byte, lambda b: UnicodeDecodeError("utf-8", b, 0, 1, "reason"))]},
+    "the lists that are multiplied": (lambda: ([1],), lambda l: l.append(2), lambda l: math.prod([l])),
+    "the list that is multiplied first": (lambda: ([1],), lambda l: l.append(2), lambda l: math.prod([2], start=l)),
     "the text of a token": (token, lambda context, t: context.run(VARIABLE.reset, t), lambda context, t: repr(t)),
     "the text of a suspended generator's frame": (suspended, lambda g, f: next(g), lambda g, f: repr(f)),
     "the text of a function": (named, lambda f: setattr(f, "__qualname__", "g"), repr),

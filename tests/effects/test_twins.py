@@ -24,6 +24,7 @@ import functools
 import importlib
 import io
 import locale
+import math
 import operator
 import os
 import pickle
@@ -451,6 +452,7 @@ CALLS = {
     all: Call(iterables()),
     any: Call(iterables()),
     sum: Call(iterables(), VALUES, needed=1, start=VALUES),
+    math.prod: Call(iterables(), start=VALUES),
     min: extremes,
     max: extremes,
     sorted: Call(iterables(), key=KEYS, reverse=VALUES),
@@ -1182,6 +1184,54 @@ def test_a_method_that_is_known_and_then_bound():
     finally:
         core.inject_aborts(0, 0)
     assert found == [[1, 2, 3]]
+
+
+class Singly(type):
+    def __call__(cls, *args, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+class OneDict(dict, metaclass=Singly):
+    pass
+
+
+class OneList(list, metaclass=Singly):
+    pass
+
+
+class OnePartial(functools.partial):
+    def __call__(self, *args):
+        return super().__call__(*args)
+
+
+#: what is called by `__call__`, which C code hands on to it
+BY_CALL = {
+    "a function": lambda: sorted.__call__([3, 1], key=lambda n: -n),
+    "a function, by its type": lambda: type(max).__call__(max, [3, 1]),
+    "a method": lambda: "{} {a}".format.__call__(1, a=2),
+    "a method of a type": lambda: str.format.__call__("{}", 1),
+    "a type": lambda: dict.__call__([(1, 2)], a=3),
+    "a type, by its own": lambda: [type.__call__(kind, made) for kind, made in [(list, "ab"), (dict, [(1, 2)]), (OrderedDict, [(3, 4)])]],
+    "a type of iterators": lambda: list(map.__call__(lambda n: n + 1, [1, 2])),
+    "a class of a metaclass": lambda: (OneDict([(1, 2)]), OneDict((n, n) for n in range(2)), OneDict(a=1), OneList("ab"), OneList.__call__()),
+    "a partial": lambda: functools.partial(max, [1]).__call__(),
+    "a partial, by its type": lambda: functools.partial.__call__(functools.partial(max, [1])),
+    "a partial of a class of its own": lambda: OnePartial(max, [3])(),
+    "what remembers": lambda: functools.lru_cache(lambda n: n + 1).__call__(4),
+    "a caller of methods": lambda: operator.methodcaller("count", 1).__call__([1]),
+    "a getter": lambda: operator.attrgetter("real.imag").__call__(5),
+    "a bound method in C": lambda: types.MethodType(len, [1]).__call__(),
+    "what calls what is around another": lambda: functools.partial(functools.partial(max, [1]).__call__)(),
+    "for each item": lambda: [*map(operator.methodcaller("upper").__call__, "ab"), *map(functools.partial(divmod, 9).__call__, [4])],
+    "again and again": lambda: len.__call__.__call__.__call__([1, 2]),
+    "an alias": lambda: list[int].__call__("ab"),
+    "eval": lambda: eval.__call__("1 + 1"),
+}
+
+
+@pytest.mark.parametrize("what", BY_CALL)
+def test_what_is_called_by_its_method_is_stood_in_for(what):
+    assert core.Transaction(BY_CALL[what], ()).run() == BY_CALL[what]()
 
 
 def test_a_function_of_another_copy_of_the_module_is_called_itself():

@@ -161,6 +161,7 @@ TYPES = """
     types.FunctionType FUNCTION
     types.MethodType METHOD
     functools.partial METHOD
+    functools._PlaceholderType INERT
     functools._lru_cache_wrapper METHOD
     operator.attrgetter METHOD
     operator.itemgetter METHOD
@@ -775,7 +776,6 @@ CALLS = """
     decimal.localcontext CREATES
     math.* PURE
     math.fsum ITERATES
-    math.prod ITERATES
     math.dist ITERATES
     math.sumprod ITERATES
     cmath.* PURE
@@ -1270,6 +1270,15 @@ def _c_members(holder):
     return [member for member in members if isinstance(member, kinds)]
 
 
+def _made_of(exception):
+    """What making such an exception of Python's own does to the arguments: some copy what these contain."""
+    if issubclass(exception, BaseExceptionGroup):
+        return "DEEP"    # it may keep how they are printed
+    if issubclass(exception, SyntaxError):
+        return "ITERATES"
+    return "READS" if issubclass(exception, UnicodeError) else "PURE"
+
+
 def register(twins, with_barriers, instance_twins):
     """Fill the engine's tables.  Once, before the first transaction.
 
@@ -1287,7 +1296,7 @@ def register(twins, with_barriers, instance_twins):
     for exception in vars(builtins).values():
         if isinstance(exception, type) and issubclass(exception, BaseException):
             _engine.register_type(exception, _engine.KINDS["INSTANCE"])
-            _engine.register_effect(exception, _engine.EFFECTS["PURE"])
+            _engine.register_effect(exception, _engine.EFFECTS[_made_of(exception)])
     hidden = type(zlib.compressobj()), type(zlib.decompressobj()), type(re.compile("").scanner(""))
     for stateful in (*map(_lookup, STATEFUL_TYPES.split()), *hidden):
         for method in _c_members(stateful):

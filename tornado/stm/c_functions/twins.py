@@ -21,6 +21,7 @@ import copyreg
 import decimal
 import functools
 import io
+import math
 import operator
 import pickle
 import struct
@@ -631,7 +632,7 @@ WITH_BARRIERS = {
     str.format_map: str_format_map,
     pickle.dumps: dumps,
     **{function: _engine.c_twin(function) for function in (
-        all, any, max, min, sorted, sum, list.sort, bytes.join, bytearray.join, functools.reduce,
+        all, any, max, min, sorted, sum, math.prod, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
         *map(vars(_heapq).get, HEAP), _collections._count_elements, _csv.reader, _csv.writer,
         _csv.Writer.writerow, _csv.Writer.writerows)},

@@ -453,6 +453,13 @@ open_wrapped(Tx *tx, PyObject *obj)
     return 0;
 }
 
+/* Exceptions of these types copy what there is in their arguments. */
+static bool
+copies_arguments(PyObject *exception)
+{
+    return PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_SyntaxError) || PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_UnicodeError);
+}
+
 /* object.__init__, list.__init__, ...: those that have no twin. */
 static int
 before_init(Tx *tx, Args a)
@@ -460,8 +467,10 @@ before_init(Tx *tx, Args a)
     if (a.n == 0)
         return 0;
     Kind kind = kind_of(tx, a.args[0]);
-    if (PyExceptionInstance_Check(a.args[0]))
-        return open_exception_init(tx, a.args[0]);
+    if (PyExceptionInstance_Check(a.args[0])) {
+        int r = open_exception_init(tx, a.args[0]);
+        return r == 0 && copies_arguments(a.args[0]) ? open_args(tx, a, 1, open_iter) : r;
+    }
     bool wraps = kind == &inert_kind || kind == &method_kind || kind == &function_kind || kind == &super_kind;
     if (wraps && Py_TYPE(a.args[0])->tp_init != PyBaseObject_Type.tp_init)
         return exclusive_for(tx, "a new beginning of", a.args[0]);     /* a property, for example */
@@ -1001,8 +1010,46 @@ before_inherited_call(Tx *tx, PyObject *wrapper, Args a)
     return apply(tx, e, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw});
 }
 
-/* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
-typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
+/* Does the twin only note what has been made, for an attempt that may be rolled back? */
+static bool
+only_notes(PyObject *twin)
+{
+    const PyMethodDef *def = PyCFunction_CheckExact(twin) ? ((PyCFunctionObject *)twin)->m_ml : NULL;
+    return def == &call_captured_def || def == &call_guarded_def || def == &call_fresh_def;
+}
+
+/* What c(...) calls, if c is something.__call__ that does what calling that does. */
+static PyObject *
+called_by(PyObject *c)
+{
+    while (UNLIKELY(Py_IS_TYPE(c, stm_method_wrapper_type))) {
+        MethodWrapper *bound = (MethodWrapper *)c;
+        if (strcmp(((PyWrapperDescrObject *)bound->descr)->d_base->name, "__call__") != 0
+            || Py_TYPE(bound->self)->tp_call != PyDescr_TYPE(bound->descr)->tp_call)
+            break;
+        c = bound->self;
+    }
+    return c;
+}
+
+/* Does the entry say that something is put in the place of what is called? */
+static bool
+is_stood_in(const EffectEntry *e)
+{
+    return e != NULL && (e->twin != NULL || e->effect == EFFECT_VIA);
+}
+
+/* C code calls what has that entry, in whose place nothing can be put. */
+static int
+leave_to_c(Tx *tx, PyObject *callable, const EffectEntry **entry)
+{
+    const EffectEntry *e = *entry;
+    if (!is_stood_in(e))
+        return 0;
+    *entry = NULL;
+    bool notes = e->effect == EFFECT_VIA ? e->via == VIA_NEW : only_notes(e->twin);
+    return notes ? 0 : exclusive_for(tx, "call by __call__ of", callable);
+}
 
 /* The same for something bound: with its receiver as the first argument. */
 static int
@@ -1060,6 +1107,9 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         return before_bound(tx, callable, self, a, entry, depth);
     }
     if (Py_IS_TYPE(callable, stm_method_wrapper_type)) {
+        PyObject *called = called_by(callable);
+        if (called != callable)
+            return before(tx, called, a, entry, depth + 1);
         MethodWrapper *bound = (MethodWrapper *)callable;
         return before_bound(tx, bound->descr, bound->self, a, entry, depth);
     }
@@ -1072,7 +1122,8 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         if (strcmp(name, "__call__") == 0 && a.n > 0) {
             if (is_overridden_call(callable, a.args[0]))
                 return before_inherited_call(tx, callable, a);
-            return before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+            int r = before(tx, a.args[0], (Args){a.args + 1, a.n - 1, a.kw, a.nkw}, entry, depth + 1);
+            return r < 0 ? -1 : leave_to_c(tx, a.args[0], entry);
         }
         const EffectEntry *e = lookup(key_of(callable));
         return apply(tx, e, callable, a);
@@ -1091,7 +1142,7 @@ before(Tx *tx, PyObject *callable, Args a, const EffectEntry **entry, int depth)
         else if (call != NULL && PyCFunction_CheckExact(call)) {    /* it is called without the instance: typing.NewType's */
             python = true;
             r = before(tx, call, a, entry, depth + 1);
-            bool stood_in = *entry != NULL && ((*entry)->twin != NULL || (*entry)->effect == EFFECT_VIA);
+            bool stood_in = is_stood_in(*entry);
             *entry = NULL;
             if (r == 0 && stood_in)
                 r = exclusive_for(tx, "call of", callable);
@@ -1153,14 +1204,6 @@ note_plain(Tx *tx, const void *key, int where)
     *plain_place(loop, key) = (uintptr_t)key | where;
 }
 
-/* Does the twin only note what has been made, for an attempt that may be rolled back? */
-static bool
-only_notes(PyObject *twin)
-{
-    const PyMethodDef *def = PyCFunction_CheckExact(twin) ? ((PyCFunctionObject *)twin)->m_ml : NULL;
-    return def == &call_captured_def || def == &call_guarded_def || def == &call_fresh_def;
-}
-
 /* The same in an exclusive transaction: what stands in stands in there, too, and some calls belong on another thread. */
 static const EffectEntry *
 entry_when_alone(Tx *tx, PyObject *c, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
@@ -1186,8 +1229,14 @@ int
 before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
             PyObject *const *kwvalues, Py_ssize_t nkw)
 {
-    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable);
+    PyObject *c = PyStackRef_AsPyObjectBorrow(*callable), *called = called_by(c);
     const EffectEntry *e = NULL;
+    if (called != c) {
+        _PyStackRef wrapper = *callable;
+        *callable = PyStackRef_FromPyObjectNew(called);
+        PyStackRef_CLOSE(wrapper);
+        c = called;
+    }
     if (tx->grade != GRADE_EXCLUSIVE) {
         if (before(tx, c, (Args){args, n, kwvalues, nkw}, &e, 0) < 0)
             return -1;

@@ -33,6 +33,9 @@ PyObject *container_twin(PyObject *type);
 int plain_effect(PyObject *callable, PyObject *receiver);
 bool uses_state(PyObject *callable, PyObject *receiver);
 extern PyTypeObject *stm_method_wrapper_type;
+
+/* A slot wrapper bound to its receiver (private to CPython's descrobject.c). */
+typedef struct { PyObject_HEAD PyObject *descr, *self; } MethodWrapper;
 int effect_of_construction(PyTypeObject *type);
 bool reads_constant(PyObject *type, PyObject *arg);
 int effect_of_instances(PyTypeObject *type);

@@ -1252,6 +1252,7 @@ static PyMethodDef twins[] = {
     TWIN("sort", sort),
     TWIN("sorted", sort_items),
     TWIN("sum", sum_up),
+    TWIN("prod", sum_up),
     TWIN("warn", warn),
     TWIN("reader", make_reader),
     TWIN("writer", make_writer),

@@ -6,11 +6,14 @@
  */
 #include "deep.h"
 
+#include "../calls/calls.h"
 #include "../thread.h"
 #include "access.h"
 #include "dict.h"
 #include "instance.h"
 #include "known.h"
+
+#include <datetime.h>
 
 #define DEEP 8
 
@@ -21,10 +24,28 @@ open_and_visit(Tx *tx, PyObject *obj, Kind kind, Visit visit, void *arg)
     return kind->visit != NULL ? kind->visit(tx, obj, visit, arg) : open_whole_read(tx, obj);
 }
 
+/* What an inert object is pickled with: the object to which a method in C is bound, or the time zone of a time, which may be in Python.
+ * Who compares or prints it does not look there. */
+static PyObject *
+pickled_with(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (type == &PyCFunction_Type) {
+        PyObject *self = PyCFunction_GET_SELF(obj);
+        return self == NULL || PyModule_Check(self) ? NULL : self;
+    }
+    if (type == stm_method_wrapper_type)
+        return ((MethodWrapper *)obj)->self;
+    if (PyDateTimeAPI == NULL)      /* until something is pickled */
+        return NULL;
+    return type == PyDateTimeAPI->DateTimeType ? PyDateTime_DATE_GET_TZINFO(obj)
+        : type == PyDateTimeAPI->TimeType ? PyDateTime_TIME_GET_TZINFO(obj) : NULL;
+}
+
 int
 visit_unless_inert(Tx *tx, PyObject *obj, Visit visit, void *arg)
 {
-    return kind_of(tx, obj) == &inert_kind ? 0 : visit(tx, obj, arg);
+    return kind_of(tx, obj) == &inert_kind && LIKELY(pickled_with(obj) == NULL) ? 0 : visit(tx, obj, arg);
 }
 
 /* ---- One after the other ---------------------------------------------------------------- */
@@ -53,7 +74,10 @@ open_graph(Tx *tx, PyObject *obj, bool only_plain)
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(g.todo); i++) {
         PyObject *next = PyList_GET_ITEM(g.todo, i);    /* stays there, so that no other object gets its id */
         Kind kind = kind_of(tx, next);
-        r = only_plain && (!kind->plain || is_python_class(Py_TYPE(next))) ? 1 : open_and_visit(tx, next, kind, remember, &g);
+        PyObject *with = only_plain ? pickled_with(next) : NULL;
+        r = only_plain && (!kind->plain || is_python_class(Py_TYPE(next))) ? 1 : with != NULL ? remember(tx, with, &g) : 0;
+        if (r == 0)
+            r = open_and_visit(tx, next, kind, remember, &g);
     }
     Py_XDECREF(g.seen);
     Py_XDECREF(g.todo);
@@ -162,7 +186,9 @@ open_dict_operand(Tx *tx, PyObject *other)
 int
 open_plain_read(Tx *tx, PyObject *obj)
 {
-    int r = open_graph(tx, obj, true);
+    if (PyDateTimeAPI == NULL)
+        PyDateTime_IMPORT;
+    int r = PyDateTimeAPI == NULL ? -1 : open_graph(tx, obj, true);
     return r < 0 ? -1 : !r;
 }
 
