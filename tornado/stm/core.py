@@ -25,9 +25,9 @@ try:
         is_exclusive, is_fresh, is_hidden, is_in_c, is_only_thread, is_unwinding, keeps_others_waiting, leave_mutexes, log_close, log_losses,
         log_open, look_into, main_takes, new_handle, on_abort, open_all, open_items, own, put_off, puts_off, quiet_unawaited, receive,
         receive_by_twins, receiving_begin, record_history, recorded_history, rehearse, run_handle, run_timer, running, sends_no_more, serve,
-        set_allowance, set_anchor, set_garbage, set_option_now, set_sequential, set_short, settle, share, site_of, socket_send, socket_way,
-        sockets_begin, stand_down, stats, step_back, step_in, submit_soon, switch_barriers, take_outbox, take_place, task_eager_step, tasks_all,
-        tasks_begin, thread_ident, to_guard, unset_bytearray,
+        set_allowance, set_anchor, set_garbage, set_longest_question, set_option_now, set_sequential, set_short, settle, share, site_of, socket_send,
+        socket_way, sockets_begin, stand_down, stats, step_back, step_in, submit_soon, switch_barriers, take_outbox, take_place, task_eager_step,
+        tasks_all, tasks_begin, thread_ident, to_guard, unset_bytearray,
     )
 
     COMPILED = True
