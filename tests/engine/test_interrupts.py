@@ -5,7 +5,9 @@ Outside of that, it comes out of whatever is interrupted, and leaves nothing hal
 
 import _thread
 import contextlib
+import os
 import random
+import select
 import signal
 import threading
 import time
@@ -199,6 +201,13 @@ def take_a_lock():
     lock.acquire(timeout=60)
 
 
+def wait_for_a_descriptor():
+    select.select([silent], [], [], 60)
+
+
+silent, _writer = os.pipe()
+
+
 def wait_for_an_event():
     threading.Event().wait(60)
 
@@ -221,7 +230,9 @@ def take_what_a_thread_has():
 
 @pytest.mark.parametrize("main", [True, False], ids=["main", "helper"])
 @pytest.mark.parametrize(
-    "wait", [sleep, sleep_alone, sleep_for_good, take_a_lock, wait_for_an_event, take_what_a_thread_has], ids=lambda wait: wait.__name__
+    "wait",
+    [sleep, sleep_alone, sleep_for_good, take_a_lock, wait_for_a_descriptor, wait_for_an_event, take_what_a_thread_has],
+    ids=lambda wait: wait.__name__,
 )
 def test_what_waits_is_broken_off(calls, wait, main):
     if not core.PARALLEL or (not main and transaction.getsegmentlimit() == 1):

@@ -1,4 +1,7 @@
-"""What counts as short, whatever the machine is at: the guess decides on who follows whom, and on what leaves its strand."""
+"""What counts as short, whatever the machine is at: the guess decides on who follows whom, and on what leaves its strand.
+
+And how long answers wait for that.
+"""
 
 import contextlib
 
@@ -32,3 +35,11 @@ def all_short():
 def none_short():
     with short_below(0.0):
         yield
+
+
+@pytest.fixture
+def answers_wait():
+    """For what was scheduled with the question, however long that takes."""
+    before = core.set_longest_question(float("inf"))
+    yield
+    core.set_longest_question(before)

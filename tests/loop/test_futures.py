@@ -48,6 +48,17 @@ def test_they_are_what_asyncio_calls_futures_and_tasks():
     tornado.stm.run(main(), threads=2)
 
 
+def test_one_that_has_not_been_set_up_says_so():
+    future = asyncio.Future.__new__(asyncio.Future)
+    for ask in future.result, future.exception:
+        with pytest.raises(asyncio.InvalidStateError, match="not initialized"):
+            ask()
+    for ask in lambda: future._state, future.__repr__, future.get_loop, lambda: future.set_result(1), lambda: future.add_done_callback(print):
+        with pytest.raises(RuntimeError, match="not initialized"):
+            ask()
+    assert not future.done() and not future.cancelled()
+
+
 # ---- An aborted attempt leaves no trace ---------------------------------------------------------------------------------
 
 

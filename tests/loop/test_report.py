@@ -138,6 +138,26 @@ def test_a_callback_that_takes_long_is_told_of_once(app):
     assert more == []
 
 
+FORKED_AND_LONG = """
+import os, sys, warnings
+
+warnings.simplefilter("ignore")
+if (child := os.fork()) == 0:
+    sys.argv.append("long")
+    exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"))
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@parallel_only
+def test_so_is_one_in_the_child_of_a_fork(app, tmp_path):
+    (tmp_path / "forks.py").write_text(FORKED_AND_LONG)
+    (line, *more), _ = run(sys.executable, "-j", "2", str(tmp_path / "forks.py"), app)
+    assert re.fullmatch(rf'tornado\.stm: warning: a callback has run for 2 seconds and more: File "{app}", line 1[67], in long', line)
+    assert more == []
+
+
 @parallel_only
 def test_or_nothing_is_said(app):
     assert run(sys.executable, "-q", "-j", "2", app, "long") == ([], "")

@@ -245,6 +245,7 @@ def connections(request):
         one.close()
 
 
+@pytest.mark.usefixtures("answers_wait")
 @pytest.mark.parametrize("tell", [socket.socket.send, socket.socket.sendall])
 @pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
 def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, connections, tell):
@@ -285,6 +286,41 @@ def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, 
         asking.close()
         answers.join()
     assert log == ["scheduled", "answered"] * repetitions
+
+
+@pytest.mark.usefixtures("answers_wait")
+@pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
+def test_a_new_reader_or_writer_is_called_after_what_was_scheduled_with_it(sequential):
+    log, held, repetitions = [], types.SimpleNamespace(), 30
+    ours, theirs = socket.socketpair()
+    theirs.send(b"is there")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        def ask(add, remove):
+            def hear():
+                log.append("told")
+                remove(ours)
+
+            add(ours, hear)
+            held.slow = None  # as above
+            loop.call_soon(log.append, "scheduled")
+
+        for repetition in range(1, repetitions + 1):
+            for i, (add, remove) in enumerate([(loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer)]):
+                held.slow = Slow(400_000)
+                loop.call_later(0.001, ask, add, remove)
+                while len(log) < 4 * (repetition - 1) + 2 * (i + 1):
+                    await asyncio.sleep(0.001)
+
+    before = core.set_sequential(sequential)
+    try:
+        tornado.stm.run(main(), threads=3)
+    finally:
+        core.set_sequential(before)
+        ours.close(), theirs.close()
+    assert log == ["scheduled", "told"] * 2 * repetitions
 
 
 def test_what_does_not_return_keeps_no_answer_waiting(connections):

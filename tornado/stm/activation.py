@@ -81,8 +81,14 @@ def activate():
     conflictlog.begin()
 
 
+#: what is called when transactions are about to run
+at_runs = []
+
+
 def begin_run():
     """Transactions are about to run, of a program that may have seeded the module's random numbers since they last did."""
+    for function in at_runs:
+        function()
     if core.COMPILED and seeds.seeded():
         _engine.register_unordered(None)
     core.begin_collecting()

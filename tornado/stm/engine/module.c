@@ -1142,6 +1142,8 @@ static PyMethodDef methods[] = {
     {"future_discard_from_awaited_by", _PyCFunction_CAST(future_discard_from_awaited_by), METH_FASTCALL,
      DOC("future_discard_from_awaited_by(future, waiter): in the place of asyncio's")},
     {"end_chain", end_chain, METH_O, DOC("end_chain(dispatcher): what this transaction has scheduled follows no more, and what it will neither")},
+    {"set_longest_question", set_longest_question, METH_O,
+     DOC("set_longest_question(seconds): a test hook, so long an answer waits at most for what was scheduled with the question; what it was")},
     {"set_short", set_short, METH_O, DOC("set_short(seconds): a test hook, what takes less is short; SHORT at first")},
     {"exchange_locals", exchange_locals, METH_O,
      DOC("exchange_locals(key): what this thread's threading.local attributes are found by from here on; returns what it was")},

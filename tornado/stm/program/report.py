@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from .. import core, forks, transaction
+from .. import activation, core, forks, transaction
 from ..c_functions import libraries
 from ..core import trusted
 from ..loop import signals
@@ -39,6 +39,7 @@ class Run:
     def __init__(self, explain=False, child=False):
         self._explain, self._child = explain, child
         self._process = os.getpid()
+        self._watched = None  # the process whose watch has begun
         self._begin_counting()
         forks.begin_by(self._begin_counting)
 
@@ -82,6 +83,13 @@ class Run:
         if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR2, self.tell)
         if core.PARALLEL:
+            self._watch()
+            activation.at_runs.append(self._watch)  # in the child of a fork, which may start another program instead
+
+    @trusted
+    def _watch(self):
+        if self._watched != os.getpid():
+            self._watched = os.getpid()
             with signals.all_blocked():
                 _thread.start_new_thread(Watch().watch, ())
 

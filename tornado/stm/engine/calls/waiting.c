@@ -388,6 +388,26 @@ is_anything_ready(PyObject *result)
         + PyList_GET_SIZE(PyTuple_GET_ITEM(result, 2)) > 0;
 }
 
+typedef struct { int i; PyObject *module, *const *lists, *timeout; } Selecting;
+
+/* Nothing is ready: where begin() would have the main thread wait, it does. */
+static PyObject *
+wait_in_select(void *arg)
+{
+    const Selecting *s = arg;
+    Tx *tx = stm_self;
+    Queue *q = queue_of_main(tx);
+    if (q != NULL && !is_on_anchor(tx))
+        return do_on_anchor(tx, wait_in_select, arg);
+    if (q != NULL && (PyErr_CheckSignals() < 0 || queue_make_calls(q) < 0))
+        return NULL;
+    bool lent = lend(tx);
+    PyObject *result = select_descriptors(s->i, s->module, s->lists, s->timeout);
+    if (lent)
+        take_back(tx);
+    return result;
+}
+
 /* Of a transaction that runs alone. */
 static PyObject *
 select_lending(int i, PyObject *module, PyObject *const *args, Py_ssize_t n)
@@ -399,12 +419,8 @@ select_lending(int i, PyObject *module, PyObject *const *args, Py_ssize_t n)
     }
     result = select_descriptors(i, module, lists, _PyLong_GetZero());
     if (result != NULL && !is_anything_ready(result)) {
-        bool waits = number(timeout, -1) != 0;
-        bool lent = (waits || asks_often(stm_self)) && lend(stm_self);
-        if (lent || waits)
-            Py_SETREF(result, select_descriptors(i, module, lists, timeout));
-        if (lent)
-            take_back(stm_self);
+        if (number(timeout, -1) != 0 || asks_often(stm_self))
+            Py_SETREF(result, wait_in_select(&(Selecting){i, module, lists, timeout}));
     }
     for (int k = 0; result != NULL && k < 3; k++) {
         if (put_back(PyTuple_GET_ITEM(result, k), lists[k], objects[k]) < 0)

@@ -6,6 +6,17 @@
 
 #define LONGEST 0.1     /* seconds */
 
+static _Atomic double longest = LONGEST;
+
+PyObject *
+set_longest_question(PyObject *Py_UNUSED(module), PyObject *seconds)
+{
+    double value = PyFloat_AsDouble(seconds);
+    if (value == -1.0 && PyErr_Occurred())
+        return NULL;
+    return PyFloat_FromDouble(atomic_exchange(&longest, value));
+}
+
 void
 answers_follow(void)
 {
@@ -25,7 +36,7 @@ static void
 forget_old(Questions *questions, double now)
 {
     for (int i = questions->n; i-- > 0;) {
-        if (now - questions->open[i].since >= LONGEST)
+        if (now - questions->open[i].since >= atomic_load(&longest))
             remove_at(questions, i);
     }
 }
@@ -87,7 +98,7 @@ number_of(Questions *questions, Sent *sent, double now)
     if (!atomic_load_explicit(&sent->something, memory_order_acquire))
         return UINT64_MAX;
     give_number(questions, sent, now);
-    return now - sent->since < LONGEST ? sent->number : UINT64_MAX;
+    return now - sent->since < atomic_load(&longest) ? sent->number : UINT64_MAX;
 }
 
 uint64_t

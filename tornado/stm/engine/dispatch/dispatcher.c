@@ -678,6 +678,8 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
                 drop_later(d, descriptor->watch);
             descriptor->watch = Py_NewRef(watch);
         }
+        if (when == SET && poller_is_wanted(&d->poller, fd))
+            answers_follow();
         if (when != HEARD)
             poller_changed(&d->poller, fd);
         else if (arms_later(d, fd))

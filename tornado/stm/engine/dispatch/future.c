@@ -266,12 +266,14 @@ future_init(PyObject *self, PyObject *args, PyObject *kwargs)
 
 /* ---- What happens to one ------------------------------------------------------------------------------- */
 
+#define NOT_SET_UP "Future object is not initialized."
+
 static int
 check_setup(Future *f)
 {
     if (LIKELY(f->loop != NULL))
         return 0;
-    PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+    PyErr_SetString(PyExc_RuntimeError, NOT_SET_UP);
     return -1;
 }
 
@@ -402,6 +404,8 @@ check_done(Future *f, const char *otherwise)
 {
     if (future_read(f) < 0)
         return -1;
+    if (UNLIKELY(f->loop == NULL && f->state == FUTURE_PENDING))
+        otherwise = NOT_SET_UP;
     if (f->state == FUTURE_CANCELLED) {
         PyObject *error = future_cancelled_error(f);
         if (error != NULL && stm_open != NULL && open_exception(stm_open, error) < 0)
@@ -662,6 +666,8 @@ static PyObject *
 get_state(PyObject *self, void *Py_UNUSED(closure))
 {
     static const char *const names[] = {[FUTURE_PENDING] = "PENDING", [FUTURE_CANCELLED] = "CANCELLED", [FUTURE_FINISHED] = "FINISHED"};
+    if (((Future *)self)->state == FUTURE_PENDING && check_setup((Future *)self) < 0)
+        return NULL;
     return PyUnicode_InternFromString(names[((Future *)self)->state]);
 }
 

@@ -390,8 +390,8 @@ poller_is_the_same(Poller *poller, int fd)
     return same;
 }
 
-static bool
-is_wanted(Poller *poller, int fd)
+bool
+poller_is_wanted(Poller *poller, int fd)
 {
     return poller->descriptors[fd].outbox != NULL || is_waited_for(poller, fd, dispatch_names.reader)
         || is_waited_for(poller, fd, dispatch_names.writer);
@@ -422,7 +422,7 @@ poller_changed(Poller *poller, int fd)
         descriptor->answers = 0;
         descriptor->busy = false;
     }
-    if (descriptor->busy && descriptor->known && !is_wanted(poller, fd))
+    if (descriptor->busy && descriptor->known && !poller_is_wanted(poller, fd))
         forget(poller, fd);
 }
 

@@ -104,6 +104,9 @@ bool poller_has_scheduled(Poller *poller, int fd);
 /* What waits for questions that are closed becomes ready. -1 with an exception. */
 int poller_lets_answers_in(Dispatcher *d);
 
+/* Does anybody wait for its events? */
+bool poller_is_wanted(Poller *poller, int fd);
+
 /* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
  * asked again. */
 bool poller_is_the_same(Poller *poller, int fd);
