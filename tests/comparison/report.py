@@ -7,6 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tornado.stm import core
+
 from . import TIMEOUT, reason
 
 WIDTH = 130  # columns at least
@@ -22,14 +24,37 @@ FIGURES = {
 FIGURES_MEAN = "exclusive: tests that had to run alone, at least at their end.  aborts: attempts that were rolled back."
 
 
+def rate(text):
+    """Of aborts."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"not a rate, from 0 to below 1: {text!r}")
+    return number
+
+
+def threads(text):
+    """How many run transactions."""
+    number = int(text)
+    if not 0 < number <= core.MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"not a number of threads, {core.MOST_THREADS} at most: {text!r}")
+    return number
+
+
+def seconds(text):
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"not a positive number of seconds: {text!r}")
+    return number
+
+
 def parser(prog, description):
     """An argument parser with the options that every report has."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--inject", type=float, action="append", metavar="RATE",
+    parser.add_argument("--inject", type=rate, action="append", metavar="RATE",
                         help="how likely an abort is at each barrier of a first attempt (default 0); may be given again, for "
                              "another round")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of these aborts")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds for a module (default %(default)s)")
+    parser.add_argument("--timeout", type=seconds, default=TIMEOUT, metavar="S", help="seconds for a module (default %(default)s)")
     parser.add_argument("--reasons", type=int, default=0, metavar="N", help="show the N commonest reasons for running alone")
     parser.add_argument("--output", action="store_true", help="show what the tests print")
     return parser

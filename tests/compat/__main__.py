@@ -27,7 +27,7 @@ def main(arguments=None):
     parser = report.parser("python -m tests.compat", "Run Tornado's and asyncio's own tests on our loop, and compare with upstream's.")
     parser.set_defaults(timeout=TIMEOUT)
     parser.add_argument("modules", metavar="MODULE", nargs="*", default=SUITES, help="such as tornado.test.web_test, or a suite")
-    parser.add_argument("--threads", type=int, default=THREADS, metavar="N", help="how many run transactions (default %(default)s)")
+    parser.add_argument("--threads", type=report.threads, default=THREADS, metavar="N", help="how many run transactions (default %(default)s)")
     options = parser.parse_args(arguments)
     for name in [name for name in options.modules if name in SUITES and not suite(name).MODULES]:
         print(f"{name}: this interpreter came without the tests", file=sys.stderr)

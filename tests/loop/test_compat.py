@@ -47,3 +47,16 @@ def test_a_module_of_no_suite_is_one_line_and_status_2(capsys):
     with pytest.raises(SystemExit) as end:
         main(["json"])
     assert end.value.code == 2 and "no suite has json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--inject", "1"], "not a rate, from 0 to below 1: '1'"),
+    (["--inject", "nan"], "not a rate, from 0 to below 1: 'nan'"),
+    (["--threads", "0"], "not a number of threads, 127 at most: '0'"),
+    (["--threads", "128"], "not a number of threads, 127 at most: '128'"),
+    (["--timeout", "-1"], "not a positive number of seconds: '-1'"),
+])
+def test_what_cannot_be_run_so_is_said_before_anything_runs(capsys, arguments, said):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2 and said in capsys.readouterr().err

@@ -164,6 +164,13 @@ def test_planted_bugs_fit_the_engine(bug):
         planted.replaced(planted.ROOT / "tornado" / "stm" / file, old, new)
 
 
+@pytest.mark.parametrize("arguments", [["no such bug"], ["a lost undo entry", "x"], [next(iter(planted.BUGS_BESIDE))]])
+def test_a_bug_that_cannot_be_planted_is_one_line_and_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        planted.main(arguments)
+    assert end.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7200)  # what is not found is a matter of programs, not of the machine
 @pytest.mark.parametrize("bug", planted.BUGS)

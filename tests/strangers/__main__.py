@@ -13,7 +13,7 @@ def main(arguments=None):
         "python -m tests.strangers", "Run tests of packages from the index beside each other as transactions, and compare with plain runs.")
     parser.add_argument("packages", metavar="PACKAGE", nargs="+", help="its name on the index, perhaps with ==VERSION")
     parser.add_argument("--folder", default="build/strangers", help="where the packages are kept (default %(default)s)")
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="for transactions (default %(default)s)")
+    parser.add_argument("--threads", type=report.threads, default=2, metavar="N", help="for transactions (default %(default)s)")
     options = parser.parse_args(arguments)
 
     def comparison(package, inject):

@@ -1,6 +1,6 @@
 """Bugs planted in a copy of the engine, to see that the serializability oracle finds them.
 
-    planted.py NAME [SEED]     plant the bug in a copy, build that, and let the oracle run; without a name: list them
+    planted.py NAME [SEED]     plant the bug in a copy, build that, and let the oracle run; without a name: list those that it is to find
 
 A bug is a replacement in the text of one file; the text must be there once.
 """
@@ -144,6 +144,9 @@ def hunt_here(directory, seed, programs):
 def main(args):
     if not args:
         print(*BUGS, sep="\n")
+    elif args[0] != "--in" and (args[0] not in BUGS or not all(map(str.isdecimal, args[1:])) or len(args) > 2):
+        print("planted.py: NAME [SEED], a bug of the list that it prints without a name, and a number", file=sys.stderr)
+        sys.exit(2)
     elif args[0] == "--in":
         print(json.dumps(hunt_here(args[1], int(args[2]), int(args[3]))), flush=True)
         os._exit(0)  # a bug may have left threads that never end

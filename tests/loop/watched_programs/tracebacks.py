@@ -109,3 +109,31 @@ async def main():
 
 
 asyncio.run(main())
+
+
+async def interrupted(kind):
+    raise kind("out of the loop")
+
+
+def of_the_program(error):
+    """Asyncio runs its loop by functions that ours does without."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        name = frame.filename.rpartition("/")[2]
+        if name not in ("base_events.py", "events.py") or frame.name == "run_until_complete":
+            yield name, frame.name
+
+
+for kind in LookupError, KeyboardInterrupt, SystemExit:
+    try:
+        asyncio.run(interrupted(kind))
+    except BaseException as error:
+        print(type(error).__name__, *of_the_program(error), sep="\n    ")
+
+for kind in KeyboardInterrupt, SystemExit:
+    loop = asyncio.new_event_loop()
+    loop.call_soon(lambda: exec("raise kind('from a callback')"))
+    try:
+        loop.run_forever()
+    except BaseException as error:
+        print(type(error).__name__, *of_the_program(error), sep="\n    ")
+    loop.close()

@@ -22,7 +22,7 @@ from ..patches import table
 from ..transaction.apart import in_transaction
 from . import signals, subprocesses  # noqa: F401, the latter is what patches name
 from .futures import use_engine_futures
-from .graceful import GRACE, EndsGracefully
+from .graceful import GRACE, EndsGracefully, without_our_frames
 from .scheduler import Scheduler, Watch
 
 
@@ -368,6 +368,9 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         try:
             with self._sigterm_drains():
                 self._scheduler.run()
+        except BaseException as e:
+            without_our_frames(e)
+            raise
         finally:
             self._run_forever_cleanup()
 

@@ -36,6 +36,9 @@ KILLED = 1
 
 STDERR = 2
 
+#: what the names of this package's files begin with
+_PACKAGE = os.path.join(os.path.dirname(core.__file__), "")
+
 #: seconds between two looks whether nothing is left to do
 STEP = 0.02
 
@@ -61,9 +64,10 @@ class EndsGracefully:
         self._awaited = True
         try:
             return super().run_until_complete(future)
-        except asyncio.CancelledError:
-            if self.terminated:
+        except BaseException as e:
+            if self.terminated and isinstance(e, asyncio.CancelledError):
                 raise SystemExit(0) from None
+            without_our_frames(e)
             raise
         finally:
             self._awaited = False
@@ -287,6 +291,14 @@ def limited_wait(wait):
             wait()
 
     return _shutdown
+
+
+def without_our_frames(exception):
+    """In a handler that then raises it once more: its traceback begins with whoever this package has called."""
+    traceback = exception.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        traceback = traceback.tb_next
+    exception.__traceback__ = traceback
 
 
 @trusted

@@ -8,7 +8,7 @@ import threading
 
 from .. import core
 from ..patches import table
-from .graceful import GRACE, STEP, EndsGracefully, is_listening
+from .graceful import GRACE, STEP, EndsGracefully, is_listening, without_our_frames
 
 
 def keep_none_alive(*request):
@@ -68,8 +68,12 @@ class SerialEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         """
         self._check_outside()
         self._check_running()
-        with self._woken_by_signals(), self._sigterm_drains():
-            super().run_forever()
+        try:
+            with self._woken_by_signals(), self._sigterm_drains():
+                super().run_forever()
+        except BaseException as e:
+            without_our_frames(e)
+            raise
 
     @contextlib.contextmanager
     def _woken_by_signals(self):
