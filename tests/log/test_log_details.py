@@ -229,6 +229,25 @@ def test_what_is_too_long_is_cut_between_characters_and_says_so(met, path, name)
     assert end == name or end.endswith("...") and name.startswith(end[:-3]) and len(end) > 30
 
 
+def test_the_programs_own_line_is_told_beside_that_of_an_init_of_a_librarys(met):
+    """The interpreter puts a frame of its own under that of an `__init__` that is called often."""
+    text = """
+class Counted:
+    def __init__(self, plain):
+        plain.count += 1
+"""
+    namespace = {"__name__": "library"}
+    exec(compile(text, LIBRARY, "exec"), namespace)
+
+    def count(plain):
+        namespace["Counted"](plain)
+
+    for _ in range(100):
+        count(Plain())
+    told = met(lambda: (Plain(),), count, count)
+    assert all(caller.startswith(f'File "{__file__}"') and caller.endswith("count") for caller in told["CALLERS"]), told
+
+
 def decorated(function):
     @functools.wraps(function)
     def wrapper(*args):

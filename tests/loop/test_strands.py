@@ -1,6 +1,7 @@
 """Callbacks that descend from one event run in asyncio's order, however many threads run them."""
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -356,3 +357,94 @@ def test_what_does_not_return_keeps_no_answer_waiting(connections):
     tornado.stm.run(main(), threads=3)
     answers.join()
     assert log == ["answered", "computed"]
+
+
+def pipe_end():
+    reading, writing = os.pipe()
+    os.write(writing, b"data")
+    os.close(writing)
+    return open(reading, "rb", 0)
+
+
+def socket_end():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.send(b"data")
+    return ours
+
+
+class Told(asyncio.Protocol):
+    """What it is told before and after the coroutine that has made it has gone on."""
+
+    def __init__(self):
+        self.log, self.over = [], asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        compute(40_000)
+
+    def data_received(self, data):
+        self.log.append(data)
+
+    def connection_lost(self, exception):
+        self.over.set_result(None)
+
+
+async def connect_pipe(loop):
+    return await loop.connect_read_pipe(Told, pipe_end())
+
+
+async def connect_socket(loop):
+    return await loop.create_connection(Told, sock=socket_end())
+
+
+async def keep_busy():
+    while True:
+        compute(6_000)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("connect", [connect_pipe, connect_socket])
+def test_who_waits_for_a_connection_goes_on_before_its_data_come(connect):
+    """On asyncio's loop it is ready before the kernel is asked, however much is there already."""
+    logs = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        others = [asyncio.create_task(keep_busy()) for _ in range(2)]
+        for _ in range(150):
+            transport, protocol = await connect(loop)
+            protocol.log.append("goes on")
+            await protocol.over
+            transport.close()
+            logs.append(protocol.log)
+        for other in others:
+            other.cancel()
+
+    tornado.stm.run(main(), threads=3)
+    assert logs == [["goes on", b"data"]] * 150
+
+
+def test_what_does_not_return_keeps_nobody_from_what_he_begins_to_read():
+    """Though it was scheduled beside that, and expected to be short."""
+    log, reading = [], socket_end()
+
+    async def main():
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def compute_long():
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                pass
+            log.append("computed")
+            over.set()
+
+        def hear():
+            loop.remove_reader(reading)
+            log.append("heard")
+
+        loop.call_soon(lambda: [loop.call_soon(loop.add_reader, reading, hear), loop.call_soon(compute_long)])
+        await over.wait()
+
+    with reading:
+        tornado.stm.run(main(), threads=3)
+    assert log == ["heard", "computed"]

@@ -220,10 +220,11 @@ known_location(Tx *tx, _PyInterpreterFrame *f)
     return known;
 }
 
+/* A frame that has not begun is one that the interpreter has put under that of an `__init__`: it is on no line, as for CPython. */
 static KnownLocation *
 known_of_program(Tx *tx, _PyInterpreterFrame *f)
 {
-    KnownLocation *known = f->owner < FRAME_OWNED_BY_INTERPRETER ? known_location(tx, f) : NULL;
+    KnownLocation *known = !_PyFrame_IsIncomplete(f) ? known_location(tx, f) : NULL;
     return known != NULL && known->location != NULL ? known : NULL;
 }
 

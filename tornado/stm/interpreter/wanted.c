@@ -118,7 +118,7 @@ find(Tx *tx, Wanted *w)
 {
     int frames = 0;
     for (_PyInterpreterFrame *f = tx->tstate->current_frame; f != NULL && f != thread_of(tx)->locations.base; f = f->previous) {
-        if (f->owner >= FRAME_OWNED_BY_INTERPRETER)
+        if (_PyFrame_IsIncomplete(f))   /* such as the one that the interpreter puts under that of an `__init__`: it has no globals */
             continue;
         if (frames++ == MOST_FRAMES)
             break;

@@ -42,6 +42,9 @@
 #define LINGER 0.001
 #define MOST_VAIN 6
 
+/* Seconds: so long what somebody begins to watch waits for what has been scheduled by then, at most: that may never return. */
+#define LONGEST_EARLY 1.0
+
 struct DispatchNames dispatch_names;
 
 static Dispatcher *
@@ -625,6 +628,53 @@ arms_later(Dispatcher *d, int fd)
     return descriptors_add(&s->heard, fd);
 }
 
+/* Under the lock: this thread's transaction watches the descriptor.  If that begins, and more has been scheduled than what runs, it is armed when
+ * that has run: see poller.h. */
+static bool
+begins_later(Dispatcher *d, int fd)
+{
+    Descriptor *descriptor = &d->poller.descriptors[fd];
+    if (descriptor->early > 0)
+        return true;
+    if (d->n_threads == 1 || !poller_is_new(&d->poller, fd))
+        return false;
+    Scheduling *s = mine(d);
+    if (s == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    Entry *last = s->run != 0 ? last_beside(s->running) : NULL;
+    if (!is_to_run(last) || !descriptors_add(&d->held, fd))
+        return false;
+    note_entry(d, &descriptor->scheduled, last);
+    strand_hold(&descriptor->strand, last->strand);
+    descriptor->early = 2;
+    descriptor->since = seconds_of(CLOCK_MONOTONIC);
+    descriptor->busy = true;
+    return true;
+}
+
+/* Under the lock: must it not be armed yet? */
+static bool
+is_held(Dispatcher *d, Descriptor *descriptor)
+{
+    bool waits = is_to_run(descriptor->scheduled);
+    if (descriptor->early == 0)
+        return waits;
+    bool is_over = seconds_of(CLOCK_MONOTONIC) - descriptor->since >= LONGEST_EARLY;
+    if (waits && !is_over)
+        return true;
+    descriptor->early--;
+    Entry *last = descriptor->early > 0 && !is_over && descriptor->strand != NULL ? descriptor->strand->last : NULL;
+    if (!is_to_run(last)) {     /* what its events schedule has nothing to do with all that */
+        last = NULL;
+        descriptor->early = 0;
+        strand_hold(&descriptor->strand, NULL);
+    }
+    note_entry(d, &descriptor->scheduled, last);
+    return last != NULL;
+}
+
 /* Under the lock: has it been held, for what it is of no more? */
 static bool
 hold_is_over(Dispatcher *d, int fd)
@@ -682,7 +732,7 @@ look_at_watch(Dispatcher *d, PyObject *watch, int when)
             answers_follow();
         if (when != HEARD)
             poller_changed(&d->poller, fd);
-        else if (arms_later(d, fd))
+        if (when == HEARD ? arms_later(d, fd) : when == SET && begins_later(d, fd))
             goto out;
         if (when == HEARD || (when == SET && hold_is_over(d, fd)))
             descriptor->busy = false;
@@ -968,7 +1018,7 @@ arm_heard(Dispatcher *d, Scheduling *s)
     int r = 0;
     for (int i = d->held.n; i-- > 0;) {
         int fd = d->held.fds[i];
-        if (fd < d->poller.n && is_to_run(d->poller.descriptors[fd].scheduled))
+        if (fd < d->poller.n && is_held(d, &d->poller.descriptors[fd]))
             continue;
         d->held.fds[i] = d->held.fds[--d->held.n];
         r |= arm_again(d, fd, false);
@@ -1084,7 +1134,7 @@ rest(Dispatcher *d, bool home)
 static Step
 idle(Dispatcher *d, bool home)
 {
-    if (d->poller.waiting.n > 0)    /* nothing can be heard */
+    if (d->poller.waiting.n > 0 || d->held.n > 0)    /* not all can be heard */
         poller_watch(&d->poller, d->runs);
     if (d->poller.polls || d->poller.waiting.n > 0)
         return rest(d, home);

@@ -98,7 +98,7 @@ struct Dispatcher {
     Py_ssize_t timers_cancelled;    /* so many of them are only waiting to be forgotten */
     Poller poller;
     Questions questions;
-    Descriptors held;           /* to be armed when what the handling of their events has scheduled has run */
+    Descriptors held;           /* to be armed when what their events, or those who begin to watch them, have scheduled has run */
     Py_ssize_t round;           /* transactions to run before the next look at what has become ready */
     Restraint restraint;
     int running, running_prompt;    /* threads that run a transaction; of those, one that is known to be prompt */

@@ -397,6 +397,20 @@ poller_is_wanted(Poller *poller, int fd)
         || is_waited_for(poller, fd, dispatch_names.writer);
 }
 
+bool
+poller_is_new(Poller *poller, int fd)
+{
+    Descriptor *descriptor = &poller->descriptors[fd];
+    if (descriptor->known || descriptor->busy)
+        return false;
+    if (strand_of(descriptor) != NULL) {
+        if (file_of(fd) == descriptor->file)
+            return false;
+        forget_order(descriptor);
+    }
+    return true;
+}
+
 /* Ask the kernel about it no more. */
 static void
 forget(Poller *poller, int fd)

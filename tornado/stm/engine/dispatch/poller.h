@@ -9,6 +9,9 @@
  * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
  * is the last one until what the first has scheduled has run.
  *
+ * Of a descriptor that somebody begins to watch the kernel is asked when what had been scheduled by then has run, and what that has scheduled:
+ * on asyncio's loop that is ready before the first event, and comes first.  So who waits for a connection goes on before its data come.
+ *
  * What may be an answer waits until what was scheduled with the question has run (answers.h).
  *
  * Of a socket that listens every event is a connection of its own, and has nothing to do with the one before.  Nor has one of what the
@@ -38,7 +41,9 @@ typedef struct {
     uint32_t answers;       /* events that wait */
     uint64_t after;         /* for all questions up to that one */
     uint64_t armed_at;      /* so many polls had begun when the kernel last went on like that: what they report may have been handled */
-    bool busy;              /* an event is queued or being handled, or would be the same again */
+    bool busy;              /* an event is queued or being handled, or would be the same again, or comes too early */
+    char early;             /* so many times more it is left until what has been scheduled last beside it has run, before it is armed */
+    double since;           /* when that began, by the monotonic clock */
     bool known;             /* to the kernel, as far as can be told: it forgets those that are closed */
 } Descriptor;
 
@@ -110,6 +115,9 @@ bool poller_is_wanted(Poller *poller, int fd);
 /* Is it still of what the kernel has been asked about?  If not, the order of its events is forgotten.  The kernel reports nothing until it is
  * asked again. */
 bool poller_is_the_same(Poller *poller, int fd);
+
+/* Does somebody begin to watch it: has the kernel not been asked, and is nothing to run of what it has told before? */
+bool poller_is_new(Poller *poller, int fd);
 
 /* What is wanted of it has changed, or it has: what the kernel has been asked does not count.  If nothing is wanted any more the kernel is told
  * at once, before it can be closed. */
