@@ -2686,6 +2686,7 @@ def told(function, *args):
 AWAITED = {
     "asend": lambda generator: generator.asend(None),
     "anext": lambda generator: generator.__anext__(),
+    "anext with a default": lambda generator: anext(generator, "over"),
     "athrow": lambda generator: generator.athrow(KeyError("thrown")),
     "aclose": lambda generator: generator.aclose(),
     "await": lambda generator: generator.asend(None).__await__(),

@@ -278,7 +278,7 @@ async def _coroutine():
 def _awaitables():
     """Examples of the awaitables of asynchronous generators, and of the iterator of a coroutine."""
     generator, coroutine = _async_generator(), _coroutine()
-    examples = [generator.asend(None), generator.athrow(GeneratorExit), coroutine.__await__()]
+    examples = [generator.asend(None), generator.athrow(GeneratorExit), anext(generator, None), coroutine.__await__()]
     for example in examples:
         example.close()
     return examples
