@@ -244,6 +244,7 @@ TYPES = """
     _io._TextIOBase INSTANCE
     _io.TextIOWrapper STREAM
     _io.IncrementalNewlineDecoder OPAQUE
+    _tokenize.TokenizerIter OPAQUE
     _io.BufferedWriter STREAM
     _random.Random STRUCT
     _hashlib.HASH COPIED
