@@ -171,6 +171,7 @@ KNOWN = {
     "asynchronous generators": lambda: items().__aiter__(),
     "is it an address?": lambda: [tornado.netutil.is_valid_ip(text) for text in ("10.0.0.1", "::1", "10.0.0", "a.b", "\xe9" * 80)],
     "operators by their names": lambda: (Text("%s %(a)s") % {"a": Money(1) + 2 or -Money(3)}, 2 * Text("a"), len(Unordered())),
+    "tokens": lambda: list(tokenize.generate_tokens(io.StringIO("a = 1\n").readline)) + list(tokenize.tokenize(io.BytesIO(b"a").readline)),
     "byte orders": lambda: socket.ntohs(socket.htons(1)) + socket.ntohl(socket.htonl(2)),
     "time": lambda: time.time() + time.monotonic(),
     "struct": lambda: struct.unpack("<I", struct.pack("<I", 5)),
@@ -207,6 +208,7 @@ import re  # noqa: E402
 import socket  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
+import tokenize  # noqa: E402
 import types  # noqa: E402
 
 import tornado.netutil  # noqa: E402

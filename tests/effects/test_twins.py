@@ -16,6 +16,7 @@ import _queue
 import _socket
 import _ssl
 import _thread
+import _tokenize
 import abc
 import builtins
 import decimal
@@ -301,6 +302,8 @@ KINDS = {
     "default": lambda world, rows: defaultdict(function(world, "made", lambda: [5]), rows),
     "without default": lambda world, rows: defaultdict(None, rows),
     "bytes stream": lambda world, contents: bytes_stream(contents),
+    "lines": lambda world, lines: iter(lines).__next__,
+    "text": lambda world, lines: io.StringIO("".join(lines)).readline,
     "empty view": lambda world, shape: memoryview(bytes(4)).cast("B", shape)[:0],
     "key": lambda world, name: function(world, "key", FUNCTIONS[name]),
     "compare": lambda world, name: function(world, "compare", lambda a, b: number(a) - number(b)),
@@ -443,6 +446,7 @@ def sorted_by(made):
     return sorted([2, 3, 1], key=made), repr(made)[:20]
 
 
+CODE = ["a = 1\n", "(", ")\n", "  b", "\\\n", "1x", ""]
 SOURCES = st.sampled_from(["x = 1 + y", "y", "1 +", "del y", "missing", "\tx", b"x = 2", 5, compile("y + 1", "<t>", "eval")])
 NAMESPACES = st.one_of(st.none(), st.tuples(st.just("dict"), CONTENTS.map(lambda rows: (*rows, ("y", 3)))), st.just(7))
 RUN = Call(SOURCES, NAMESPACES, NAMESPACES, needed=2, globals=NAMESPACES, locals=NAMESPACES, result=lambda made: made)
@@ -487,6 +491,13 @@ CALLS = {
     types.SimpleNamespace.__init__: Call(st.tuples(st.just("attributes"), NUMBERS), MAPPINGS, needed=1, a=NUMBERS, c=VALUES),
     zoneinfo.ZoneInfo: Call(st.sampled_from(["UTC", "Europe/Berlin", "not/there", "../there", 5]), needed=0,
                             key=st.sampled_from(["UTC", 5]), result=str),
+    _socket.getaddrinfo: Call(
+        st.sampled_from(["127.0.0.1", "::1", b"10.0.0.1", "1.2.3", "\xe9" * 80, 5]), st.sampled_from([0, 80, None, "80", "no port"]),
+        st.sampled_from([0, _socket.AF_INET, "a"]), st.just(_socket.SOCK_STREAM), st.just(0), st.just(_socket.AI_NUMERICHOST),
+        needed=6, result=list),
+    _tokenize.TokenizerIter: Call(
+        st.one_of(st.tuples(st.sampled_from(["lines", "text"]), st.lists(st.sampled_from(CODE), max_size=4)), st.just(5)),
+        encoding=st.sampled_from([None, 5]), extra_tokens=st.booleans(), result=list),
     _csv.reader: Call(iterables(st.lists(TEXTS, max_size=3)), DIALECTS, needed=1, result=items_of, delimiter=st.sampled_from([";", 5])),
     _csv.writer: Call(st.sampled_from([("stream", None), 5]), DIALECTS, needed=1, result=lambda made: made.dialect.delimiter,
                       quoting=st.sampled_from([_csv.QUOTE_ALL, "a"])),

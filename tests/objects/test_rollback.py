@@ -2134,6 +2134,48 @@ def test_generator_closed_in_the_aborted_attempt(function):
 
 
 #: C code that takes all items of a generator
+class MoreTuple(tuple):
+    pass
+
+
+class MoreList(list):
+    pass
+
+
+class MoreSet(set):
+    pass
+
+
+class MoreFrozenSet(frozenset):
+    pass
+
+
+class MoreDeque(deque):
+    pass
+
+
+class MoreBytes(bytes):
+    pass
+
+
+class MoreByteArray(bytearray):
+    pass
+
+
+DERIVED = [MoreTuple, MoreList, MoreSet, MoreFrozenSet, MoreDeque, MoreBytes, MoreByteArray]
+
+
+@pytest.mark.parametrize("cls", DERIVED)
+def test_a_container_of_a_derived_class_is_made_of_items_beside_others(cls):
+    made = [lambda: cls(i for i in range(3)), lambda: cls(map(int, "012")), lambda: cls({0: 1, 1: 2, 2: 3}.keys())]
+    for make in made:
+        run(make)
+    before = core.stats()["exclusives"]
+    assert [list(run(make)) for make in made] == [[0, 1, 2]] * 3
+    assert core.stats()["exclusives"] == before
+    check(cls, run(begun, loop_over_range), rest=list)
+
+
 EXHAUSTS = {
     "|": lambda g: {1: 2}.keys() | g, "&": lambda g: {1: 2}.keys() & g, "-": lambda g: {1: 2}.items() - g, "^": lambda g: {1: 2}.keys() ^ g,
     "| reversed": lambda g: g | {1: 2}.keys(), "|=": lambda g: operator.ior({1: 2}.keys(), g), "method": lambda g: {1: 2}.keys().__or__(g),
@@ -2644,6 +2686,7 @@ def told(function, *args):
 AWAITED = {
     "asend": lambda generator: generator.asend(None),
     "anext": lambda generator: generator.__anext__(),
+    "anext with a default": lambda generator: anext(generator, "over"),
     "athrow": lambda generator: generator.athrow(KeyError("thrown")),
     "aclose": lambda generator: generator.aclose(),
     "await": lambda generator: generator.asend(None).__await__(),

@@ -245,6 +245,7 @@ TYPES = """
     _io._TextIOBase INSTANCE
     _io.TextIOWrapper STREAM
     _io.IncrementalNewlineDecoder OPAQUE
+    _tokenize.TokenizerIter OPAQUE
     _io.BufferedWriter STREAM
     _random.Random STRUCT
     _hashlib.HASH COPIED
@@ -279,7 +280,7 @@ async def _coroutine():
 def _awaitables():
     """Examples of the awaitables of asynchronous generators, and of the iterator of a coroutine."""
     generator, coroutine = _async_generator(), _coroutine()
-    examples = [generator.asend(None), generator.athrow(GeneratorExit), coroutine.__await__()]
+    examples = [generator.asend(None), generator.athrow(GeneratorExit), anext(generator, None), coroutine.__await__()]
     for example in examples:
         example.close()
     return examples

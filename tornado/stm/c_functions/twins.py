@@ -15,6 +15,7 @@ import _locale
 import _queue
 import _string
 import _thread
+import _tokenize
 import _warnings
 import builtins
 import copyreg
@@ -608,6 +609,16 @@ def call_alias(alias, /, *args, **kwargs):
 
 _lru_wrapper = functools._lru_cache_wrapper
 
+def tokens(readline, /, **options):
+    """Twin of ``TokenizerIter``, which asks for each line: by a function in Python, so that whoever does is seen to read."""
+    return _tokens(lambda: readline(), options)
+
+
+@trusted
+def _tokens(readline, options):
+    return core.fresh(_tokenize.TokenizerIter(readline, **options))
+
+
 #: functions of `heapq` that have a twin in C
 HEAP = [
     f"{name}{suffix}" for name in ("heapify", "heappop", "heappush", "heappushpop", "heapreplace") for suffix in ("", "_max")
@@ -658,6 +669,7 @@ TWINS = {
     _sleep: sleep,
     _simple_queue_put: simple_queue_put,
     _queue.SimpleQueue.put_nowait: simple_queue_put_nowait,
+    _tokenize.TokenizerIter: tokens,
     **_lock_twins(_thread.lock),
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (

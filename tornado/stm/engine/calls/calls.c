@@ -810,6 +810,16 @@ only_makes(PyTypeObject *type)
         || (kind == &list_kind && type->tp_new == PyList_Type.tp_new) || (kind == &set_kind && type->tp_new == PySet_Type.tp_new);
 }
 
+/* Does a call of that class do what that of a container in C does from which it is derived, and nothing else? */
+static bool
+only_takes_items(PyTypeObject *type)
+{
+    PyTypeObject *base = c_base(type);
+    bool container = base == &PyTuple_Type || base == &PyList_Type || base == &PySet_Type || base == &PyFrozenSet_Type
+        || base == &PyBytes_Type || base == &PyByteArray_Type || classify(base) == &deque_kind;
+    return container && type->tp_new == base->tp_new && type->tp_init == base->tp_init && Py_TYPE(type)->tp_call == PyType_Type.tp_call;
+}
+
 static int
 before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
 {
@@ -863,7 +873,7 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         }
     }
     /* The constructor of the C base takes the arguments. */
-    return open_args(tx, a, 0, open_deep);
+    return open_args(tx, a, 0, only_takes_items(type) ? open_iter : open_deep);
 }
 
 /* ---- The barrier's work ---------------------------------------------------------------------- */
