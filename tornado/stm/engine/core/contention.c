@@ -1082,19 +1082,22 @@ inevitable_end(Tx *tx)
 
 /* The child has the memory as it is at that moment, and of the threads only the one that forks.  What transactions have of the interpreter's own
  * locks then (that of a dict, which has been handed over to who has waited for it) nobody gives back there.  So they end first, or have not
- * begun, as where it is a step that forks.  Whoever lends waits for something, and has none of those.
+ * begun, as where it is a step that forks.  Whoever lends waits for something, and has none of those.  Where no thread runs transactions one may
+ * begin to at any moment.
  *
  * The thread may have what one of them waits for in earnest: so it is patient for a while only, and then forks beside them.  It does nothing
  * for others while it waits: it is amid the fork. */
 #define FORK_PATIENCE_NS 1000000000ull
 
-typedef struct { Condition holds; uint64_t since; } Patience;
+typedef struct { Condition holds; uint64_t since; bool held; } Patience;
 
+/* What held a moment ago need not any more: of others_over(), who begins sees that it must not, and steps back. */
 static bool
 holds_or_enough(Tx *tx, void *arg)
 {
-    const Patience *p = arg;
-    return p->holds(tx, NULL) || now_ns() - p->since >= FORK_PATIENCE_NS;
+    Patience *p = arg;
+    p->held = p->holds(tx, NULL);
+    return p->held || now_ns() - p->since >= FORK_PATIENCE_NS;
 }
 
 static void
@@ -1109,17 +1112,17 @@ stop_excluding(Tx *tx)
 void
 fork_begins(void)
 {
-    if (atomic_load(&stm_runners) <= (stm_self != NULL && stm_self->runs) || (stm_self != NULL && state_of(stm_self) != TX_IDLE))
+    if (stm_self != NULL && state_of(stm_self) != TX_IDLE)
         return;
     Tx *tx = stm_thread_tx();
     if (tx == NULL) {       /* as many threads as can be run transactions */
         PyErr_Clear();
         return;
     }
-    Patience patience = {has_token, now_ns()};
+    Patience patience = {has_token, now_ns(), false};
     ask_for_token(tx, true);
     await(tx, PARK_TOKEN, holds_or_enough, &patience);
-    if (!has_token(tx, NULL)) {
+    if (!patience.held) {
         leave_queue(tx);
         return;
     }
@@ -1133,7 +1136,7 @@ fork_begins(void)
     wake_attempts();
     patience.holds = others_over;
     await(tx, PARK_OTHERS, holds_or_enough, &patience);
-    if (!others_over(tx, NULL))
+    if (!patience.held)
         stop_excluding(tx);
 }
 
