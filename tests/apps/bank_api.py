@@ -1,6 +1,7 @@
 """A bank: FastAPI under uvicorn, pydantic's models, SQLAlchemy's ORM on SQLite.  ``bank_api.py FILE`` prints its port."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 import sys
@@ -18,7 +19,15 @@ engine = create_async_engine(f"sqlite+aiosqlite:///{sys.argv[1]}")
 sessions = async_sessionmaker(engine, expire_on_commit=False)
 one_changes = asyncio.Lock()  # SQLite has one lock for all, and gives up waiting for it
 answered = {"moved": 0, "refused": 0}
-app = FastAPI()
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    yield
+    await engine.dispose()  # not after uvicorn's end, at which it sends itself the signal again that has ended it
+
+
+app = FastAPI(lifespan=lifespan)
 
 
 class Base(DeclarativeBase):
@@ -97,7 +106,6 @@ async def main():
     listening = socket.create_server(("127.0.0.1", 0), backlog=100)
     print(listening.getsockname()[1], flush=True)
     await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve([listening])
-    await engine.dispose()
 
 
 if __name__ == "__main__":
