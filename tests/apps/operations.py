@@ -634,7 +634,7 @@ def rest_of(iterator):
     """What is left in it; that of a set in an order of its own."""
     try:
         rest = list(itertools.islice(iterator, 30))
-    except RuntimeError as e:
+    except (RuntimeError, TypeError) as e:  # such as of an item that cannot be squared
         return str(e)
     return sorted(rest) if isinstance(iterator, type(iter(set()))) else rest
 
