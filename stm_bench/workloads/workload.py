@@ -130,7 +130,6 @@ class Pages(Workload):
         server.add_sockets(tornado.netutil.bind_sockets(port, HOST, reuse_port=how.kind == "loops"))
         await asyncio.Event().wait()
 
-
     # -- The load ---------------------------------------------------------------------------------------------------------
 
     def path(self):
@@ -151,7 +150,7 @@ class Pages(Workload):
             self._asked = (paths, path, None if paths else self.answer(self.state(), path))
         paths, path, text = self._asked
         if paths:
-            return self._ask(servers, seconds, itertools.cycle(paths))
+            return self._ask(servers, self.clients, seconds, itertools.cycle(paths), self.is_right)
         asked = client.shared_out(self.clients, servers)
         with ThreadPoolExecutor(len(asked)) as loads:
             found = list(loads.map(lambda each: self._besiege(*each, seconds, path, text), asked))
@@ -159,56 +158,49 @@ class Pages(Workload):
 
     def _besiege(self, server, clients, seconds, path, text):
         """siege and some clients of ours, who ask meanwhile: they check each answer, and measure how long it takes."""
-        ours, over = max(1, clients // SAMPLED), threading.Event()
         if server.ask("/" + path) != text:
             raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
+
+        def is_right(server, path, answer):
+            return answer == text
+
+        ours, over = max(1, clients // SAMPLED), threading.Event()
+        if clients == ours:
+            return self._ask([server], clients, seconds, itertools.repeat(path), is_right)
+        answers = []
         with ThreadPoolExecutor(1) as sampling:
-            sampled = sampling.submit(self._sample, server, ours, path, text, over)
+            paths = itertools.takewhile(lambda path: not over.is_set(), itertools.repeat(path))
+            sampled = sampling.submit(self._ask, [server], ours, 3600, paths, is_right, answers)
             try:
-                report = siege.load(server.url("/" + path), clients - ours, seconds, keep_alive=True) if clients > ours else None
+                report = siege.load(server.url("/" + path), clients - ours, seconds, keep_alive=True)
                 end = time.monotonic()
-                over.wait(0 if report else seconds)
             finally:
                 over.set()
-            answers = sampled.result()
-        if report is None:
-            report, end = siege.Report(0, 0, 0, seconds), answers[0][0] + seconds
-        elif not report.answered or report.failed:
+            sampled.result()
+        if not report.answered or report.failed:
             raise WrongAnswer("server %s failed %d of %d requests" % (server.name, report.failed, report.failed + report.answered))
         within = [answered - asked for asked, answered in answers if end - report.elapsed < answered <= end]
         waits = within or [answered - asked for asked, answered in answers]  # a request that takes longer than all of it
         return client.Load(report.rate + len(within) / report.elapsed, tuple(waits))
 
-    def _sample(self, server, clients, path, text, over):
-        """Has so many clients ask until it is over; returns when each request was made and when it was answered."""
-        found = []
-
-        def take(connection):
-            answer = client.take_page(connection)
-            if answer is None:
-                return False
-            if answer != text:
-                raise WrongAnswer("server %s answered GET /%s wrongly" % (server.name, path))
-            found.append((connection.since, time.monotonic()))
-            return True
-
-        client.ask_on([server], clients, 3600, lambda connection: None if over.is_set() else client.get(path), take)
-        return found
-
-    def _ask(self, servers, seconds, paths):
-        """Checks every answer."""
+    def _ask(self, servers, clients, seconds, paths, is_right, answers=None):
+        """Has clients ask for these paths, and checks every answer; `answers` gets when each was asked for, and when it came."""
 
         def ask(connection):
-            connection.asked = next(paths)
-            return client.get(connection.asked)
+            connection.asked = next(paths, None)
+            return None if connection.asked is None else client.get(connection.asked)
 
         def take(connection):
             text = client.take_page(connection)
-            if text is not None and not self.is_right(connection.server, connection.asked, text):
+            if text is None:
+                return False
+            if not is_right(connection.server, connection.asked, text):
                 raise WrongAnswer("server %s answered GET /%s wrongly: %.60r" % (connection.server.name, connection.asked, text))
-            return text is not None
+            if answers is not None:
+                answers.append((connection.since, time.monotonic()))
+            return True
 
-        return client.ask_on(servers, self.clients, seconds, ask, take)
+        return client.ask_on(servers, clients, seconds, ask, take)
 
 
 class Plain(tornado.web.RequestHandler):

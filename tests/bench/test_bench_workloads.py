@@ -7,7 +7,6 @@ import math
 import shutil
 import socket
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -225,7 +224,7 @@ def test_a_wrong_answer_while_siege_asks_is_noticed():
         canned = Canned()
         canned.port = listener.getsockname()[1]
         with pytest.raises(WrongAnswer, match="^server canned answered GET /page wrongly"):
-            workloads.load("hello")._sample(canned, 1, "page", "y", threading.Event())
+            workloads.load("hello")._ask([canned], 1, 60, iter(["page"]), lambda server, path, answer: answer == "y")
         answered.result()
 
 
