@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from stm_bench.errors import BenchmarkError
+from stm_bench.servers import reserved_port
 
 HOST = "127.0.0.1"
 START_TIMEOUT = 100  # seconds
@@ -37,12 +38,12 @@ def postgresql():
     # It does not run as root.
     user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     # Its socket lies in there, whose path must be short.
-    with tempfile.TemporaryDirectory(prefix="stm-postgresql-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="stm-postgresql-", ignore_cleanup_errors=True) as folder, reserved_port() as port:
         os.chown(folder, user.pw_uid, user.pw_gid)
         options = {"cwd": folder, "env": ENVIRONMENT, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         if os.geteuid() == 0:
             options.update(user=user.pw_uid, group=user.pw_gid, extra_groups=[])
-        data, port = Path(folder, "data"), _free_port()
+        data = Path(folder, "data")
         make = [programs / "initdb", "-D", data, "-U", "tester", "--auth=trust", "--no-sync"]
         try:
             subprocess.run(make, check=True, timeout=START_TIMEOUT, **options)
@@ -58,16 +59,10 @@ def redis():
     """Yields the URL of a new server's first database.  Raises Missing."""
     if shutil.which("redis-server") is None:
         raise Missing("no Redis: Debian's package redis-server has it")
-    with tempfile.TemporaryDirectory(prefix="stm-redis-") as folder:
-        port = _free_port()
+    with tempfile.TemporaryDirectory(prefix="stm-redis-") as folder, reserved_port() as port:
         serve = ["redis-server", "--port", str(port), "--save", "", "--dir", folder]
         with _serving(subprocess.Popen(serve, env=ENVIRONMENT, stdout=subprocess.DEVNULL), port):
             yield "redis://%s:%d/0" % (HOST, port)
-
-
-def _free_port():
-    with socket.create_server((HOST, 0)) as listening:
-        return listening.getsockname()[1]
 
 
 @contextlib.contextmanager

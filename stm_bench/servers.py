@@ -87,13 +87,15 @@ class Server:
     def __init__(self, name, command):
         self.name = name
         self.command = command
-        self.port = free_port()
+        self.port = None  # within the context
         self.process = None
         self.started = None  # when, by time.monotonic()
         self.folder = None
+        self.held = contextlib.ExitStack()  # the port and the folder
 
     def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="stm_bench-")
+        self.folder = self.held.enter_context(tempfile.TemporaryDirectory(prefix="stm_bench-"))
+        self.port = self.held.enter_context(reserved_port())
         try:
             with open(self.path("stderr"), "wb") as stderr:
                 self.started = time.monotonic()
@@ -115,7 +117,7 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self.folder.cleanup()
+        self.held.close()
 
     def wait_until_serving(self):
         deadline = time.monotonic() + START_TIMEOUT
@@ -217,7 +219,7 @@ class Server:
             raise self.error("wrote no statistics") from None
 
     def path(self, name):
-        return os.path.join(self.folder.name, name)
+        return os.path.join(self.folder, name)
 
     def error(self, what):
         with open(self.path("stderr"), errors="replace") as file:
@@ -262,8 +264,16 @@ def last_lines(text, count):
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
 
 
-def free_port():
-    """A port on which nothing listens now."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return listener.getsockname()[1]
+@contextlib.contextmanager
+def reserved_port():
+    """Yields a port that the kernel gives to nobody else within; who asks for it by its number, with SO_REUSEADDR, can listen on it.
+
+    Servers ask so.  A port that is only free now may be another process's before the server has asked for it.
+    """
+    dual = socket.has_dualstack_ipv6()
+    with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as holding:
+        if dual:
+            holding.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holding.bind(("", 0))  # bound and not listening: two of such do not exclude each other
+        yield holding.getsockname()[1]

@@ -1,9 +1,11 @@
 """The benchmarks: the primes server, what is read from siege, figures, and errors.  No test looks at a speed."""
 
+import errno
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import urllib.error
@@ -16,13 +18,14 @@ from interpreters import ROOT
 from stm_bench import calibrate, siege
 from stm_bench.errors import BenchmarkError, WrongAnswer
 from stm_bench.primes import LARGEST
-from stm_bench.servers import Server, free_port, last_lines, probe, require
+from stm_bench.servers import Server, last_lines, probe, require, reserved_port
 
 rich_console = pytest.importorskip("rich.console")
 
 from stm_bench import machine, primes_client  # noqa: E402
 
 APPLICATION = str(ROOT / "stm_bench" / "primes.py")
+IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: what ports the kernel may choose for this socket
 PRIMES_TO_30 = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
 
 
@@ -143,7 +146,7 @@ def test_a_server_has_ended_when_its_context_is_left_with_an_error():
         with Server("upstream", [sys.executable, APPLICATION, "--upstream"]) as server:
             raise KeyboardInterrupt
     assert server.process.returncode is not None
-    assert not os.path.exists(server.folder.name)
+    assert not os.path.exists(server.folder)
 
 
 def test_a_server_that_ends_with_an_error_after_sigterm_is_reported():
@@ -158,9 +161,25 @@ def test_a_server_that_ends_with_an_error_after_sigterm_is_reported():
             server.stop()
 
 
-def test_a_free_port_can_be_bound():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", free_port()))
+@pytest.mark.parametrize("host", ["127.0.0.1", ""])
+def test_a_reserved_port_is_for_those_who_ask_for_it_alone(host):
+    """One that was only free when it was chosen went to another process; the server ended with "Address already in use"."""
+
+    def bind_to_some_port():
+        with socket.socket() as other:
+            other.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("=I", port << 16 | port))
+            other.bind((host, 0))
+            return other.getsockname()[1]
+
+    with reserved_port() as port:
+        for _ in range(2):  # a server is started again
+            socket.create_server((host, port)).close()
+            with pytest.raises(OSError) as raised:
+                bind_to_some_port()
+            if raised.value.errno == errno.ENOPROTOOPT:
+                pytest.skip("before Linux 6.3 nobody can tell the kernel what port to choose")
+            assert raised.value.errno == errno.EADDRINUSE
+    assert bind_to_some_port() == port
 
 
 def test_probe_describes_this_interpreter():

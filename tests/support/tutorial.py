@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from interpreters import ROOT
-from stm_bench.servers import free_port
+from stm_bench.servers import reserved_port
 
 needs_siege = pytest.mark.skipif(shutil.which("siege") is None, reason="siege is missing")
 
@@ -53,27 +53,27 @@ def follow(folder, source, python=sys.executable, env=None):
     script = folder / "docs" / "examples" / "shop.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(source)
-    port = free_port()
-    server = subprocess.Popen(words(SERVE, port, python), cwd=folder, env=env)
-    try:
-        asked = words(ASK, port, python)[-1]
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                assert urllib.request.urlopen(asked, timeout=10).read() == b"0"
-                break
-            except OSError:
-                assert server.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
-        loaded = subprocess.run(words(LOAD, port, python), capture_output=True, text=True, timeout=60)
-        counted = re.search(r'(?:"transactions"|Transactions):\s+(\d+)', loaded.stdout + loaded.stderr)
-        visits = int(urllib.request.urlopen(asked, timeout=10).read())
-        server.terminate()
-        assert server.wait(20) == 0
-    finally:
-        if server.poll() is None:
-            server.kill()
-            server.wait()
+    with reserved_port() as port:
+        server = subprocess.Popen(words(SERVE, port, python), cwd=folder, env=env)
+        try:
+            asked = words(ASK, port, python)[-1]
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    assert urllib.request.urlopen(asked, timeout=10).read() == b"0"
+                    break
+                except OSError:
+                    assert server.poll() is None and time.monotonic() < deadline
+                    time.sleep(0.05)
+            loaded = subprocess.run(words(LOAD, port, python), capture_output=True, text=True, timeout=60)
+            counted = re.search(r'(?:"transactions"|Transactions):\s+(\d+)', loaded.stdout + loaded.stderr)
+            visits = int(urllib.request.urlopen(asked, timeout=10).read())
+            server.terminate()
+            assert server.wait(20) == 0
+        finally:
+            if server.poll() is None:
+                server.kill()
+                server.wait()
     read = [*words(READ, port, python), "--json", "log.json"]
     report = subprocess.run(read, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
     data = json.loads((folder / "log.json").read_text())
