@@ -66,7 +66,7 @@ SLOW int stm_extend_list(PyObject *list, PyObject *items);
 SLOW int stm_extend_set(PyObject *set, PyObject *items);
 SLOW int stm_extend_dict(PyObject *dict, PyObject *items);
 SLOW int stm_before_call(_PyStackRef *site, int n);
-bool stm_has_what_it_needs(Tx *tx, KnownCall *known, _PyStackRef *site, int n);
+bool stm_call_left(Tx *tx, _PyStackRef *site, int n);
 SLOW int stm_before_call_kw(_PyStackRef *site, int n);
 SLOW int stm_before_call_ex(_PyStackRef *site);
 SLOW int stm_before_exit(_PyStackRef *site);
@@ -313,7 +313,8 @@ STM_CONTAINS_LEFT(PyObject *item, PyObject *container)
     if (tx == NULL)
         return false;
     /* A constant looks into nothing, but bytes do into a bytearray; what is found by its hash compares itself. */
-    bool settled = is_constant(item) && !PyBytes_CheckExact(item) && (is_constant(container) || is_settled_container(tx, container));
+    bool is_value = is_constant(item) && !PyBytes_CheckExact(item);
+    bool settled = is_value && (PyUnicode_CheckExact(container) || is_settled_container(tx, container) || PyBytes_CheckExact(container));
     if (!settled && (PyDict_CheckExact(container) || (PySet_CheckExact(container) && !may_be_set_as_key(item))))
         settled = captured(tx, container) || read_by_bias(tx, container) || opened(tx, container, OPENED_ITEMS);
     return !((LIKELY(settled) || opened_item(tx, container, item, OF_READ_ITEM)) && STM_QUIET(tx));
@@ -477,16 +478,13 @@ TEST bool
 STM_CALL_LEFT(_PyStackRef *site, int n)
 {
     PyObject *callable = PyStackRef_AsPyObjectBorrow(site[0]);
-    Tx *tx = stm_self;
-    if (tx == NULL || !tx->live || Py_IS_TYPE(callable, &PyFunction_Type))
+    if (Py_IS_TYPE(callable, &PyFunction_Type))
         return false;
-    const void *method = method_of(callable);
-    if (!STM_ACTS())        /* twins stand in in exclusive transactions, too */
-        return !known_alone(tx, method) && !needs_nothing_alone(tx, callable, &site[1], n + 1);
-    KnownCall *known = known_call_at(tx, method);
-    if (method == NULL || known->method != method || !STM_QUIET(tx))
-        return true;
-    return known->needs != CALL_PURE && !stm_has_what_it_needs(tx, known, site, n);
+    Tx *tx = stm_open;
+    if (LIKELY(tx != NULL))
+        return stm_call_left(tx, site, n);
+    tx = stm_self;      /* twins stand in in exclusive transactions, too */
+    return tx != NULL && tx->live && !known_alone(tx, method_of(callable)) && !needs_nothing_alone(tx, callable, &site[1], n + 1);
 }
 
 TEST bool
