@@ -151,6 +151,53 @@ def test_queries_of_asyncpg_run_beside_others(postgresql):
     assert (done.stdout, done.returncode) == ("0 {}\n", 0), done.stderr
 
 
+MANY_QUERIES = """
+import asyncio, sys
+import asyncpg
+import tornado.stm
+from tornado.stm import transaction
+
+TEXT = "x" * 1000
+
+def made(rows):
+    yield from rows
+
+async def main(url):
+    alone = []
+    async with asyncpg.create_pool(url, min_size=2, max_size=2) as pool:
+        await pool.execute("create table many (k int, text text)")
+
+        async def insert(number, count, make=list):
+            async with pool.acquire() as c:
+                await c.executemany("insert into many values ($1, $2)", make([k * 100 + number, TEXT] for k in range(count)))
+
+        await asyncio.gather(*[insert(number, 3) for number in range(10)])
+        before = transaction.stats()["exclusives"]
+        await asyncio.gather(*[insert(number, 500, make) for number in range(10, 20) for make in (list, tuple)])  # sent in several steps
+        alone.append(transaction.stats()["exclusives"] - before)
+        await asyncio.gather(*[insert(number, 500, made) for number in range(20, 22)])
+        try:
+            await pool.executemany("insert into many values ($1, $2)", [(1, "a"), ("b", 2)])
+        except asyncpg.DataError:
+            alone.append("refused")
+        rows = await pool.fetch("select k % 100 as n, count(*) as m from many where text = $1 group by k % 100 order by k % 100", TEXT)
+    assert [tuple(row) for row in rows] == [(n, 3 if n < 10 else 1000 if n < 20 else 500) for n in range(22)], rows
+    print(*alone)
+
+tornado.stm.run(main(sys.argv[1]), threads=2)
+"""
+
+
+@parallel_only
+@needs("asyncpg")
+def test_executemany_of_asyncpg_runs_beside_others(postgresql):
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_QUERIES, f"postgresql://tester@{postgresql}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, env=dict(os.environ, TORNADO_STM_SEQUENTIAL="0"),
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("0 refused\n", 0), done.stderr
+
+
 ROWS = """
 import asyncio, sys
 sys.path.insert(0, "tests/support")

@@ -5,6 +5,7 @@ a process of its own: in this one they run alone on any other.
 """
 
 import _thread
+import ast
 import asyncio
 import contextvars
 import functools
@@ -431,3 +432,40 @@ def in_midair():
 
 def test_a_greenlet_that_was_begun_outside_of_transactions_goes_on_alone():
     assert in_a_process("in_midair()") == ([None], True)
+
+
+BEGUN_BEFORE_ANY_LOOP = """
+import asyncio, collections.abc
+from sqlalchemy.util import concurrency
+import tornado.stm
+from tornado.stm import core
+
+class Pause(collections.abc.Awaitable):
+    def __await__(self):
+        yield
+        return "paused"
+
+def waits_twice():
+    return concurrency.await_only(Pause()), concurrency.in_greenlet(), concurrency.await_only(Pause())
+
+begun = concurrency.greenlet_spawn(waits_twice)
+begun.send(None)
+
+async def main():
+    for _ in range(20):
+        assert await concurrency.greenlet_spawn(waits_twice) == ("paused", True, "paused")
+    foreign = [why for why in core.stats()["exclusive_reasons"] if why.startswith("call of greenlet")]
+    try:
+        while True:
+            begun.send(None)
+            await asyncio.sleep(0)
+    except StopIteration as end:
+        return foreign, end.value, concurrency.in_greenlet()
+
+print(tornado.stm.run(main(), threads=2))
+"""
+
+
+def test_what_has_begun_before_any_loop_goes_on_and_what_follows_is_no_foreign_code():
+    done = apart.run_beside(__file__, BEGUN_BEFORE_ANY_LOOP)
+    assert (done.stderr, ast.literal_eval(done.stdout)) == ("", ([], ("paused", True, "paused"), False))

@@ -100,28 +100,37 @@ if THREADS:
     transaction.set_threads(THREADS)
     transaction.add(int)
     transaction.run()
-lost = []
-for _ in range(20):
-    lock = _thread.allocate_lock()  # the next time nobody would yield, since somebody has slept
-    lock.acquire()
+
+def look():
+    lost = []
+    for _ in range(20):
+        lock = _thread.allocate_lock()  # the next time nobody would yield, since somebody has slept
+        lock.acquire()
+        before = switches()
+        lock.acquire(timeout=0.000001)
+        lost.append(switches() - before)
     before = switches()
-    lock.acquire(timeout=0.000001)
-    lost.append(switches() - before)
-before = switches()
-for _ in range(1000):
-    os.sched_yield()
-print(sorted(lost)[10], switches() - before)
+    for _ in range(1000):
+        os.sched_yield()
+    print(sorted(lost)[10], switches() - before)
+
+if ELSEWHERE:
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+else:
+    look()
 """
 
 
-@pytest.mark.parametrize("threads", [0, 2])
-def test_a_thread_that_runs_transactions_finds_mutexes_taken_and_keeps_its_processor(threads):
+@pytest.mark.parametrize("threads, elsewhere", [(0, False), (2, False), (2, True)])
+def test_a_thread_finds_mutexes_taken_and_keeps_its_processor_where_there_are_transactions(threads, elsewhere):
     """Another process always has something to do on that processor: a thread that gives it away comes back when that one's turn is over."""
     processor = {min(os.sched_getaffinity(0))}
     with EndlessLoops(1) as loops:
         os.sched_setaffinity(loops.processes[0].pid, processor)
         lost = subprocess.run(
-            [sys.executable, "-c", TAKES_TAKEN_LOCKS.replace("THREADS", str(threads))],
+            [sys.executable, "-c", TAKES_TAKEN_LOCKS.replace("THREADS", str(threads)).replace("ELSEWHERE", str(elsewhere))],
             preexec_fn=lambda: os.sched_setaffinity(0, processor), capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
     by_mutexes, by_a_program_that_waits = map(int, lost.stdout.split())

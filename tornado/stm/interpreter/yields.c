@@ -1,17 +1,17 @@
-/* Where the interpreter gives the processor away, a thread that runs transactions keeps it.
+/* Where the interpreter gives the processor away, the threads of a program that runs transactions keep it.
  *
  * PyMutex, with which the interpreter locks objects, dicts and sets, and queues what other threads own, calls sched_yield() forty times before it
  * sleeps, also when the mutex has become free meanwhile (Python/lock.c of CPython 3.14).  On a processor that has nothing else to do this is over in
  * some microseconds.  Beside a busy process each call may last for that one's turn, so a thread loses a twentieth of a second because
  * another one had a mutex for a moment: a server on two threads lost a third of its share of the processors.  Here each call is a short pause
- * instead: whoever has the mutex gives it back meanwhile, or has itself been taken the processor away, and then PyMutex sleeps.
+ * instead: whoever has the mutex gives it back meanwhile, or has itself been taken the processor away, and then PyMutex sleeps.  So it is on
+ * threads that run no transactions, too: one that waits at a queue (an executor's, aiosqlite's) is woken by who still has the queue's mutex, and
+ * the loop waits for what it does.
  *
  * No hook of the interpreter's leads there.  But it calls the function through a table, which the dynamic linker has filled in
  * (System V ABI, AMD64 supplement, 5.2), and the engine puts its own there.  Where there is no such place, all is as without this.
  */
 #include "yields.h"
-
-#include "thread.h"
 
 #include "internal/pycore_lock.h"
 
@@ -35,7 +35,7 @@ pause_or_yield(void)
     static _Thread_local struct { uint64_t last; int calls; } row;
     uint64_t now = __builtin_ia32_rdtsc();
     row.calls = now - row.last < AT_ONCE ? row.calls + 1 : 1;
-    if (stm_self == NULL || row.calls > MANY)
+    if (row.calls > MANY)
         return sched_yield();
     for (int i = 0; i < PAUSES; i++)
         __builtin_ia32_pause();

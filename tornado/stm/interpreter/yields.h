@@ -4,7 +4,7 @@
 
 #include "core/base.h"
 
-/* From here on no thread that runs transactions gives the processor away where it finds a mutex of the interpreter's taken. */
+/* From here on no thread gives the processor away where it finds a mutex of the interpreter's taken. */
 void keep_processor(void);
 
 #endif

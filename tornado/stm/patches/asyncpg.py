@@ -95,15 +95,17 @@ def _in_c(protocol, function, *arguments, **named):
 
 
 class _Steps:
-    """Those of a coroutine in C, which ends with this one."""
+    """Those of a coroutine in C, which ends with this one; `arguments` is what each of them may read, or None."""
 
-    def __init__(self, protocol, coroutine):
-        self._protocol, self._coroutine = protocol, coroutine
+    def __init__(self, protocol, coroutine, arguments=None):
+        self._protocol, self._coroutine, self._arguments = protocol, coroutine, arguments
 
     def __await__(self):
         protocol, coroutine = self._protocol, self._coroutine
         proceed, argument = coroutine.send, None
         while True:
+            if self._arguments is not None:
+                core.open_all(self._arguments)
             try:
                 waits_for = _in_c(protocol, proceed, argument)
             except StopIteration as end:
@@ -136,6 +138,27 @@ def operation_with_arguments(method):
         return await _Steps(self, _in_c(self, method, self, state, args, *arguments, **named))
 
     return gives_way(steps)
+
+
+MOST_AT_ONCE = 1000
+
+
+def operation_with_many_arguments(method):
+    """Likewise, of one that encodes the arguments of many queries as it sends them, also in later steps.
+
+    What C code would ask for the next ones, and what takes long to open again in each step, runs alone.
+    """
+
+    @functools.wraps(method)
+    async def steps(self, state, args, *arguments, **named):
+        if type(args) not in _SEQUENCES or len(args) > MOST_AT_ONCE or not all(type(each) in _SEQUENCES for each in args):
+            return await method(self, state, args, *arguments, **named)
+        return await _Steps(self, _in_c(self, method, self, state, args, *arguments, **named), args)
+
+    return gives_way(steps)
+
+
+_SEQUENCES = list, tuple
 
 
 class Settings:

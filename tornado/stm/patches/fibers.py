@@ -103,11 +103,18 @@ def _new_stack(fiber, function):
 @trusted
 def current():
     """In the place of ``greenlet.getcurrent``, for SQLAlchemy: the `Fiber` that calls, or something else."""
-    return getattr(_current_stack(), "fiber", None)
+    stack = _current_stack()
+    if (fiber := getattr(stack, "fiber", None)) is not None:
+        return fiber
+    # It was begun before the first loop was made, by hand, and is SQLAlchemy's own.
+    return stack if hasattr(stack, "__sqlalchemy_greenlet_provider__") else None
 
 
 def initializing(initialize):
-    """``_concurrency_shim_cls._initialize`` of SQLAlchemy 2.1, which imports greenlet where that is needed first."""
+    """``_concurrency_shim_cls._initialize`` of SQLAlchemy 2.1, which imports greenlet where that is needed first.
+
+    That may have been: an engine that a module makes is there before any loop is.
+    """
 
     @functools.wraps(initialize)
     def _initialize(self, **options):
@@ -115,4 +122,7 @@ def initializing(initialize):
         if self._has_greenlet:
             self._AsyncIoGreenlet, self.getcurrent = Fiber, current
 
+    shim = sys.modules["sqlalchemy.util.concurrency"]._concurrency_shim
+    if hasattr(sys.modules["sqlalchemy.util.concurrency"], "greenlet"):  # it is None where there is none
+        _initialize(shim, raise_=False)
     return _initialize

@@ -143,6 +143,7 @@ PATCHES = {
         asyncpg.protocol.protocol:Protocol.__init__  patches.asyncpg:make_protocol()  C code meets what has barriers
         asyncpg.protocol.protocol:Protocol.get_settings  patches.asyncpg:get_settings()  likewise
         asyncpg.protocol.protocol:Protocol.bind_execute  patches.asyncpg:operation_with_arguments()  an operation is irrevocable
+        asyncpg.protocol.protocol:Protocol.bind_execute_many  patches.asyncpg:operation_with_many_arguments()  likewise
         asyncpg.protocol.protocol:Protocol.bind      patches.asyncpg:operation_with_arguments()  likewise
         asyncpg.protocol.protocol:Protocol.execute   patches.asyncpg:operation()  likewise
         asyncpg.protocol.protocol:Protocol.prepare   patches.asyncpg:operation()  likewise
