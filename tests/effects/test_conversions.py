@@ -94,6 +94,18 @@ def test_a_model_that_calls_unknown_c_code_runs_alone():
 
 
 @needs_threads
+def test_a_schema_of_very_many_parts_is_looked_through_to_its_end():
+    """As one of hundreds of models, that refer to each other."""
+    field = pydantic_core.core_schema.typed_dict_field
+    fields = {f"f{n}": field(pydantic_core.core_schema.int_schema(), required=False) for n in range(15000)}
+    validator = pydantic_core.SchemaValidator(pydantic_core.core_schema.typed_dict_schema(fields))
+    assert not alone_after(validator.validate_python, {"f7": 7})
+    fields["last"] = field(pydantic_core.core_schema.no_info_plain_validator_function(sqlite3.complete_statement), required=False)
+    validator = pydantic_core.SchemaValidator(pydantic_core.core_schema.typed_dict_schema(fields))
+    assert alone_after(validator.validate_python, {"f7": 7})
+
+
+@needs_threads
 def test_a_generator_is_not_looked_into_beside_others():
     values = (n for n in range(3))
     assert alone_after(models.ANY.dump_python, values)

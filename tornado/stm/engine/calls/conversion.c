@@ -25,6 +25,7 @@
 #include "internal/pycore_unionobject.h"
 
 #define MOST_REACHED 20000      /* objects that one conversion opens one by one: whoever reads more runs alone */
+#define MOST_PARTS 1000000      /* of a converter, which is looked through once: a schema of hundreds of models has more than the above */
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
 
@@ -247,7 +248,7 @@ look_through(Tx *tx, PyObject *converter, PyObject *own)
     for (Py_ssize_t i = 0; known == 1 && i < PyList_GET_SIZE(reached.todo); i++) {
         PyObject *next = PyList_GET_ITEM(reached.todo, i);
         PyTypeObject *type = Py_TYPE(next);
-        if (i >= MOST_REACHED || !is_known_property(next))
+        if (i >= MOST_PARTS || !is_known_property(next))
             known = 0;
         else if (next == (PyObject *)Py_TYPE(converter))
             continue;
