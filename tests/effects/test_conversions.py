@@ -94,6 +94,68 @@ def test_a_model_that_calls_unknown_c_code_runs_alone():
 
 
 @needs_threads
+def test_a_schema_of_very_many_parts_is_looked_through_to_its_end():
+    """As one of hundreds of models, that refer to each other."""
+    field = pydantic_core.core_schema.typed_dict_field
+    fields = {f"f{n}": field(pydantic_core.core_schema.int_schema(), required=False) for n in range(15000)}
+    validator = pydantic_core.SchemaValidator(pydantic_core.core_schema.typed_dict_schema(fields))
+    assert not alone_after(validator.validate_python, {"f7": 7})
+    fields["last"] = field(pydantic_core.core_schema.no_info_plain_validator_function(sqlite3.complete_statement), required=False)
+    validator = pydantic_core.SchemaValidator(pydantic_core.core_schema.typed_dict_schema(fields))
+    assert alone_after(validator.validate_python, {"f7": 7})
+
+
+class Kept(pydantic.BaseModel):
+    """It keeps what it works with to itself."""
+
+    model_config = pydantic.ConfigDict(revalidate_instances="always", from_attributes=True)
+
+    size: int = 0
+    _with: Any = pydantic.PrivateAttr(default=None)
+
+
+@needs_threads
+@pytest.mark.parametrize("convert", [
+    Kept.model_dump, Kept.model_dump_json, pydantic_core.to_json, models.ANY.dump_python,
+    Kept.model_validate, lambda kept: models.Anything(what=[kept]),
+])  # fmt: skip
+def test_private_attributes_are_not_looked_into(convert):
+    def make():
+        kept = Kept()
+        kept._with = sqlite3  # nobody could look into that
+        return (kept,)
+
+    def change_size(kept):
+        kept.size += 1
+
+    def change_private(kept):
+        kept._with = None
+
+    (kept,) = make()
+    kept._with = (n for n in range(3))
+    convert(kept)  # what is asked of a class for the first time is asked alone
+    assert not alone_after(convert, kept)
+    assert meet(make, convert, change_private) == APART
+    assert meet(make, convert, change_size) == CONFLICT
+
+
+@needs_threads
+def test_but_a_field_under_the_name_of_theirs_is():
+    schema = pydantic_core.core_schema
+    for names in ({"validation_alias": "__pydantic_private__"}, {}):
+        name = "private" if names else "__pydantic_private__"
+        fields = {name: schema.model_field(schema.any_schema(), **names)}
+        validator = pydantic_core.SchemaValidator(schema.model_fields_schema(fields, from_attributes=True))
+        kept = Kept()
+        validator.validate_python(kept)  # what is asked of a class for the first time is asked alone
+        assert alone_after(validator.validate_python, kept)
+    fields = {"size": schema.model_field(schema.any_schema())}
+    validator = pydantic_core.SchemaValidator(schema.model_fields_schema(fields, from_attributes=True))
+    validator.validate_python(kept)
+    assert not alone_after(validator.validate_python, kept)
+
+
+@needs_threads
 def test_a_generator_is_not_looked_into_beside_others():
     values = (n for n in range(3))
     assert alone_after(models.ANY.dump_python, values)

@@ -230,6 +230,26 @@ def test_what_costs_a_fifth_of_the_time_is_told_of_once(monkeypatch):
     assert len(costs.said) == 2 and "50.0 % of the time was lost in conflicts" in costs.said[1]
 
 
+def test_a_callback_that_goes_from_place_to_place_is_told_of_once(monkeypatch):
+    costs = Costs(monkeypatch)
+    running = []
+    monkeypatch.setattr(report.core, "running", lambda: running)
+    monkeypatch.setattr(report, "place_of", lambda thread: f"{thread} at {costs.now}")
+    watch = report.Watch()
+
+    def look(*now):
+        running[:] = now
+        costs.pass_time(watch, 1, 1, 0, 0)
+
+    for seconds in 1.5, 2.5, 3.5, 4.5:
+        look((1, seconds), (2, 0.1))
+    assert [line.partition("more: ")[2] for line in costs.said] == ["1 at 2.0"]
+    look((1, 2.25), (2, 2.5))  # another one; and one of another thread
+    look((1, 3.25), (2, 0.5))
+    look((2, 2.125))
+    assert [line.partition("more: ")[2] for line in costs.said[1:]] == ["1 at 5.0", "2 at 5.0", "2 at 7.0"]
+
+
 def test_the_reason_in_a_warning_is_that_of_the_time_that_it_is_about(monkeypatch):
     costs = Costs(monkeypatch)
     sums = {"import of x": 100.0, "call of f": 0.0}

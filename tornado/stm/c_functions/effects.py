@@ -1217,6 +1217,8 @@ def register_one(declaration, objects):
             _engine.register_leaf(found)
         elif what == "converters":
             _engine.register_converters(sys.intern(value))
+        elif what == "unread":
+            _engine.register_unread(sys.intern(value))
         elif what == "type":
             _engine.register_type(found, _engine.KINDS[value])
         elif what == "instances":

@@ -131,6 +131,15 @@ register_converters(PyObject *self, PyObject *name)
 }
 
 static PyObject *
+register_unread(PyObject *self, PyObject *name)
+{
+    (void)self;
+    if (conversion_unread(name) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 register_unordered(PyObject *self, PyObject *generator)
 {
     (void)self;
@@ -1071,6 +1080,8 @@ static PyMethodDef methods[] = {
      DOC("tell_collection(phase, info): for gc.callbacks")},
     {"register_converters", register_converters, METH_O,
      DOC("register_converters(name): under this name classes have the C objects that convert their instances")},
+    {"register_unread", register_unread, METH_O,
+     DOC("register_unread(name): none of these objects reads the slot that instances have under this name")},
     {"register_unordered", register_unordered, METH_O,
      DOC("register_unordered(generator): nobody can tell in which order its random numbers are drawn (None: of no generator)")},
     {"register_module", register_module, METH_VARARGS,

@@ -6,6 +6,7 @@ ran alone kept others waiting meanwhile, if there were any, and what conflicts h
 
 import _thread
 import atexit
+import math
 import os
 import signal
 import sys
@@ -99,6 +100,7 @@ class Watch:
 
     def __init__(self):
         self._told = set()
+        self._long = {}  # the seconds for which each thread's callback, that has been told of, had run at the last look
         self._before = core.stats(), time.process_time(), time.monotonic()
 
     @trusted
@@ -109,9 +111,15 @@ class Watch:
             self.look()
 
     def look(self):
+        told, self._long = self._long, {}
         for thread, seconds in core.running():
-            if seconds >= LONG_CALLBACK and len(self._told) < PLACES and (place := place_of(thread)):
-                self._tell(place, f"a callback has run for {LONG_CALLBACK:.0f} seconds and more: {place}")
+            if seconds < LONG_CALLBACK:
+                continue
+            goes_on = told.get(thread, math.inf) <= seconds  # elsewhere by now, perhaps
+            if goes_on or len(self._told) < PLACES and (place := place_of(thread)):
+                self._long[thread] = seconds
+                if not goes_on:
+                    self._tell(place, f"a callback has run for {LONG_CALLBACK:.0f} seconds and more: {place}")
         stats, used, now = core.stats(), time.process_time(), time.monotonic()
         before, used_before, then = self._before
         if now - then < WINDOW:

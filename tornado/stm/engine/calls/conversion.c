@@ -25,8 +25,10 @@
 #include "internal/pycore_unionobject.h"
 
 #define MOST_REACHED 20000      /* objects that one conversion opens one by one: whoever reads more runs alone */
+#define MOST_PARTS 1000000      /* of a converter, which is looked through once: a schema of hundreds of models has more than the above */
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
+#define MOST_UNREAD 16
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
 static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
@@ -35,6 +37,10 @@ static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name
 /* Types without state, whose objects refer to nothing that has any. */
 static PyTypeObject *leaves[MOST_LEAVES];
 static _Atomic int leaf_count;
+
+/* Slots of instances that converters never read, though they may give new ones a value there. */
+static PyObject *unread[MOST_UNREAD];
+static _Atomic int unread_count;
 
 int
 conversion_init(void)
@@ -70,6 +76,19 @@ conversion_leaf(PyTypeObject *type)
     return 0;
 }
 
+int
+conversion_unread(PyObject *name)
+{
+    int n = unread_count;
+    if (n == MOST_UNREAD) {
+        PyErr_SetString(PyExc_RuntimeError, "there are too many names of slots that are not read");
+        return -1;
+    }
+    unread[n] = Py_NewRef(name);
+    unread_count = n + 1;
+    return 0;
+}
+
 void
 forget_converters(void)
 {
@@ -83,6 +102,16 @@ is_leaf(PyObject *obj)
         return true;
     for (int i = 0; i < leaf_count; i++) {
         if (Py_IS_TYPE(obj, leaves[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool
+is_unread(PyObject *name)
+{
+    for (int i = 0; i < unread_count; i++) {
+        if (name == unread[i] || (PyUnicode_Check(name) && PyUnicode_Equal(name, unread[i])))
             return true;
     }
     return false;
@@ -216,8 +245,8 @@ reach_items(PyObject *container, Reached *r, PyObject *own)
         PyObject *item = PyList_GET_ITEM(items, i);
         PyObject *key = keys != NULL && i < PyList_GET_SIZE(keys) ? PyList_GET_ITEM(keys, i) : NULL;
         bool data = key != NULL && PyUnicode_Check(key) && (PyUnicode_Equal(key, default_name) || PyUnicode_Equal(key, expected_name));
-        if (is_dunder(item))
-            known = 0;      /* the alias of an attribute, perhaps */
+        if (is_dunder(item) || (key != NULL && is_unread(key)))
+            known = 0;      /* the alias of an attribute, or its name, perhaps */
         else if ((data && !is_leaf(item) && PyList_Append(own, item) < 0) || reach(r, item) < 0)
             known = -1;
     }
@@ -247,7 +276,7 @@ look_through(Tx *tx, PyObject *converter, PyObject *own)
     for (Py_ssize_t i = 0; known == 1 && i < PyList_GET_SIZE(reached.todo); i++) {
         PyObject *next = PyList_GET_ITEM(reached.todo, i);
         PyTypeObject *type = Py_TYPE(next);
-        if (i >= MOST_REACHED || !is_known_property(next))
+        if (i >= MOST_PARTS || !is_known_property(next))
             known = 0;
         else if (next == (PyObject *)Py_TYPE(converter))
             continue;
@@ -348,6 +377,8 @@ reach_by_class(Tx *tx, PyObject *obj, PyTypeObject *base, bool is_new, Reached *
     int ok = members == NULL ? -1 : 0;
     while (ok == 0 && PyDict_Next(members, &pos, &name, &member)) {
         if (Py_IS_TYPE(member, &PyMemberDescr_Type)) {
+            if (is_unread(name))
+                continue;
             PyObject *value = PyMemberDescr_Type.tp_descr_get(member, obj, (PyObject *)Py_TYPE(obj));
             if (value == NULL)
                 PyErr_Clear();      /* an empty slot */
