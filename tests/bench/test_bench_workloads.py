@@ -379,6 +379,25 @@ def test_pictures_and_pages_are_written(tmp_path):
     assert "<svg" in page and "a note &amp; more" in page and "&lt;one&gt;" in page and "1.80-1.85" in page and "Tornado 6.6" in page
 
 
+def test_a_picture_shows_the_rate_against_the_threads_and_the_times_until_an_answer():
+    result = canned()
+    result.measured[2].waits = [0.010] * 98 + [0.050, 0.090]
+    result.measured.append(workload_load.Measured(Way("tornado.stm, 1 thread", "stm", 1), [90.0, 60.0, 70.0]))
+    result.measured.append(workload_load.Measured(Way("tornado.stm, with a GIL", "stm", 1, "another"), [9.0, 6.0, 7.0]))
+    ways, threads = workload_plot.figure_of([result]).axes
+    assert {"10.0 ms", "50.0 ms"} < {text.get_text() for text in ways.texts}
+    lines = [line.get_xydata().tolist() for line in threads.get_lines()]
+    for rates in [[1, 70], [2, 140]], [[1, 70], [2, 144]], [[2, 150]]:  # linear, tornado.stm's, the limit
+        assert rates in lines
+    assert [text.get_text() for text in threads.get_legend().get_texts()] == [
+        "linear, from 1 thread", "upstream, one loop", "upstream, processes (the limit)", "tornado.stm, all rounds"
+    ]  # fmt: skip
+
+
+def test_where_there_is_one_number_of_threads_nothing_is_drawn_against_it():
+    assert not workload_plot.figure_of([canned()]).axes[1].axison
+
+
 def test_what_compiles_itself_is_warmed_up_for_longer(monkeypatch):
     loads = []
 
