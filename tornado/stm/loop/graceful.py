@@ -36,9 +36,6 @@ KILLED = 1
 
 STDERR = 2
 
-#: what the names of this package's files begin with
-_PACKAGE = os.path.join(os.path.dirname(core.__file__), "")
-
 #: seconds between two looks whether nothing is left to do
 STEP = 0.02
 
@@ -307,7 +304,7 @@ def limited_wait(wait):
 def without_our_frames(exception):
     """In a handler that then raises it once more: its traceback begins with whoever this package has called."""
     traceback = exception.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(core.FOLDER):
         traceback = traceback.tb_next
     exception.__traceback__ = traceback
 
