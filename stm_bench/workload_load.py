@@ -49,11 +49,31 @@ class Measured:
 
 @dataclass
 class Result:
-    """All that was found of a workload.  The first of `measured` is upstream; `limit`: processes, each with what is its own."""
+    """All that was found of a workload.  The first of `measured` is upstream; `limit`: processes, each with what is its own.
+
+    `ended_by`: the exception that ended it before its time, if one has.
+    """
 
     workload: object
     measured: list[Measured]
     limit: Measured | None = None
+    ended_by: BaseException | None = None
+
+    @property
+    def loaded(self):
+        """What has been loaded and has not failed."""
+        return [each for each in (*self.measured, self.limit) if each is not None and each.failure is None]
+
+    @property
+    def rounds(self):
+        """Those in which all of that was."""
+        return min((len(each.rates) for each in self.loaded), default=0)
+
+    def end_early(self, error):
+        """Keeps whole rounds."""
+        self.ended_by, rounds = error, self.rounds
+        for each in self.loaded:
+            del each.rates[rounds:]
 
     @property
     def limits(self):
@@ -116,7 +136,10 @@ def add_arguments_of_all(parser):
 
 
 def benchmark(options):
-    """Measures and shows; returns the exit status, 1 where something failed or was answered wrongly."""
+    """Measures, shows and writes; returns the exit status, 1 where something failed or was answered wrongly.
+
+    Raises what has ended it before its time, when it has written what was measured by then.
+    """
     if options.plot or options.html:
         workload_plot.check()
     before = read_figures(options.compare) if options.compare else {}
@@ -124,13 +147,19 @@ def benchmark(options):
     chosen = [changed(workloads.load(name), options) for name in dict.fromkeys(options.names or options.only or workloads.MODULES)]
     sieging = {"siege": siege.version()} if any(workload.needs_siege for workload in chosen) else {}
     console = engine_report.console()
-    results, sections = [], []
+    results, sections, ended_by = [], [], None
     with Runs(options.repeats * sum(loads_in_a_round(workload, ways) for workload in chosen)) as runs:
         for workload in chosen:
             result = measure(workload, ways, options, runs)
-            results.append(result)
-            sections.append(section(result, before.get(workload.name, {}), options))
-            engine_report.show(sections[-1], console)
+            ended_by = result.ended_by
+            if ended_by is None or result.rounds > 0:
+                results.append(result)
+                sections.append(section(result, before.get(workload.name, {}), options))
+                engine_report.show(sections[-1], console)
+            if ended_by is not None:
+                break
+    if not results:
+        raise ended_by
     if len(results) > 1:
         sections.insert(0, overview(results))
         engine_report.show(sections[0], console)
@@ -147,6 +176,8 @@ def benchmark(options):
             workload_plot.save(results, engine_report.where(environment), options.plot)
         if options.html:
             workload_page.save(results, sections, environment, notes, options.html)
+    if ended_by is not None:
+        raise ended_by
     return 1 if any(result.is_wrong for result in results) else 0
 
 
@@ -176,7 +207,7 @@ def why_not(workload, way):
 
 
 def measure(workload, ways, options, runs):
-    """Loads all that can be loaded, in turns; returns the Result."""
+    """Loads all that can be loaded, in turns; returns the Result, of whole rounds where it is ended before its time."""
     asked = [way for way in ways if way.kind != "pinned" or way.kind in workload.kinds]
     result = Result(workload, [Measured(way, failure=why_not(workload, way)) for way in asked])
     upstream = result.measured[0]
@@ -184,6 +215,15 @@ def measure(workload, ways, options, runs):
         for measured in result.measured:
             measured.failure = upstream.failure
         return result
+    try:
+        load_in_turns(workload, ways, options, runs, result)
+    except (KeyboardInterrupt, SystemExit, BenchmarkError) as error:
+        result.end_early(error)
+    return result
+
+
+def load_in_turns(workload, ways, options, runs, result):
+    """Puts what it finds into the Result."""
     with ExitStack() as stack:
         arguments = ["--settings", json.dumps(workload.changed)]
         if workload.delayed:
@@ -211,7 +251,6 @@ def measure(workload, ways, options, runs):
         for measured, servers in loads:
             if LOG_SECONDS and (measured.way.kind, measured.way.count) == ("stm", many) and measured.failure is None:
                 load_with_log(workload, measured, *servers)
-    return result
 
 
 def load_with_log(workload, measured, server):
@@ -315,6 +354,8 @@ def section(result, before, options):
             if row["name"] in before:
                 row["before"] = before[row["name"]]
         rows.append(row)
+    if result.ended_by is not None:
+        notes.append("ended early, after %d of %d rounds" % (result.rounds, options.repeats))
     caption = ["ratio: to upstream's rate in the same round, the median; range: the lowest and the highest."]
     if result.limits:
         limit, many = statistics.median(result.limits), result.limit.way.count

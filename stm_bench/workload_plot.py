@@ -1,6 +1,7 @@
-"""Workloads as pictures: for each a bar for each way, dots for its rounds, and a line for what as many processes can give.
+"""Workloads as pictures, two charts for each: a bar for each way, and what tornado.stm gives on so many threads.
 
-A mark at the bars of several threads, "linear", is one thread's rate times their number.  What others have published stands below.
+Of the ways: dots for the rounds, the times until an answer, and a line for what as many processes can give.  Against the threads: from the
+lowest round to the highest, and one thread's rate times their number.  What others have published stands below.
 """
 
 import io
@@ -11,7 +12,8 @@ from stm_bench.engine_report import FAILED, percentile
 from stm_bench.errors import BenchmarkError
 
 UPSTREAM, OURS, LIMIT, DOTS = "#9aa5b1", "#2f6fb5", "#b5442f", "#1f2933"
-BAR = 0.34  # inches
+BAR, LOWEST = 0.34, 2.8  # inches
+COLUMNS = 1.13, 1.27  # where the times until an answer end, in widths of a chart
 TITLE, PUBLISHED = 72, 120  # characters in a line
 
 
@@ -24,14 +26,15 @@ def check():
 
 
 def figure_of(results, footer=""):
-    """A matplotlib figure with one chart for each result, below one another."""
+    """A matplotlib figure with the two charts of each result beside each other, and the results below one another."""
     from matplotlib.figure import Figure
 
-    heights = [1.1 + BAR * len(result.measured) + 0.13 * len(published(result)) for result in results]
-    figure = Figure(figsize=(8.5, sum(heights) + 0.2), layout="constrained")
-    charts = figure.subplots(len(results), 1, squeeze=False, height_ratios=heights)
-    for result, (axes,) in zip(results, charts):
-        draw(axes, result)
+    heights = [max(LOWEST, 1.2 + BAR * len(result.measured) + 0.13 * len(published(result))) for result in results]
+    figure = Figure(figsize=(12, sum(heights) + 0.2), layout="constrained")
+    charts = figure.subplots(len(results), 2, squeeze=False, height_ratios=heights, width_ratios=(7, 4))
+    for result, (ways, threads) in zip(results, charts):
+        draw(ways, result)
+        draw_threads(threads, result)
     figure.supxlabel(footer, x=0.01, ha="left", fontsize=7)
     return figure
 
@@ -46,10 +49,16 @@ def published(result):
     return textwrap.wrap("published, elsewhere: " + text, PUBLISHED) if text else []
 
 
+def on_threads(result):
+    """What tornado.stm was measured on with this interpreter: number of threads -> Measured, the lowest number first."""
+    upstream = result.measured[0].way
+    ours = {each.way.count: each for each in shown(result) if each.way.kind == "stm" and each.way.python == upstream.python}
+    return dict(sorted(ours.items()))
+
+
 def draw(axes, result):
+    """The ways."""
     measured = shown(result)
-    one = next((statistics.median(each.rates) for each in measured if each.way.kind == "stm" and each.way.count == 1), None)
-    room = max((rate for each in measured for rate in each.rates), default=0) / 8  # that a number takes
     for place, each in enumerate(result.measured):
         if each not in measured:
             told = FAILED if each.wrong else (each.failure or "upstream failed").partition(":")[0]
@@ -59,33 +68,33 @@ def draw(axes, result):
         rate, end = statistics.median(each.rates), max(each.rates)
         axes.barh(place, rate, color=OURS if each.way.is_ours else UPSTREAM, height=0.62)
         axes.plot(each.rates, [place] * len(each.rates), "o", color=DOTS, markersize=2.5, alpha=0.6)
-        if one is not None and each.way.kind == "stm" and each.way.count > 1:
-            linear = one * each.way.count
-            end = linear if end < linear < end + room else end
-            axes.plot([linear, linear], [place - 0.36, place + 0.36], color=DOTS, linewidth=1.5)
-            axes.text(linear, place - 0.4, "linear", ha="center", va="bottom", fontsize=6.5)
         if each.waits:
-            told = "%.1f ms, %.1f ms" % tuple(1000 * percentile(each.waits, n) for n in (50, 99))
-            axes.text(1.02, place, told, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+            for column, n in zip(COLUMNS, (50, 99)):
+                told = "%.1f ms" % (1000 * percentile(each.waits, n))
+                axes.text(column, place, told, transform=axes.get_yaxis_transform(), va="center", ha="right", fontsize=8)
         axes.annotate(
-            "%.2f" % statistics.median(result.ratios(each)), (end, place), xytext=(6, 0), textcoords="offset points",
-            va="center", fontsize=8, fontweight="bold" if each.way.is_ours else "normal",
+            "%.2f times" % statistics.median(result.ratios(each)) if place else "upstream", (end, place), xytext=(6, 0),
+            textcoords="offset points", va="center", fontsize=8, fontweight="bold" if each.way.is_ours else "normal",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )  # fmt: skip
     if any(each.waits for each in measured):
-        axes.text(1.02, -0.7, "median, p99", transform=axes.get_yaxis_transform(), va="center", fontsize=7)
+        for column, told in zip(COLUMNS, ("answered after:\nmedian", "99th\npercentile")):
+            axes.text(column, -0.6, told, transform=axes.get_yaxis_transform(), va="bottom", ha="right", fontsize=7)
     axes.set_yticks(range(len(result.measured)), [each.way.name for each in result.measured], fontsize=8)
     axes.set_ylim(len(result.measured) - 0.4, -1.1)
-    axes.margins(x=0.1)
+    axes.margins(x=0.16)
     axes.set_xlim(left=0)
     if result.is_limited and measured:
-        draw_limit(axes, statistics.median(result.limits) * statistics.median(result.measured[0].rates))
-    axes.tick_params(axis="x", labelsize=8)
-    legend = "%s; dots: rounds; numbers: to upstream on the same interpreter; linear: one thread's times the threads" % result.workload.unit
-    axes.set_xlabel("\n".join([legend, *published(result)]), fontsize=8)
+        draw_limit(axes, limit_of(result))
+    unit = "%s: medians of the rounds, which are the dots; so many times upstream's" % result.workload.unit
+    finish(axes, "\n".join([unit, *published(result)]))
     title = textwrap.fill("%s: %s" % (result.workload.name, result.workload.summary), TITLE)
     axes.set_title(title, loc="left", fontsize=9, fontweight="bold")
-    axes.spines[["top", "right"]].set_visible(False)
+
+
+def limit_of(result):
+    """The rate that processes of their own can give."""
+    return statistics.median(result.limits) * statistics.median(result.measured[0].rates)
 
 
 def draw_limit(axes, limit):
@@ -96,6 +105,36 @@ def draw_limit(axes, limit):
         "limit: processes of their own", (limit, -0.6), xytext=(-4 if left else 4, 4), textcoords="offset points", fontsize=7, color=LIMIT,
         ha="right" if left else "left",
     )  # fmt: skip
+
+
+def draw_threads(axes, result):
+    """The rate against the number of threads; nothing where there is but one number."""
+    ours = on_threads(result)
+    if len(ours) < 2:
+        axes.set_axis_off()
+        return
+    counts, rates = list(ours), [statistics.median(each.rates) for each in ours.values()]
+    reach = [[abs(rate - end(each.rates)) for rate, each in zip(rates, ours.values())] for end in (min, max)]
+    linear = [rates[0] * count / counts[0] for count in counts]
+    axes.plot(counts, linear, color=DOTS, linewidth=1, linestyle=":", label="linear, from %d thread%s" % (counts[0], "s" * (counts[0] > 1)))
+    axes.errorbar(counts, rates, yerr=reach, fmt="o-", color=OURS, markersize=4, capsize=3, label="tornado.stm, all rounds")
+    axes.axhline(statistics.median(result.measured[0].rates), color=UPSTREAM, linewidth=1.5, label="upstream, one loop")
+    if result.limits:
+        what = "upstream, processes" + (" (the limit)" if result.is_limited else ", each for itself")
+        axes.plot([result.limit.way.count], [limit_of(result)], "_", color=LIMIT, markersize=16, markeredgewidth=2, label=what)
+    axes.set_xticks(counts)
+    axes.margins(x=0.12, y=0.1)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(result.workload.unit, fontsize=8)
+    axes.legend(fontsize=7, frameon=False, loc="upper left")
+    axes.set_ylim(top=axes.get_ylim()[1] * 1.3)  # room for the legend
+    finish(axes, "threads")
+
+
+def finish(axes, label):
+    axes.set_xlabel(label, fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save(results, footer, path):

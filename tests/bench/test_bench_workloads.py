@@ -379,6 +379,65 @@ def test_pictures_and_pages_are_written(tmp_path):
     assert "<svg" in page and "a note &amp; more" in page and "&lt;one&gt;" in page and "1.80-1.85" in page and "Tornado 6.6" in page
 
 
+def test_a_picture_shows_the_rate_against_the_threads_and_the_times_until_an_answer():
+    result = canned()
+    result.measured[2].waits = [0.010] * 98 + [0.050, 0.090]
+    result.measured.append(workload_load.Measured(Way("tornado.stm, 1 thread", "stm", 1), [90.0, 60.0, 70.0]))
+    result.measured.append(workload_load.Measured(Way("tornado.stm, with a GIL", "stm", 1, "another"), [9.0, 6.0, 7.0]))
+    ways, threads = workload_plot.figure_of([result]).axes
+    assert {"10.0 ms", "50.0 ms"} < {text.get_text() for text in ways.texts}
+    lines = [line.get_xydata().tolist() for line in threads.get_lines()]
+    for rates in [[1, 70], [2, 140]], [[1, 70], [2, 144]], [[2, 150]]:  # linear, tornado.stm's, the limit
+        assert rates in lines
+    assert [text.get_text() for text in threads.get_legend().get_texts()] == [
+        "linear, from 1 thread", "upstream, one loop", "upstream, processes (the limit)", "tornado.stm, all rounds"
+    ]  # fmt: skip
+
+
+def test_where_there_is_one_number_of_threads_nothing_is_drawn_against_it():
+    assert not workload_plot.figure_of([canned()]).axes[1].axison
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt(), SystemExit(143), WrongAnswer("canned answered wrongly")], ids=repr)
+def test_what_was_measured_before_an_interruption_is_written(ends, upstream_only, monkeypatch, tmp_path, capsys):
+    """Whole rounds of what was being loaded, and all of what had been; the command ends as it would have."""
+    loads = []
+
+    def attempt(workload, measured, servers, seconds):
+        loads.append(workload.name)
+        if len(loads) > 6:
+            raise ends
+        return SimpleNamespace(rate=1.0, waits=[0.5])
+
+    monkeypatch.setattr(workload_load, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(workload_load, "LOG_SECONDS", 0)
+    monkeypatch.setattr(workload_load, "all_ways", lambda threads: ([UPSTREAM, EXECUTOR], []))
+    monkeypatch.setattr(workload_load, "start", lambda *arguments: ["a server"])
+    monkeypatch.setattr(workload_load, "attempt", attempt)
+    files = {option: str(tmp_path / ("figures." + option)) for option in ("json", "rst", "html", "plot")}
+    command = ["all", "--only", "sums", "json", "--repeats", "2", *(word for option, file in files.items() for word in ("--" + option, file))]
+    if isinstance(ends, SystemExit):
+        with pytest.raises(SystemExit, match="143"):
+            command_line(command)
+    else:
+        assert command_line(command) == (130 if isinstance(ends, KeyboardInterrupt) else 1)
+    assert loads == ["sums"] * 4 + ["json"] * 3
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert [row["rates"] for row in written["sections"]["sums"]] == [[1.0, 1.0]] * 2
+    assert [row["rates"] for row in written["sections"]["json"]] == [[1.0]] * 2
+    assert written["notes"] == ["json: ended early, after 1 of 2 rounds"]
+    assert all((tmp_path / ("figures." + option)).stat().st_size for option in files)
+
+
+def test_what_is_interrupted_before_a_round_is_over_writes_nothing(upstream_only, monkeypatch, tmp_path):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workload_load, "start", interrupted)
+    assert command_line(["sums", "--json", str(tmp_path / "figures.json")]) == 130
+    assert not (tmp_path / "figures.json").exists() or not (tmp_path / "figures.json").read_text()
+
+
 def test_what_compiles_itself_is_warmed_up_for_longer(monkeypatch):
     loads = []
 

@@ -18,6 +18,7 @@ import pydantic_core  # noqa: E402
 import random_programs  # noqa: E402
 from apart import run_beside  # noqa: E402
 from apps import models  # noqa: E402
+from beside import runs_beside_others  # noqa: E402
 from meeting import APART, CONFLICT, is_alone, meet  # noqa: E402
 
 activation.activate()
@@ -91,6 +92,74 @@ def test_a_model_that_calls_unknown_c_code_runs_alone():
     assert alone_after(Around(what=[Unknown()]).model_dump)
     assert alone_after(lambda: pydantic_core.to_json([1], fallback=sqlite3.complete_statement))
     assert not alone_after(lambda: pydantic_core.to_json([1], fallback=lambda x: x))
+
+
+class Plain(pydantic.BaseModel):
+    size: int
+    lines: list[Annotated[int, pydantic.Field(gt=1)]] = []
+
+
+class Checked(Plain):
+    @pydantic.field_validator("size", mode="after")
+    @classmethod
+    def check(cls, size):
+        raise ValueError(size)
+
+
+WRONG = {"size": "x", "lines": [1, None]}
+
+
+def error_of(model, data):
+    try:
+        model.model_validate(data)
+    except pydantic.ValidationError as e:
+        return e
+
+
+@needs_threads
+def test_errors_of_a_validation_are_told_beside_others():
+    """As each answer 422 of FastAPI's does."""
+
+    def told():
+        error = error_of(Plain, WRONG)
+        return error.error_count(), error.errors(include_url=False), error.errors()
+
+    assert runs_beside_others(told) == told()
+    assert told()[0] == 3
+
+
+@needs_threads
+def test_errors_that_nobody_has_looked_through_are_told_alone():
+    assert alone_after(lambda: error_of(Checked, {"size": 1}).errors())  # what a function has raised may refer to anything
+    kept = error_of(Plain, WRONG)
+    assert alone_after(kept.errors)
+    assert alone_after(lambda: str(error_of(Plain, WRONG)))  # all of the data is in there
+    assert alone_after(lambda: error_of(Plain, WRONG).json())
+
+
+@needs_threads
+def test_what_a_schema_says_of_its_errors_is_read_with_it():
+    core_schema = pydantic_core.core_schema
+
+    def make():
+        context = {"limit": 1}
+        schema = core_schema.custom_error_schema(
+            core_schema.int_schema(), custom_error_type="wrong", custom_error_message="not {limit}", custom_error_context=context
+        )
+        return context, pydantic_core.SchemaValidator(schema)
+
+    def tell(context, validator):
+        try:
+            validator.validate_python("x")
+        except pydantic.ValidationError as e:
+            return e.errors()
+
+    def change(context, validator):
+        context["limit"] = 2
+
+    assert not alone_after(tell, *make())
+    assert meet(make, tell, change) == CONFLICT
+    assert meet(make, tell, tell) == APART
 
 
 @needs_threads

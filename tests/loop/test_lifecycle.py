@@ -656,6 +656,30 @@ print("goes on", flush=True)
     assert finished.returncode in (0, -signal.SIGTERM), finished.stderr
 
 
+@on_each
+def test_a_program_that_raises_sigterm_at_the_end_of_its_loop_has_status_0(python, tmp_path):
+    """As uvicorn does, when it has ended gracefully: the loop is over before the guard has looked at it."""
+    (tmp_path / "app.py").write_text("""
+import asyncio, signal
+import tornado.stm
+from tornado.stm.loop import graceful
+
+graceful.STEP, graceful.PATIENCE = 0.5, 60
+tornado.stm.install(2)
+
+async def end_by_itself():
+    signal.raise_signal(signal.SIGTERM)
+
+asyncio.run(end_by_itself())
+if graceful.guard._thread is not None:
+    while not graceful.guard.is_ending():
+        pass
+print("cleaned up")
+""")
+    finished = subprocess.run([python, "app.py"], cwd=tmp_path, capture_output=True, text=True, timeout=STUCK)
+    assert (finished.stdout, finished.returncode) == ("cleaned up\n", 0), finished.stderr
+
+
 GOES_ON = {
     "without a loop": """
 import time

@@ -74,7 +74,7 @@ def activate():
         effects.register(TWINS, twins.WITH_BARRIERS, twins.INSTANCE_TWINS)
         libraries.begin(change_library)
         _engine.configure(rebound.see_globals, Plain, threading.main_thread().ident)
-        _engine.hide_frames(os.path.join(os.path.dirname(__file__), ""), "")
+        _engine.hide_frames(core.FOLDER, "")
         _engine.libraries_are_in(libraries_at())
         _engine.holds(functools.partial, "func")
         _engine.begin_loop()

@@ -5,6 +5,7 @@ false the same API runs them one at a time.
 """
 
 import functools
+import os
 import sys
 import threading
 
@@ -44,6 +45,9 @@ except ImportError as error:
     COMPILED, MISSING = False, str(error)  # why
 
 PARALLEL = COMPILED
+
+#: what the names of this package's files begin with
+FOLDER = os.path.join(os.path.dirname(__file__), "")
 
 
 def gil_is_enabled():

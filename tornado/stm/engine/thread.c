@@ -152,6 +152,7 @@ static void
 drops(Tx *tx)
 {
     fresh_clear(&thread_of(tx)->fresh);
+    fresh_clear(&thread_of(tx)->raised);
     if (UNLIKELY(thread_of(tx)->mutexes.n > 0))
         mutexes_forget(tx);
 }
@@ -166,6 +167,7 @@ forget_past(Tx *tx)
     undo_forget(tx, 0);
     order_forget(&thread_of(tx)->order);
     fresh_clear(&thread_of(tx)->fresh);
+    fresh_clear(&thread_of(tx)->raised);
     thread_of(tx)->drops_past = within;
 }
 
@@ -206,7 +208,7 @@ abandon(Tx *tx)
     t->chain = (CallbackChain){0};
     t->connection_inside = t->in_fiber = false;
     t->anchor.wake = t->context = t->reason = NULL;
-    t->fresh = (FreshTable){0};
+    t->fresh = t->raised = (FreshTable){0};
     t->was_alone = (WasAlone){0};
 }
 

@@ -46,7 +46,7 @@ struct Thread {
     PyObject *context;              /* of this thread for its transactions that have variables, or NULL (context.c) */
     PyObject *reason;               /* why it was about to be exclusive last (reasons.c), or NULL */
     WasAlone was_alone;
-    FreshTable fresh;
+    FreshTable fresh, raised;       /* raised: exceptions that conversions have made (conversion.c) */
     bool drops_past;                /* forget_past() goes on below */
 };
 

@@ -36,9 +36,6 @@ KILLED = 1
 
 STDERR = 2
 
-#: what the names of this package's files begin with
-_PACKAGE = os.path.join(os.path.dirname(core.__file__), "")
-
 #: seconds between two looks whether nothing is left to do
 STEP = 0.02
 
@@ -153,6 +150,7 @@ class Guard:
 
     def __init__(self):
         self._loop = None
+        self._ended = None  # the last one that has ended
         self._thread = None  # its number, in the process `_process`
         self._process = None
         self._ending = None  # the process that has been told to end
@@ -179,7 +177,8 @@ class Guard:
         """It runs no more: what comes now is the program's own affair."""
         if self._is_in_force():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        loop, self._loop = self._loop, None
+        loop = self._ended = self._loop
+        self._loop = None
         if loop.terminated and not loop._cancelled:
             self._owing = loop
 
@@ -216,6 +215,7 @@ class Guard:
     def _watch(self):
         while self._at_exit is None:
             told = core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE)
+            came_to = self._loop or (self._ended if told else None)
             time.sleep(STEP)
             loop = self._loop
             if self._told_at is not None and time.monotonic() > self._told_at + PATIENCE and self._at_exit is None:
@@ -224,6 +224,9 @@ class Guard:
                 self._see_to_it(loop)
                 while _signal.sigtimedwait({signal.SIGTERM}, 0):
                     pass  # it has come once more meanwhile
+            elif came_to is not None and not self.is_ending() and _signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                self._told_at = self._told_at or time.monotonic()
+                self._await_end_after(came_to)
             elif self._at_exit is None and not (told and self.is_ending()):
                 # The program has a handler of its own by now, or runs no loop any more.
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
@@ -267,7 +270,12 @@ class Guard:
                 why = None
         faulthandler.cancel_dump_traceback_later()
         self._told_at = self._told_at or time.monotonic()
-        if not loop.terminated:  # it has ended before it heard of it
+        self._await_end_after(loop)
+
+    @trusted
+    def _await_end_after(self, loop):
+        """The loop, to which the signal has come, has ended or been told: if it knew nothing of it, the program is to end by itself."""
+        if not loop.terminated:
             self.note_end()
             self._owing = loop
         while self._owing is loop and self._at_exit is None and time.monotonic() < self._told_at + PATIENCE:
@@ -296,7 +304,7 @@ def limited_wait(wait):
 def without_our_frames(exception):
     """In a handler that then raises it once more: its traceback begins with whoever this package has called."""
     traceback = exception.__traceback__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(core.FOLDER):
         traceback = traceback.tb_next
     exception.__traceback__ = traceback
 

@@ -195,7 +195,7 @@ def place_of(thread):
     from ..activation import libraries_at
 
     frame, found = sys._current_frames().get(thread), None
-    ours, others = os.path.join(os.path.dirname(os.path.dirname(__file__)), ""), (*libraries_at(), "<string>")
+    ours, others = core.FOLDER, (*libraries_at(), "<string>")
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(ours):

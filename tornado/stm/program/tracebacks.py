@@ -1,12 +1,9 @@
 """What the interpreter says of an exception that ends a program: as if the program had been started without this package."""
 
-import os
 import sys
 
 from .. import core
 from ..patches import table
-
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def show_programs_own(exception):
@@ -43,7 +40,7 @@ def _without_ours(traceback):
     entries = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGE) and not core.is_hidden(code):
+        if not code.co_filename.startswith(core.FOLDER) and not core.is_hidden(code):
             entries.append(traceback)
         traceback = traceback.tb_next
     for entry, following in zip(entries, [*entries[1:], None]):

@@ -615,7 +615,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
             Py_XDECREF(PyContext_CopyCurrent());
         return tx->tstate->context == NULL ? -1 : open_context(tx, tx->tstate->context);
     case EFFECT_OPAQUE:
-        return receiver == NULL || is_fresh(tx, receiver) ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
+        return receiver == NULL || is_fresh(tx, receiver) || is_own_exception(tx, receiver)
+            ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CONVERTS: {
         bool method = Py_IS_TYPE(callable, &PyMethodDescr_Type)
             || (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) != NULL && !PyModule_Check(PyCFunction_GET_SELF(callable)));
@@ -1258,7 +1259,7 @@ before_call(Tx *tx, _PyStackRef *callable, PyObject *const *args, Py_ssize_t n,
         /* The call of a C function (gc.collect, a weak reference) could tell that
          * something lives which nobody but the undo log refers to, or the table of what it has made.  A finalizer that runs
          * because of that goes on without: of thousands, each would begin within the one before. */
-        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh.n > 0) && !thread_of(tx)->drops_past)
+        if (UNLIKELY(tx->undo.n > 0 || thread_of(tx)->fresh.n > 0 || thread_of(tx)->raised.n > 0) && !thread_of(tx)->drops_past)
             forget_past(tx);
     }
     if (thread_of(tx)->loop.deleted != NULL) {

@@ -9,6 +9,9 @@
  *           made for the purpose, refers to what it calls, and so do those that the classes of the data name.
  *           A converter never changes, so it is looked through once, with its parts: objects of its own type, and records.
  *
+ * An exception that it raises is the attempt's own, and tells of what is open, unless a Python function has been called, which may have raised
+ * one of its own, with anything inside: so C code may look into what has been noted there, and not beyond (OPAQUE).
+ *
  * Python functions that it calls have barriers of their own.  What it is given under a name may be an instance that it
  * gives the first attributes (`self_instance`): nobody else knows that one, or an exclusive transaction makes the call.
  */
@@ -29,10 +32,11 @@
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
 #define MOST_UNREAD 16
+#define MOST_EXCEPTIONS 1000    /* of one attempt, to whose end they live */
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
 static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
-static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *abc_name;
+static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name;
 
 /* Types without state, whose objects refer to nothing that has any. */
 static PyTypeObject *leaves[MOST_LEAVES];
@@ -52,9 +56,10 @@ conversion_init(void)
     new_name = PyUnicode_InternFromString("__new__");
     default_name = PyUnicode_InternFromString("default");
     expected_name = PyUnicode_InternFromString("expected");
+    context_name = PyUnicode_InternFromString("custom_error_context");
     abc_name = PyUnicode_InternFromString("_abc_impl");
     return names_in_classes == NULL || looked_through == NULL || call_name == NULL || init_name == NULL || new_name == NULL
-        || default_name == NULL || expected_name == NULL || abc_name == NULL ? -1 : 0;
+        || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL ? -1 : 0;
 }
 
 int
@@ -233,7 +238,15 @@ is_known_to_read(Tx *tx, PyObject *callable)
     return effect < 0 ? -1 : effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP;
 }
 
-/* Of a dict, the values; those that the converter compares with data or gives as data go to `own`. 0 if there is something that
+/* Is it under this key what a converter compares with data, gives as data, or makes the texts of errors of? */
+static bool
+is_key_of_data(PyObject *key)
+{
+    return key != NULL && PyUnicode_Check(key)
+        && (PyUnicode_Equal(key, default_name) || PyUnicode_Equal(key, expected_name) || PyUnicode_Equal(key, context_name));
+}
+
+/* Of a dict, the values; those that the converter reads as data go to `own`. 0 if there is something that
  * is not known. */
 static int
 reach_items(PyObject *container, Reached *r, PyObject *own)
@@ -244,7 +257,7 @@ reach_items(PyObject *container, Reached *r, PyObject *own)
     for (Py_ssize_t i = 0; known > 0 && i < PyList_GET_SIZE(items); i++) {
         PyObject *item = PyList_GET_ITEM(items, i);
         PyObject *key = keys != NULL && i < PyList_GET_SIZE(keys) ? PyList_GET_ITEM(keys, i) : NULL;
-        bool data = key != NULL && PyUnicode_Check(key) && (PyUnicode_Equal(key, default_name) || PyUnicode_Equal(key, expected_name));
+        bool data = is_key_of_data(key);
         if (is_dunder(item) || (key != NULL && is_unread(key)))
             known = 0;      /* the alias of an attribute, or its name, perhaps */
         else if ((data && !is_leaf(item) && PyList_Append(own, item) < 0) || reach(r, item) < 0)
@@ -541,6 +554,24 @@ open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n
 
 /* ---- While it runs ---------------------------------------------------------------------- */
 
+bool
+is_own_exception(Tx *tx, PyObject *obj)
+{
+    return fresh_has(&thread_of(tx)->raised, obj);
+}
+
+/* That of C code which has called no Python function. */
+static void
+note_own_exception(Tx *tx)
+{
+    PyObject *exception = PyErr_GetRaisedException();
+    /* Without memory C code that looks into it runs alone. */
+    if (exception != NULL && !(Py_TYPE(exception)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && thread_of(tx)->raised.n < MOST_EXCEPTIONS
+        && fresh_add(&thread_of(tx)->raised, exception) < 0)
+        PyErr_Clear();
+    PyErr_SetRaisedException(exception);
+}
+
 PyObject *
 call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
@@ -559,6 +590,8 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
     PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
     thread_of(tx)->conversion = c.outer;
     Py_XDECREF(c.received);
+    if (result == NULL && !c.calls_python && tx->open)
+        note_own_exception(tx);
     return result;
 }
 

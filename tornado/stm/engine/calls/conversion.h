@@ -11,6 +11,7 @@ typedef struct Conversion {
     Py_ssize_t n;
     PyObject *received;         /* list of what Python functions have returned to it, but for leaves, or NULL */
     Py_ssize_t reached;         /* so many objects have been opened for it */
+    bool calls_python;          /* it has called a Python function, but to ask for the class of something */
     struct Conversion *outer;
 } Conversion;
 
@@ -28,6 +29,8 @@ void forget_converters(void);
 int calls_only_known(Tx *tx, PyObject *obj);
 /* A converter (a method's receiver), or NULL, is about to be called with these arguments. */
 int open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw);
+/* Has a conversion of this attempt made it, an exception, which refers to nothing but what was read, and what nobody else has? */
+bool is_own_exception(Tx *tx, PyObject *obj);
 /* The call itself: stands in for the function. */
 PyObject *call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 /* A Python function returns that to its C code: takes the reference. NULL with an exception. */
