@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import functools
 import locale
+import math
 import operator
 import sqlite3
 
@@ -146,8 +147,10 @@ def test_one_that_may_load_c_code_runs_alone(memory):
 @parallel_only
 @pytest.mark.parametrize("give, how", [
     (lambda connection: connection.create_function("twice", 1, lambda n: 2 * n), "nothing"),
+    (lambda connection: connection.create_function("floor", 1, math.floor, deterministic=True), "nothing"),
+    (lambda connection: connection.create_function("note", 1, [].append), "exclusive"),
     (lambda connection: connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_FKEY), "exclusive"),
-], ids=["function", "configuration"])  # fmt: skip
+], ids=["function", "mathematics", "method", "configuration"])  # fmt: skip
 def test_what_a_connection_may_call_is_still_known_after_hundreds_of_cursors(memory, give, how):
     """Whose list the connection replaces now and then."""
     core.Transaction(give, (memory,)).run()

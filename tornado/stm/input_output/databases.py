@@ -20,6 +20,7 @@ import _thread
 import builtins
 import functools
 import gc
+import math
 import os
 import re
 import sys
@@ -43,7 +44,7 @@ _databases = _Databases()
 # ---- What a connection may call --------------------------------------------------------------------------------------------
 
 #: id of a connection -> its list of blobs, which no other one ever has (that of its cursors is another one after two hundred of them),
-#: and: has it only the functions that any has, and others in Python?  Those of dead connections stay until there are many.  Where the answer
+#: and: has it only the functions that any has, in Python, and of ``math``?  Those of dead connections stay until there are many.  Where the answer
 #: is no, nobody could find it again, so it is kept as long as the connection lives.
 _known = {}
 _known_lock = _thread.allocate_lock()
@@ -77,7 +78,7 @@ _usual_functions = set()
 
 @trusted
 def _calls_known(connection):
-    """Does it call nothing but SQLite's own functions, and the program's in Python?"""
+    """Does it call nothing but SQLite's own functions, the program's in Python and those of ``math``?"""
     if type(connection) is not _Connection:
         return False
     parts = gc.get_referents(connection)
@@ -159,7 +160,14 @@ def _look_out(connection, is_in_python, args, kwargs):
 @trusted
 def _is_function(*given, **_):
     """Of what is given to the method, by position, the last is what will be called."""
-    return len(given) > 1 and type(given[-1]) in (types.FunctionType, types.NoneType)
+    if len(given) < 2:
+        return False
+    kind = type(given[-1])
+    return kind in (types.FunctionType, types.NoneType) or (kind is types.BuiltinFunctionType and given[-1] in _of_numbers)
+
+
+#: what looks at nothing but the numbers, texts and bytes that SQLite calls it with: SQLAlchemy gives ``math.floor`` to each connection
+_of_numbers = {function for function in vars(math).values() if type(function) is types.BuiltinFunctionType}
 
 
 @trusted
@@ -178,7 +186,7 @@ def _is_nothing(*_, **__):
 
 _HEAP_TYPE = 1 << 9
 
-#: which methods give a connection something to call, and whether that is code in Python
+#: which methods give a connection something to call, and whether that is code in Python, or known
 _GIVES = {
     "create_function": _is_function,
     "create_collation": _is_function,
