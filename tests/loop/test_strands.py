@@ -325,6 +325,38 @@ def test_an_event_comes_after_what_the_one_before_has_scheduled(sequential):
     assert log == ["heard", "taken"] * repetitions
 
 
+def test_what_a_reader_wakes_comes_after_the_writer_that_is_called_with_it():
+    log, repetitions = [], 30
+
+    async def main():
+        loop = asyncio.get_running_loop()
+
+        async def wait(future):
+            await future
+            log.append("woken")
+
+        def hear(ours, future):
+            log.append("reads")
+            loop.remove_reader(ours)
+            future.set_result(None)
+
+        def write(ours):
+            log.append("writes")
+            loop.remove_writer(ours)
+
+        for _ in range(repetitions):
+            future, ours = loop.create_future(), socket_end()
+            task = loop.create_task(wait(future))
+            await asyncio.sleep(0)
+            with ours:
+                loop.add_reader(ours, hear, ours, future)
+                loop.add_writer(ours, write, ours)
+                await task
+
+    tornado.stm.run(main(), threads=2)
+    assert log == ["reads", "writes", "woken"] * repetitions
+
+
 def test_an_event_does_not_wait_for_what_is_not_short():
     """Though the event before has scheduled it."""
     log = []
