@@ -273,19 +273,21 @@ run(PyObject *handle)
     return r;
 }
 
-/* Call back, and then what is to follow in the same transaction (chain.h). */
 static int
-run_chain(Dispatcher *d, PyObject *handle)
+run_unless_cancelled(PyObject *handle)
 {
-    chain_open();
-    int r = 0;
-    for (Py_INCREF(handle); r == 0 && handle != NULL;) {
-        int cancelled = is_cancelled(handle);
-        r = cancelled != 0 ? cancelled < 0 ? -1 : 0 : run(handle);
+    int cancelled = is_cancelled(handle);
+    return cancelled != 0 ? cancelled < 0 ? -1 : 0 : run(handle);
+}
+
+/* What is to follow in the same transaction (chain.h), unless the callbacks that have been run since chain_open() have failed (`r`). */
+static int
+run_followers(Dispatcher *d, int r)
+{
+    PyObject *handle = NULL;
+    while (r == 0 && (r = chain_follower(d, &handle)) == 0 && handle != NULL) {
+        r = run_unless_cancelled(handle);
         Py_DECREF(handle);
-        if (r < 0)
-            break;
-        r = chain_follower(d, &handle);
     }
     if (r < 0 && PyErr_ExceptionMatches(stm_Abort))
         return -1;
@@ -307,7 +309,10 @@ run_handle(PyObject *Py_UNUSED(module), PyObject *handle)
     Dispatcher *d = dispatcher_of(*slot(handle, at.loop));
     if (d == NULL)
         PyErr_SetString(PyExc_RuntimeError, "the loop of this handle is no more");
-    return d == NULL || run_chain(d, handle) < 0 ? NULL : Py_NewRef(Py_None);
+    if (d == NULL)
+        return NULL;
+    chain_open();
+    return run_followers(d, run_unless_cancelled(handle)) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 PyObject *
@@ -335,14 +340,14 @@ wanted(PyObject *watch, PyObject *name)
 /* Call the one that the event was for, unless it has been removed or replaced since: the next one may be another socket's, and what there
  * was may have been received.  If not, the kernel tells of it again. */
 static int
-run_wanted(Dispatcher *d, PyObject *watch, PyObject *name, PyObject *told)
+run_wanted(PyObject *watch, PyObject *name, PyObject *told)
 {
     if (told == Py_None)
         return 0;
     PyObject *handle = wanted(watch, name);
     if (handle == NULL && PyErr_Occurred())
         return -1;
-    int r = handle == told ? run_chain(d, handle) : 0;
+    int r = handle == told ? run_unless_cancelled(handle) : 0;
     Py_XDECREF(handle);
     return r;
 }
@@ -355,9 +360,11 @@ handle_event(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
         return NULL;
     }
     Dispatcher *d = (Dispatcher *)args[0];
-    int r = run_wanted(d, args[1], dispatch_names.reader, args[2]);
-    if (r == 0)
-        r = run_wanted(d, args[1], dispatch_names.writer, args[3]);
+    chain_open();
+    int r = run_wanted(args[1], dispatch_names.reader, args[2]);
+    if (r == 0)     /* before what the reader has scheduled */
+        r = run_wanted(args[1], dispatch_names.writer, args[3]);
+    r = run_followers(d, r);
     if (r < 0 && PyErr_ExceptionMatches(stm_Abort))
         return NULL;
     /* The last of its effects: the next event comes after whatever this one has scheduled, and after a stop.  And in the
