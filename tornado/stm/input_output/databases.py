@@ -44,8 +44,8 @@ _databases = _Databases()
 # ---- What a connection may call --------------------------------------------------------------------------------------------
 
 #: id of a connection -> its list of blobs, which no other one ever has (that of its cursors is another one after two hundred of them),
-#: and: has it only the functions that any has, in Python, and of ``math``?  Those of dead connections stay until there are many.  Where the answer
-#: is no, nobody could find it again, so it is kept as long as the connection lives.
+#: and: has it only the functions that any has, in Python, and of ``math``?  Those of dead connections stay until there are many.
+#: Where the answer is no, nobody could find it again, so it is kept as long as the connection lives.
 _known = {}
 _known_lock = _thread.allocate_lock()
 forks.free(_known_lock)
