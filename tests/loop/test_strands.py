@@ -289,42 +289,6 @@ def test_an_answer_comes_after_what_was_scheduled_with_the_question(sequential, 
     assert log == ["scheduled", "answered"] * repetitions
 
 
-@pytest.mark.parametrize("sequential", [0, core.MOST_THREADS])
-def test_an_event_comes_after_what_the_one_before_has_scheduled(sequential):
-    """Of the same connection, on which there is more to read all the time."""
-    log, repetitions = [], 50
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.send(b"." * repetitions)
-    theirs.close()
-
-    async def main():
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
-
-        def take():
-            compute(50_000)
-            log.append("taken")
-
-        def hear():
-            if ours.recv(1):
-                log.append("heard")
-                loop.call_soon(take)
-            else:
-                loop.remove_reader(ours)
-                over.set()
-
-        loop.add_reader(ours, hear)
-        await over.wait()
-
-    before = core.set_sequential(sequential)
-    try:
-        with ours:
-            tornado.stm.run(main(), threads=3)
-    finally:
-        core.set_sequential(before)
-    assert log == ["heard", "taken"] * repetitions
-
-
 def test_what_a_reader_wakes_comes_after_the_writer_that_is_called_with_it():
     log, repetitions = [], 30
 
@@ -355,41 +319,6 @@ def test_what_a_reader_wakes_comes_after_the_writer_that_is_called_with_it():
 
     tornado.stm.run(main(), threads=2)
     assert log == ["reads", "writes", "woken"] * repetitions
-
-
-def test_an_event_does_not_wait_for_what_is_not_short():
-    """Though the event before has scheduled it."""
-    log = []
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    theirs.send(b"12")
-
-    async def main():
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
-
-        def take():
-            until = time.monotonic() + 4
-            while time.monotonic() < until:
-                pass
-            log.append("taken")
-            over.set()
-
-        def hear():
-            log.append(ours.recv(1))
-            if len(log) == 1:
-                loop.call_soon(take)
-
-        loop.add_reader(ours, hear)
-        await over.wait()
-        loop.remove_reader(ours)
-
-    core.set_short(0.0)
-    try:
-        with ours, theirs:
-            tornado.stm.run(main(), threads=3)
-    finally:
-        core.set_short(float("inf"))
-    assert log == [b"1", b"2", "taken"]
 
 
 @pytest.mark.usefixtures("answers_wait")

@@ -607,16 +607,6 @@ note_entry(Dispatcher *d, Entry **kept, Entry *entry)
         drop_later(d, (PyObject *)before);
 }
 
-/* Under the lock: the last one that this thread's transaction has scheduled before anything that leaves its strand, borrowed; or NULL. */
-static Entry *
-last_beside_running(Scheduling *s)
-{
-    Entry *last = NULL;
-    for (Entry *entry = s->fresh.first; entry != NULL && entry->strand == s->running->strand; entry = entry->next)
-        last = entry;
-    return last;
-}
-
 /* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
  * By then there may be more to read, which this thread then goes on with; armed here, the kernel would wake another one for it.
  * Or arm it later still: see poller.h. */
@@ -635,7 +625,6 @@ arms_later(Dispatcher *d, int fd)
     if (scheduled == NULL && poller_has_scheduled(&d->poller, fd) && poller_is_the_same(&d->poller, fd))
         return descriptors_add(&d->held, fd);
     note_entry(d, &descriptor->scheduled, scheduled);
-    note_entry(d, &descriptor->before, last_beside_running(s));
     return descriptors_add(&s->heard, fd);
 }
 

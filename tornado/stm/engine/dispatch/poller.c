@@ -67,7 +67,6 @@ poller_close(Poller *poller)
         Py_XDECREF(poller->descriptors[fd].outbox);
         Py_XDECREF(poller->descriptors[fd].special);
         Py_XDECREF((PyObject *)poller->descriptors[fd].scheduled);
-        Py_XDECREF((PyObject *)poller->descriptors[fd].before);
         strand_hold(&poller->descriptors[fd].strand, NULL);
     }
     PyMem_RawFree(poller->descriptors);
@@ -85,7 +84,6 @@ poller_traverse(Poller *poller, visitproc visit, void *arg)
         Py_VISIT(poller->descriptors[fd].outbox);
         Py_VISIT(poller->descriptors[fd].special);
         Py_VISIT((PyObject *)poller->descriptors[fd].scheduled);
-        Py_VISIT((PyObject *)poller->descriptors[fd].before);
     }
     return 0;
 }
@@ -359,10 +357,8 @@ strand_of(Descriptor *descriptor)
 static void
 forget_order(Descriptor *descriptor)
 {
-    if (is_to_run(descriptor->scheduled)) {     /* so these are not the last references, or nothing dies with them */
+    if (is_to_run(descriptor->scheduled))       /* so this is not the last reference, or nothing dies with it */
         Py_CLEAR(descriptor->scheduled);
-        Py_CLEAR(descriptor->before);
-    }
     strand_hold(&descriptor->strand, NULL);
 }
 
@@ -471,8 +467,7 @@ tell(Dispatcher *d, int fd, uint32_t events)
         Strand *strand = strand_of(descriptor);
         if (UNLIKELY(strand != NULL) && accepts(fd))
             strand = NULL;
-        Entry *before = strand != NULL && is_to_run(descriptor->before) ? descriptor->before : NULL;
-        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, before) : NULL;
+        Entry *entry = args != NULL ? ready_make(d->ready, d->handle_event, args, site, NULL) : NULL;
         Py_XDECREF(site);
         Py_XDECREF(args);
         r = entry != NULL ? strand_join(strand, entry, strand == NULL) : -1;

@@ -5,11 +5,9 @@
  * Who waits is told of it again, else, to no avail; then the kernel is asked for single events for a while.  All of this is for who has the
  * dispatcher's lock, but for poller_poll().
  *
- * On asyncio's loop what an event schedules is ready before the kernel is asked again, so it runs before the next event of the same descriptor.
- * Here that is true of what is short: what takes long holds up no connection.
- *
- * But a callback may leave to what it schedules to read what there is, as those of drivers do that read in C: until that has run the kernel
- * has the same to report.  So a second event that schedules nothing is the last one until what the first has scheduled has run.
+ * A callback may leave to what it schedules to read what there is, as those of drivers do that read in C: until that has run the kernel
+ * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
+ * is the last one until what the first has scheduled has run.
  *
  * Of a descriptor that somebody begins to watch the kernel is asked when what had been scheduled by then has run, and what that has scheduled:
  * on asyncio's loop that is ready before the first event, and comes first.  So who waits for a connection goes on before its data come.
@@ -37,7 +35,6 @@ typedef struct {
     PyObject *outbox;       /* with something left to send, or NULL */
     PyObject *special;      /* is called outside transactions whenever it is readable; or NULL */
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
-    Entry *before;          /* the last one of them that its next event comes after, or NULL; as long as `scheduled` is to run */
     Strand *strand;         /* of its last event, held; or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
     uint32_t armed;         /* events that the kernel goes on to report as long as they last; 0: none, or one at most */
@@ -106,7 +103,7 @@ bool poller_has_free(Poller *poller);
 void poller_watch(Poller *poller, uint64_t run);
 void poller_calm(Poller *poller, bool calm);    /* it has looked */
 
-/* Is what its last event has scheduled still to run, and to come before what the next one schedules? */
+/* Is what its last event has scheduled still to run, and comes before the next one? */
 bool poller_has_scheduled(Poller *poller, int fd);
 
 /* What waits for questions that are closed becomes ready. -1 with an exception. */
