@@ -8,6 +8,8 @@ import locale
 import math
 import operator
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -188,6 +190,35 @@ def test_what_a_connection_may_call_is_known_as_long_as_it_lives(memory, monkeyp
 def test_a_collation_in_the_place_of_one_of_sqlites_that_came_before_anybody_took_note(memory, name, collation):
     vars(sqlite3.Connection)["create_collation"].__wrapped__(memory, name, collation)
     assert cost_of(look, memory)[1] == "exclusive"
+
+
+BEFORE_ANY_LOOP = """\
+import asyncio, math, sqlite3
+from tornado.stm import core
+connection = sqlite3.connect(":memory:", check_same_thread=False)
+connection.create_function("floor", 1, math.floor)
+connection.create_function("regexp", 2, lambda pattern, text: pattern in text)
+
+async def work():
+    for _ in range(10):
+        connection.execute("SELECT 1").fetchone()
+        await asyncio.sleep(0)
+
+async def main():
+    await asyncio.gather(work(), work())
+
+asyncio.run(main())
+print(core.stats()["exclusives"] < 10)
+"""
+
+
+@parallel_only
+def test_what_a_connection_of_a_module_is_given_before_any_loop_is_noted(tmp_path):
+    """As SQLAlchemy gives them to those of an engine that makes its tables while the program is imported."""
+    (tmp_path / "app.py").write_text(BEFORE_ANY_LOOP)
+    command = [sys.executable, "-m", "tornado.stm", "-q", "-j", "2", "app.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "True\n", done
 
 
 def test_methods_that_give_functions_look_as_ever():

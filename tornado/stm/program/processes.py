@@ -11,7 +11,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from .. import conflictlog, effects
+from .. import conflictlog, core, effects
 from ..loop import graceful
 from ..patches import table
 from . import parallelism, report, runner
@@ -63,6 +63,15 @@ def install(threads):
     _options = _options._replace(threads=threads)
     # importing it at once would cost each program time, and each record of `logging` a look at the process' name
     when_imported(SPAWN, functools.partial(table.apply, "spawn"))
+    if core.COMPILED:
+        when_imported("_sqlite3", _note_connections)
+
+
+def _note_connections():
+    """What connections are given to call is noted from the first one on: many a program makes it before any loop."""
+    from ..input_output import databases
+
+    databases.begin()
 
 
 def with_options(get_preparation_data):
