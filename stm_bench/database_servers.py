@@ -15,9 +15,8 @@ import time
 from pathlib import Path
 
 from stm_bench.errors import BenchmarkError
-from stm_bench.servers import reserved_port
+from stm_bench.servers import HOST, reserved_port
 
-HOST = "127.0.0.1"
 START_TIMEOUT = 100  # seconds
 
 #: of the servers, which do not bear the address sanitizer that tests may run under

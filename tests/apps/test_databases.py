@@ -117,6 +117,14 @@ def test_redis(redis):
     check("redis", lambda: redis)
 
 
+def run_on(postgresql, program, **environment):
+    """Run Python code to its end, with the URL of the database as its argument."""
+    return subprocess.run(
+        [sys.executable, "-c", program, f"postgresql://tester@{postgresql}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, env=os.environ | environment,
+    )  # fmt: skip
+
+
 QUERIES = """
 import asyncio, sys
 import asyncpg
@@ -144,10 +152,7 @@ tornado.stm.run(main(sys.argv[1]), threads=2)
 @parallel_only
 @needs("asyncpg")
 def test_queries_of_asyncpg_run_beside_others(postgresql):
-    done = subprocess.run(
-        [sys.executable, "-c", QUERIES, f"postgresql://tester@{postgresql}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, env=dict(os.environ, TORNADO_STM_SEQUENTIAL="0"),
-    )  # fmt: skip
+    done = run_on(postgresql, QUERIES, TORNADO_STM_SEQUENTIAL="0")
     assert (done.stdout, done.returncode) == ("0 {}\n", 0), done.stderr
 
 
@@ -191,10 +196,7 @@ tornado.stm.run(main(sys.argv[1]), threads=2)
 @parallel_only
 @needs("asyncpg")
 def test_executemany_of_asyncpg_runs_beside_others(postgresql):
-    done = subprocess.run(
-        [sys.executable, "-c", MANY_QUERIES, f"postgresql://tester@{postgresql}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, env=dict(os.environ, TORNADO_STM_SEQUENTIAL="0"),
-    )  # fmt: skip
+    done = run_on(postgresql, MANY_QUERIES, TORNADO_STM_SEQUENTIAL="0")
     assert (done.stdout, done.returncode) == ("0 refused\n", 0), done.stderr
 
 
@@ -233,9 +235,7 @@ for give in row.keys, row.values, row.items, row.__iter__:
 @parallel_only
 @needs("asyncpg")
 def test_rows_of_asyncpg_are_looked_into_beside_others(postgresql):
-    done = subprocess.run(
-        [sys.executable, "-c", ROWS, f"postgresql://tester@{postgresql}"], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
+    done = run_on(postgresql, ROWS)
     assert done.returncode == 0, done.stderr
 
 
@@ -261,7 +261,5 @@ tornado.stm.run(main(sys.argv[1]), threads=2)
 @parallel_only
 @needs("psycopg")
 def test_savepoints_of_psycopg_are_named_beside_others(postgresql):
-    done = subprocess.run(
-        [sys.executable, "-c", SAVEPOINTS, f"postgresql://tester@{postgresql}"], cwd=ROOT, capture_output=True, text=True, timeout=200
-    )
+    done = run_on(postgresql, SAVEPOINTS)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -692,14 +692,14 @@ def test_a_heap_that_grows_while_others_wait_for_it():
             heapq.heapreplace(heap, 1000)
 
     queue = transaction.TransactionQueue()
-    for number in range(120):
+    for number in range(300):
         queue.add(push, number)
     core.inject_delays(0.3, 0.0002)
     try:
         queue.run(2)
     finally:
         core.inject_delays(0, 0)
-    assert len(heap) == 560
+    assert len(heap) == 1400
     popped = [heapq.heappop(heap) for _ in range(len(heap))]
     assert popped == sorted(popped)
 

@@ -569,7 +569,6 @@ _call = _engine.connection_call
 
 @core.once
 @trusted
-@core.once
 def begin():
     """The module has been loaded."""
     global _Connection, _Cursor, _Row, _Error, _Protocol, _adapters, _connect

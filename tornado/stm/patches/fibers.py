@@ -122,7 +122,7 @@ def initializing(initialize):
         if self._has_greenlet:
             self._AsyncIoGreenlet, self.getcurrent = Fiber, current
 
-    shim = sys.modules["sqlalchemy.util.concurrency"]._concurrency_shim
-    if hasattr(sys.modules["sqlalchemy.util.concurrency"], "greenlet"):  # it is None where there is none
-        _initialize(shim, raise_=False)
+    concurrency = sys.modules["sqlalchemy.util.concurrency"]
+    if hasattr(concurrency, "greenlet"):  # it is None where there is none
+        _initialize(concurrency._concurrency_shim, raise_=False)
     return _initialize
