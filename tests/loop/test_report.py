@@ -25,7 +25,7 @@ def context():
     return ssl.create_default_context()
 
 def long():
-    end = time.monotonic() + 3
+    end = time.monotonic() + 5  # the watch looks each second, later on a busy machine: more than once from the second on
     while time.monotonic() < end:
         pass
 
@@ -133,9 +133,12 @@ def test_a_signal_asks(python, app):
 
 @parallel_only
 def test_a_callback_that_takes_long_is_told_of_once(app):
-    (line, *more), _ = run(sys.executable, "-j", "2", app, "long")
+    assert_told_of_once(app, run(sys.executable, "-j", "2", app, "long")[0])
+
+
+def assert_told_of_once(app, lines):
+    (line,) = (line for line in lines if "warning" in line)  # a run that has taken five seconds is reported, too
     assert re.fullmatch(rf'tornado\.stm: warning: a callback has run for 2 seconds and more: File "{app}", line 1[67], in long', line)
-    assert more == []
 
 
 FORKED_AND_LONG = """
@@ -153,9 +156,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @parallel_only
 def test_so_is_one_in_the_child_of_a_fork(app, tmp_path):
     (tmp_path / "forks.py").write_text(FORKED_AND_LONG)
-    (line, *more), _ = run(sys.executable, "-j", "2", str(tmp_path / "forks.py"), app)
-    assert re.fullmatch(rf'tornado\.stm: warning: a callback has run for 2 seconds and more: File "{app}", line 1[67], in long', line)
-    assert more == []
+    assert_told_of_once(app, run(sys.executable, "-j", "2", str(tmp_path / "forks.py"), app)[0])
 
 
 @parallel_only
