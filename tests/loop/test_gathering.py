@@ -103,7 +103,8 @@ def run(threads, speakers, computers, times, before=0.0):
 def test_what_runs_alone_does_so_on_the_loops_thread(threads, computers):
     found = in_a_process(f"run({threads}, 6, {computers}, 80)")
     assert found["alone"] >= 6 * 80 and found["seconds"] > 0  # it is still told for what reason
-    assert found["elsewhere"] <= 6 * 60 / 10  # one of many finds out whether that still is so
+    # One of many finds out whether that still is so; and on a busy machine that thread may not come in time.  Else all threads would have a share.
+    assert found["elsewhere"] <= 6 * 60 * (threads - 1) / threads / 3
     assert computers == 0 or found["computed"] > 0
 
 
