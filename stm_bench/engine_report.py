@@ -130,6 +130,7 @@ def table(section, columns=None):
 def where(environment):
     """In a line: with what, on which machine, and when it was measured."""
     python = environment["python"].split()[0] + ("t" if "free-threading" in environment["python"] else "")
+    python += " (profile-guided)" * environment.get("profile-guided", False)
     versions = ["%s %s" % (name, environment[name]) for name in ("Tornado", "tornado-stm", "siege") if name in environment]
     machine = ["%s CPUs" % environment["cpus"], environment["processor"], environment["date"].partition("T")[0]]
     return ", ".join(["CPython " + python, *versions, *machine]) + "."

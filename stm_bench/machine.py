@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+import sysconfig
 from pathlib import Path
 
 from stm_bench.primes import LARGEST, positive
@@ -30,6 +31,7 @@ def describe():
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": sys.version,
+        "profile-guided": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
         "Tornado": importlib.metadata.version("tornado"),
         "tornado-stm": importlib.metadata.version("tornado-stm"),
         "machine": platform.machine(),

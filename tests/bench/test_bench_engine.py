@@ -335,6 +335,11 @@ def test_restructured_text_has_aligned_columns():
     assert page[:7] == ["=====", "Title", "=====", "", "It was so.", "", "CPython 3.14.7t, 2 CPUs, X, 2026-01-02."]
 
 
+def test_it_tells_whether_the_interpreter_is_profile_guided():
+    assert engine_report.where(ENVIRONMENT | {"profile-guided": False}) == engine_report.where(ENVIRONMENT)
+    assert engine_report.where(ENVIRONMENT | {"profile-guided": True}).startswith("CPython 3.14.7t (profile-guided), 2 CPUs")
+
+
 def test_json_tells_which_targets_are_met():
     data = json.loads(engine_report.to_json([canned()], ENVIRONMENT))
     rows = data["sections"]["canned"]
