@@ -21,6 +21,7 @@
 #include "../objects/deep.h"
 #include "../objects/known.h"
 #include "../objects/names.h"
+#include "../objects/structure.h"
 #include "../thread.h"
 #include "callbacks.h"
 #include "calls.h"
@@ -36,7 +37,7 @@
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
 static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
-static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name;
+static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name, *name_name;
 
 /* Types without state, whose objects refer to nothing that has any. */
 static PyTypeObject *leaves[MOST_LEAVES];
@@ -58,8 +59,10 @@ conversion_init(void)
     expected_name = PyUnicode_InternFromString("expected");
     context_name = PyUnicode_InternFromString("custom_error_context");
     abc_name = PyUnicode_InternFromString("_abc_impl");
+    name_name = PyUnicode_InternFromString("__name__");
     return names_in_classes == NULL || looked_through == NULL || call_name == NULL || init_name == NULL || new_name == NULL
-        || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL ? -1 : 0;
+        || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL
+        || name_name == NULL ? -1 : 0;
 }
 
 int
@@ -213,6 +216,14 @@ as_partial(PyObject *obj)
     return !is_python_class(Py_TYPE(obj)) && effect_of_instances(Py_TYPE(obj)) == EFFECT_PARTIAL ? (Partial *)obj : NULL;
 }
 
+/* The dict, of no class derived from that, whose items the callable looks up: texts.__getitem__; else NULL. */
+static PyObject *
+looked_up_in(PyObject *callable)
+{
+    PyObject *self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : NULL;
+    return self != NULL && PyDict_CheckExact(self) && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__getitem__") == 0 ? self : NULL;
+}
+
 /* May C code call this, with what has been opened or is its own? -1 to abort. */
 static int
 is_known_to_read(Tx *tx, PyObject *callable)
@@ -281,8 +292,9 @@ is_known_property(PyObject *obj)
     return known;
 }
 
+/* Does it call only what is known?  What else it reads goes to `own`, if the caller opens that each time. */
 static int
-look_through(Tx *tx, PyObject *converter, PyObject *own)
+look_through(Tx *tx, PyObject *converter, PyObject *own, bool own_is_opened)
 {
     Reached reached;
     int known = reached_begin(&reached) < 0 || reach(&reached, converter) < 0 ? -1 : 1;
@@ -293,9 +305,10 @@ look_through(Tx *tx, PyObject *converter, PyObject *own)
             known = 0;
         else if (next == (PyObject *)Py_TYPE(converter))
             continue;
-        else if (PyCallable_Check(next) && type != &Py_GenericAliasType) {
-            known = is_known_to_read(tx, next);
-            if (known > 0 && as_partial(next) != NULL && PyList_Append(own, next) < 0)
+        else if (next != converter && PyCallable_Check(next) && type != &Py_GenericAliasType) {
+            PyObject *table = own_is_opened ? looked_up_in(next) : NULL, *read = table != NULL ? table : as_partial(next) != NULL ? next : NULL;
+            known = table != NULL ? 1 : is_known_to_read(tx, next);
+            if (known > 0 && read != NULL && PyList_Append(own, read) < 0)
                 known = -1;
         }
         else if (type == Py_TYPE(converter) || type == &Py_GenericAliasType || (kind_of(tx, next) == &record_kind && type != &_PyUnion_Type))
@@ -313,7 +326,7 @@ int
 calls_only_known(Tx *tx, PyObject *obj)
 {
     PyObject *own = PyList_New(0);
-    int known = own == NULL ? -1 : look_through(tx, obj, own);
+    int known = own == NULL ? -1 : look_through(tx, obj, own, false);
     Py_XDECREF(own);
     return known;
 }
@@ -331,11 +344,13 @@ check_converter(Tx *tx, PyObject *converter, Reached *reached)
     }
     if (answer == NULL) {
         PyObject *own = PyList_New(0);
-        int known = own == NULL ? -1 : look_through(tx, converter, own);
+        int known = own == NULL ? -1 : look_through(tx, converter, own, true);
         if (known >= 0)
             answer = PyTuple_Pack(3, converter, known ? Py_True : Py_False, own);
         Py_XDECREF(own);
-        if (answer != NULL && PyDict_GET_SIZE(looked_through) < MOST_LOOKED_THROUGH && PyDict_SetItem(looked_through, id, answer) < 0)
+        bool lasts = kind_of(tx, converter) != &opaque_kind;    /* it is not made for one transaction */
+        if (answer != NULL && lasts && PyDict_GET_SIZE(looked_through) < MOST_LOOKED_THROUGH
+            && PyDict_SetItem(looked_through, id, answer) < 0)
             Py_CLEAR(answer);
     }
     Py_DECREF(id);
@@ -537,6 +552,8 @@ open_hook(Tx *tx, PyObject *arg)
 int
 open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
 {
+    if (converter != NULL && kind_of(tx, converter) == &opaque_kind && open_state(tx, converter) < 0)
+        return -1;
     /* The first argument is data, of which it makes nothing if that can be called. */
     for (Py_ssize_t i = 1; i < n; i++) {
         if (open_hook(tx, args[i]) < 0)
@@ -550,6 +567,22 @@ open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n
     }
     Conversion given = {.converter = converter, .args = args, .n = n}, named = {.args = kwvalues, .n = nkw};
     return open_all_reachable(tx, &given) < 0 || open_all_reachable(tx, &named) < 0 ? -1 : check_doomed(tx);
+}
+
+/* Is it a method in C that is given its converter as the first argument?  Cython's functions are of a type of its own, which does not tell
+ * whether they are methods. */
+bool
+is_converters_method(PyObject *function, PyObject *receiver)
+{
+    if (PyCFunction_Check(function) || Py_IS_TYPE(function, &PyMethodDescr_Type) || receiver == NULL)
+        return Py_IS_TYPE(function, &PyMethodDescr_Type);
+    PyObject *name = is_python_class(Py_TYPE(function)) ? NULL : PyObject_GetAttr(function, name_name);
+    PyObject *found = name != NULL && PyUnicode_Check(name) ? _PyType_LookupRef(Py_TYPE(receiver), name) : NULL;
+    bool is_method = found == function;
+    Py_XDECREF(found);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return is_method;
 }
 
 /* ---- While it runs ---------------------------------------------------------------------- */
@@ -579,13 +612,15 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
     if (tx == NULL || !tx->open)
         return PyObject_Vectorcall(function, args, n, kwnames);
     Conversion c = {.args = args, .n = n + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames)), .outer = thread_of(tx)->conversion};
-    if (Py_IS_TYPE(function, &PyMethodDescr_Type)) {
+    if (is_converters_method(function, n > 0 ? args[0] : NULL)) {
         c.converter = args[0];
         c.args++;
         c.n--;
     }
-    else if (PyCFunction_GET_SELF(function) != NULL && !PyModule_Check(PyCFunction_GET_SELF(function)))
+    else if (PyCFunction_Check(function) && PyCFunction_GET_SELF(function) != NULL && !PyModule_Check(PyCFunction_GET_SELF(function)))
         c.converter = PyCFunction_GET_SELF(function);
+    else if (effect_of_instances(Py_TYPE(function)) == EFFECT_CONVERTS)
+        c.converter = function;
     thread_of(tx)->conversion = &c;
     PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
     thread_of(tx)->conversion = c.outer;

@@ -29,6 +29,8 @@ void forget_converters(void);
 int calls_only_known(Tx *tx, PyObject *obj);
 /* A converter (a method's receiver), or NULL, is about to be called with these arguments. */
 int open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw);
+/* Is it a method in C that is given its converter, the receiver, as the first argument? */
+bool is_converters_method(PyObject *function, PyObject *receiver);
 /* Has a conversion of this attempt made it, an exception, which refers to nothing but what was read, and what nobody else has? */
 bool is_own_exception(Tx *tx, PyObject *obj);
 /* The call itself: stands in for the function. */
