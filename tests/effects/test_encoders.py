@@ -3,6 +3,7 @@
 import collections
 import datetime
 import decimal
+import json
 import random
 import sqlite3
 
@@ -209,6 +210,54 @@ def test_what_is_unpacked_nobody_changes_meanwhile(msgpack):
 
     assert meet(make, msgpack.unpackb, change) == CONFLICT
     assert meet(make, msgpack.unpackb, msgpack.unpackb) == APART
+
+
+METHODS = "toDict", "_asdict"
+
+
+def with_attribute(function):
+    item = Item()
+    for name in METHODS:
+        setattr(item, name, function)
+    return item
+
+
+def with_slot(function):
+    item = type("Slotted", (), {"__slots__": METHODS})()
+    for name in METHODS:
+        setattr(item, name, function)
+    return item
+
+
+def with_method(function):
+    return type("Other", (), dict.fromkeys(METHODS, function))()
+
+
+def with_static_method(function):
+    return type("Static", (), dict.fromkeys(METHODS, staticmethod(function)))()
+
+
+def with_property(function):
+    return type("Computed", (), dict.fromkeys(METHODS, property(lambda self: function)))()
+
+
+@pytest.mark.parametrize("wrap", [with_attribute, with_slot, with_method, with_static_method, with_property])
+@pytest.mark.parametrize("library", ["simplejson", "ujson"])
+def test_a_method_in_c_that_is_called_under_a_name_in_python_runs_alone(library, wrap):
+    """A container's own, for one: nobody has opened that container."""
+    dumps = needs_release(library).dumps
+
+    def make():
+        container = {"a": 1}
+        return wrap(container.copy), container
+
+    def change(item, container):
+        container["a"] = 2
+
+    assert json.loads(dumps(make()[0])) == {"a": 1}
+    assert runs_alone(dumps, make()[0])
+    assert meet(make, lambda item, container: dumps(item), change) == ALONE
+    assert json.loads(runs_beside_others(dumps, wrap(lambda *args: {"b": 2}))) == {"b": 2}
 
 
 class Shelf:

@@ -1220,6 +1220,8 @@ def register_one(declaration, objects):
             _engine.register_converters(sys.intern(value))
         elif what == "unread":
             _engine.register_unread(sys.intern(value))
+        elif what == "asks":
+            _engine.register_asked(sys.intern(value))
         elif what == "type":
             _engine.register_type(found, _engine.KINDS[value])
         elif what == "instances":

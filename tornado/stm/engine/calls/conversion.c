@@ -33,6 +33,7 @@
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
 #define MOST_UNREAD 16
+#define MOST_ASKED 16
 #define MOST_EXCEPTIONS 1000    /* of one attempt, to whose end they live */
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
@@ -46,6 +47,10 @@ static _Atomic int leaf_count;
 /* Slots of instances that converters never read, though they may give new ones a value there. */
 static PyObject *unread[MOST_UNREAD];
 static _Atomic int unread_count;
+
+/* Methods of what they are given that converters call. */
+static PyObject *asked[MOST_ASKED];
+static _Atomic int asked_count;
 
 int
 conversion_init(void)
@@ -94,6 +99,19 @@ conversion_unread(PyObject *name)
     }
     unread[n] = Py_NewRef(name);
     unread_count = n + 1;
+    return 0;
+}
+
+int
+conversion_asks(PyObject *name)
+{
+    int n = asked_count;
+    if (n == MOST_ASKED) {
+        PyErr_SetString(PyExc_RuntimeError, "there are too many names of methods that are called");
+        return -1;
+    }
+    asked[n] = Py_NewRef(name);
+    asked_count = n + 1;
     return 0;
 }
 
@@ -366,9 +384,46 @@ check_converter(Tx *tx, PyObject *converter, Reached *reached)
 
 /* ---- What it is given ------------------------------------------------------------------- */
 
+/* What an instance has under this name: does the converter call that, and nobody knows what it does? */
+static int
+check_asked(Tx *tx, PyObject *name, PyObject *value)
+{
+    for (int i = 0; i < asked_count; i++) {
+        if (name != asked[i] && !(PyUnicode_Check(name) && PyUnicode_Equal(name, asked[i])))
+            continue;
+        int known = PyCallable_Check(value) ? is_known_to_read(tx, value) : 1;
+        return known < 0 ? -1 : known > 0 ? 0 : exclusive_for(tx, "call of", value);
+    }
+    return 0;
+}
+
+/* The methods of a class in Python that the converter calls: are they Python's? */
+static int
+check_asked_of_class(Tx *tx, PyTypeObject *type)
+{
+    for (int i = 0; i < asked_count; i++) {
+        PyObject *found = _PyType_LookupRef(type, asked[i]);
+        if (found != NULL && (Py_IS_TYPE(found, &PyStaticMethod_Type) || Py_IS_TYPE(found, &PyClassMethod_Type)))
+            Py_SETREF(found, PyObject_GetAttrString(found, "__func__"));
+        if (found == NULL) {
+            if (PyErr_Occurred())
+                return -1;
+            continue;
+        }
+        /* A slot's value is looked at where the instance is; what a descriptor in Python gives, where it gives that. */
+        bool known = PyFunction_Check(found) || Py_IS_TYPE(found, &PyMemberDescr_Type) || is_python_class(Py_TYPE(found))
+            || (PyObject_TypeCheck(found, &PyProperty_Type) && is_known_property(found));
+        int r = known ? 0 : Py_TYPE(found)->tp_descr_get == NULL ? check_asked(tx, asked[i], found) : exclusive_for(tx, "call of", found);
+        Py_DECREF(found);
+        if (r < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Attributes of the instance that have been opened. */
 static int
-reach_attributes(PyObject *obj, Reached *r)
+reach_attributes(Tx *tx, PyObject *obj, Reached *r)
 {
     PyTypeObject *type = Py_TYPE(obj);
     if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
@@ -376,7 +431,7 @@ reach_attributes(PyObject *obj, Reached *r)
         Py_ssize_t pos = 0;
         int ok = dict == NULL ? -1 : 0;
         while (ok == 0 && PyDict_Next(dict, &pos, &name, &value))
-            ok = reach(r, value);
+            ok = check_asked(tx, name, value) < 0 ? -1 : reach(r, value);
         Py_XDECREF(dict);
         if (ok < 0)
             return -1;
@@ -411,7 +466,7 @@ reach_by_class(Tx *tx, PyObject *obj, PyTypeObject *base, bool is_new, Reached *
             if (value == NULL)
                 PyErr_Clear();      /* an empty slot */
             else
-                ok = reach(r, value);
+                ok = check_asked(tx, name, value) < 0 ? -1 : reach(r, value);
             Py_XDECREF(value);
         }
         else if (!is_new || is_dunder(name) || name == abc_name)
@@ -442,6 +497,8 @@ reach_class_of(Tx *tx, PyObject *obj, Reached *r)
         if (ok < 0)
             return -1;
     }
+    if (is_new && is_python_class(type) && check_asked_of_class(tx, type) < 0)
+        return -1;
     PyObject *mro = type->tp_mro;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
@@ -477,7 +534,7 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
         return reach_partial(tx, as_partial(obj), reached);
     if (type == &PyFunction_Type || type == &PyCFunction_Type || type == &PyMethod_Type || type == &PyModule_Type || type == &PyType_Type
         || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type)
-        return 0;       /* it makes nothing of them */
+        return 0;       /* it makes nothing of them, but calls them where it asks for a method */
     if (PyType_Check(obj)) {    /* of another metaclass: it may be asked for attributes */
         PyObject *mro = ((PyTypeObject *)obj)->tp_mro;
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
@@ -495,7 +552,7 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     if (PyExceptionInstance_Check(obj))
         return exclusive_for(tx, "a look into", obj);
     if (kind == &instance_kind || (python && (has_items || kind == &inert_kind))) {
-        if (open_attributes(tx, obj) < 0 || reach_attributes(obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
+        if (open_attributes(tx, obj) < 0 || reach_attributes(tx, obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
             return -1;
         if (kind == &instance_kind || kind == &inert_kind)
             return 0;
@@ -634,8 +691,11 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
 PyObject *
 conversion_received(Tx *tx, Conversion *c, PyObject *result)
 {
-    int r = 0;
-    if (!is_leaf(result)) {
+    /* A property, or __getattr__, may give what is called next. */
+    int r = asked_count > 0 && PyCallable_Check(result) && !PyType_Check(result) && !is_python_class(Py_TYPE(result))
+        ? is_known_to_read(tx, result) : 1;
+    r = r < 0 ? -1 : r > 0 ? 0 : exclusive_for(tx, "call of", result);
+    if (r == 0 && !is_leaf(result)) {
         if (c->received == NULL)
             c->received = PyList_New(0);
         r = c->received == NULL ? -1 : PyList_Append(c->received, result);

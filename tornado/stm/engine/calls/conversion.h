@@ -22,6 +22,8 @@ int conversion_named(PyObject *name);
 int conversion_leaf(PyTypeObject *type);
 /* No converter reads the slot that instances have under this name. RuntimeError when there are too many. */
 int conversion_unread(PyObject *name);
+/* Converters call the method of this name of what they are given. RuntimeError when there are too many. */
+int conversion_asks(PyObject *name);
 /* Garbage is about to be collected: what only the answers keep alive is garbage. */
 void forget_converters(void);
 /* Does C code that this object has call nothing but what the object refers to, and only reads what is open or its own?  1, or 0 if
