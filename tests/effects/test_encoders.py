@@ -260,6 +260,33 @@ def test_a_method_in_c_that_is_called_under_a_name_in_python_runs_alone(library,
     assert json.loads(runs_beside_others(dumps, wrap(lambda *args: {"b": 2}))) == {"b": 2}
 
 
+class Table(dict):
+    pass
+
+
+class Ordered(collections.OrderedDict):
+    pass
+
+
+@pytest.mark.parametrize("library", ["msgpack", "simplejson"])
+def test_items_of_another_dict_under_that_name_are_looked_at_alone(library):
+    module = needs_release(library)
+    dumps = module.packb if library == "msgpack" else module.dumps
+
+    def make():
+        container, table = {"a": 1}, Table(b=2)
+        table.items = container.items
+        return table, container
+
+    def change(table, container):
+        container["a"] = 2
+
+    assert dumps(make()[0]) == dumps({"a": 1})
+    assert meet(make, lambda table, container: dumps(table), change) == ALONE
+    for of_class in Table, Ordered, collections.Counter, type("Read", (dict,), {"items": lambda self: [("b", 2)]}):
+        assert runs_beside_others(dumps, of_class(b=2)) == dumps({"b": 2})
+
+
 class Shelf:
     def __init__(self):
         self.items = {name: Item(1) for name in "abc"}

@@ -413,7 +413,8 @@ check_asked_of_class(Tx *tx, PyTypeObject *type)
         /* A slot's value is looked at where the instance is; what a descriptor in Python gives, where it gives that. */
         bool known = PyFunction_Check(found) || Py_IS_TYPE(found, &PyMemberDescr_Type) || is_python_class(Py_TYPE(found))
             || (PyObject_TypeCheck(found, &PyProperty_Type) && is_known_property(found));
-        int r = known ? 0 : Py_TYPE(found)->tp_descr_get == NULL ? check_asked(tx, asked[i], found) : exclusive_for(tx, "call of", found);
+        bool may_be = Py_TYPE(found)->tp_descr_get == NULL || Py_IS_TYPE(found, &PyMethodDescr_Type);      /* dict.items, for one */
+        int r = known ? 0 : may_be ? check_asked(tx, asked[i], found) : exclusive_for(tx, "call of", found);
         Py_DECREF(found);
         if (r < 0)
             return -1;
