@@ -56,7 +56,8 @@ Effects of calls (the receiver of a method counts as the first argument)
     CALLED_LATER  keeps the second argument, to call it at any time
     CALLS_PARTS  reads the arguments deeply, and calls what the called instance was made with
     CONVERTS     makes objects of what the arguments and all that they refer to contain, attributes too; calls what its
-                 converter, the first argument of a method, was made with; gives attributes to named arguments that are new
+                 converter, the first argument of a method or the called instance, was made with; gives attributes to named arguments
+                 that are new; a converter of an OPAQUE type is used as by USES
     PARTIAL GETS_ITEMS GETS_ATTRS CALLS_METHOD     what functools.partial and the getters and callers of operator do
     CACHED       what functools.lru_cache does
     RUNS_CONTEXT SETS_CONTEXT          enters a contextvars.Context; sets a variable in the current one
@@ -1219,6 +1220,8 @@ def register_one(declaration, objects):
             _engine.register_converters(sys.intern(value))
         elif what == "unread":
             _engine.register_unread(sys.intern(value))
+        elif what == "asks":
+            _engine.register_asked(sys.intern(value))
         elif what == "type":
             _engine.register_type(found, _engine.KINDS[value])
         elif what == "instances":

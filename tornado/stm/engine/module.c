@@ -140,6 +140,15 @@ register_unread(PyObject *self, PyObject *name)
 }
 
 static PyObject *
+register_asked(PyObject *self, PyObject *name)
+{
+    (void)self;
+    if (conversion_asks(name) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 register_unordered(PyObject *self, PyObject *generator)
 {
     (void)self;
@@ -1080,6 +1089,8 @@ static PyMethodDef methods[] = {
      DOC("tell_collection(phase, info): for gc.callbacks")},
     {"register_converters", register_converters, METH_O,
      DOC("register_converters(name): under this name classes have the C objects that convert their instances")},
+    {"register_asked", register_asked, METH_O,
+     DOC("register_asked(name): these objects call the method of this name of what they are given")},
     {"register_unread", register_unread, METH_O,
      DOC("register_unread(name): none of these objects reads the slot that instances have under this name")},
     {"register_unordered", register_unordered, METH_O,

@@ -16,9 +16,9 @@ from ... import core, forks
 from ...core import say, trusted
 
 #: what: "call", "type", "hidden" (a type that its module does not have; lines below may name its methods), "instances", "converters",
-#: "unread" (a slot of instances that these never read), "leaf" or "prepare" (call it once with None); name: dotted, or "" if there is an
-#: object; value: an effect or kind, if any; releases: of a distribution, for which it holds: (name, first, the one that is too late), or
-#: None; object: what it is about, or None
+#: "unread" (a slot of instances that these never read), "asks" (a method of what it is given that it calls), "leaf" or "prepare" (call
+#: it once with None); name: dotted, or "" if there is an object; value: an effect, kind or name, if any; releases: of a distribution, for
+#: which it holds: (name, first, the one that is too late), or None; object: what it is about, or None
 Declaration = namedtuple("Declaration", "what name value releases object", defaults=(None, None, None))
 
 _lock = threading.RLock()
@@ -52,8 +52,8 @@ def parse(text, file):
 
 
 _FORMS = {form.partition(" ")[0]: form for form in (
-    "call NAME EFFECT", "type NAME KIND", "hidden NAME KIND", "instances NAME EFFECT", "converters NAME EFFECT", "unread NAME SLOT", "leaf NAME",
-    "prepare NAME",
+    "call NAME EFFECT", "type NAME KIND", "hidden NAME KIND", "instances NAME EFFECT", "converters NAME EFFECT", "unread NAME SLOT",
+    "asks NAME METHOD", "leaf NAME", "prepare NAME",
     "library DISTRIBUTION FROM BELOW, with releases like 1.4",
 )}  # fmt: skip
 
@@ -75,7 +75,7 @@ def _what_is_wrong(declaration):
             return "only a type has a kind, and instances"
     elif name.count(".") < 1 or not all(part == "*" or part.isidentifier() for part in name.split(".")):
         return f"{name!r} is no dotted name"
-    if not core.COMPILED or what in ("converters", "unread", "leaf", "prepare"):
+    if not core.COMPILED or what in ("converters", "unread", "asks", "leaf", "prepare"):
         return None
     from ... import _engine
 

@@ -618,8 +618,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return receiver == NULL || is_fresh(tx, receiver) || is_own_exception(tx, receiver)
             ? check_doomed(tx) : exclusive_for(tx, "call of", callable);
     case EFFECT_CONVERTS: {
-        bool method = Py_IS_TYPE(callable, &PyMethodDescr_Type)
-            || (PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) != NULL && !PyModule_Check(PyCFunction_GET_SELF(callable)));
+        bool bound = PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) != NULL && !PyModule_Check(PyCFunction_GET_SELF(callable));
+        bool method = bound || is_converters_method(callable, receiver);
         if (method && receiver == NULL)
             return 0;
         return open_conversion(tx, method ? receiver : NULL, a.args + method, a.n - method, a.kw, a.nkw);
@@ -981,6 +981,9 @@ before_instance(Tx *tx, const EffectEntry *e, PyObject *callable, Args a, const 
     }
     case EFFECT_CALLS_PARTS:
         return guard_parts(tx, callable) < 0 ? -1 : open_args(tx, a, 0, open_deep);
+    case EFFECT_CONVERTS:
+        *entry = &via[VIA_CONVERSION];
+        return open_conversion(tx, callable, a.args, a.n, a.kw, a.nkw);
     case EFFECT_CACHED:
         *entry = &via[VIA_LRU];
         return check_doomed(tx);

@@ -21,6 +21,7 @@
 #include "../objects/deep.h"
 #include "../objects/known.h"
 #include "../objects/names.h"
+#include "../objects/structure.h"
 #include "../thread.h"
 #include "callbacks.h"
 #include "calls.h"
@@ -32,11 +33,12 @@
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
 #define MOST_UNREAD 16
+#define MOST_ASKED 16
 #define MOST_EXCEPTIONS 1000    /* of one attempt, to whose end they live */
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
 static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
-static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name;
+static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name, *name_name;
 
 /* Types without state, whose objects refer to nothing that has any. */
 static PyTypeObject *leaves[MOST_LEAVES];
@@ -45,6 +47,10 @@ static _Atomic int leaf_count;
 /* Slots of instances that converters never read, though they may give new ones a value there. */
 static PyObject *unread[MOST_UNREAD];
 static _Atomic int unread_count;
+
+/* Methods of what they are given that converters call. */
+static PyObject *asked[MOST_ASKED];
+static _Atomic int asked_count;
 
 int
 conversion_init(void)
@@ -58,8 +64,10 @@ conversion_init(void)
     expected_name = PyUnicode_InternFromString("expected");
     context_name = PyUnicode_InternFromString("custom_error_context");
     abc_name = PyUnicode_InternFromString("_abc_impl");
+    name_name = PyUnicode_InternFromString("__name__");
     return names_in_classes == NULL || looked_through == NULL || call_name == NULL || init_name == NULL || new_name == NULL
-        || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL ? -1 : 0;
+        || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL
+        || name_name == NULL ? -1 : 0;
 }
 
 int
@@ -91,6 +99,19 @@ conversion_unread(PyObject *name)
     }
     unread[n] = Py_NewRef(name);
     unread_count = n + 1;
+    return 0;
+}
+
+int
+conversion_asks(PyObject *name)
+{
+    int n = asked_count;
+    if (n == MOST_ASKED) {
+        PyErr_SetString(PyExc_RuntimeError, "there are too many names of methods that are called");
+        return -1;
+    }
+    asked[n] = Py_NewRef(name);
+    asked_count = n + 1;
     return 0;
 }
 
@@ -213,6 +234,14 @@ as_partial(PyObject *obj)
     return !is_python_class(Py_TYPE(obj)) && effect_of_instances(Py_TYPE(obj)) == EFFECT_PARTIAL ? (Partial *)obj : NULL;
 }
 
+/* The dict, of no class derived from that, whose items the callable looks up: texts.__getitem__; else NULL. */
+static PyObject *
+looked_up_in(PyObject *callable)
+{
+    PyObject *self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : NULL;
+    return self != NULL && PyDict_CheckExact(self) && strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "__getitem__") == 0 ? self : NULL;
+}
+
 /* May C code call this, with what has been opened or is its own? -1 to abort. */
 static int
 is_known_to_read(Tx *tx, PyObject *callable)
@@ -281,8 +310,9 @@ is_known_property(PyObject *obj)
     return known;
 }
 
+/* Does it call only what is known?  What else it reads goes to `own`, if the caller opens that each time. */
 static int
-look_through(Tx *tx, PyObject *converter, PyObject *own)
+look_through(Tx *tx, PyObject *converter, PyObject *own, bool own_is_opened)
 {
     Reached reached;
     int known = reached_begin(&reached) < 0 || reach(&reached, converter) < 0 ? -1 : 1;
@@ -293,9 +323,10 @@ look_through(Tx *tx, PyObject *converter, PyObject *own)
             known = 0;
         else if (next == (PyObject *)Py_TYPE(converter))
             continue;
-        else if (PyCallable_Check(next) && type != &Py_GenericAliasType) {
-            known = is_known_to_read(tx, next);
-            if (known > 0 && as_partial(next) != NULL && PyList_Append(own, next) < 0)
+        else if (next != converter && PyCallable_Check(next) && type != &Py_GenericAliasType) {
+            PyObject *table = own_is_opened ? looked_up_in(next) : NULL, *read = table != NULL ? table : as_partial(next) != NULL ? next : NULL;
+            known = table != NULL ? 1 : is_known_to_read(tx, next);
+            if (known > 0 && read != NULL && PyList_Append(own, read) < 0)
                 known = -1;
         }
         else if (type == Py_TYPE(converter) || type == &Py_GenericAliasType || (kind_of(tx, next) == &record_kind && type != &_PyUnion_Type))
@@ -313,7 +344,7 @@ int
 calls_only_known(Tx *tx, PyObject *obj)
 {
     PyObject *own = PyList_New(0);
-    int known = own == NULL ? -1 : look_through(tx, obj, own);
+    int known = own == NULL ? -1 : look_through(tx, obj, own, false);
     Py_XDECREF(own);
     return known;
 }
@@ -331,11 +362,13 @@ check_converter(Tx *tx, PyObject *converter, Reached *reached)
     }
     if (answer == NULL) {
         PyObject *own = PyList_New(0);
-        int known = own == NULL ? -1 : look_through(tx, converter, own);
+        int known = own == NULL ? -1 : look_through(tx, converter, own, true);
         if (known >= 0)
             answer = PyTuple_Pack(3, converter, known ? Py_True : Py_False, own);
         Py_XDECREF(own);
-        if (answer != NULL && PyDict_GET_SIZE(looked_through) < MOST_LOOKED_THROUGH && PyDict_SetItem(looked_through, id, answer) < 0)
+        bool lasts = kind_of(tx, converter) != &opaque_kind;    /* it is not made for one transaction */
+        if (answer != NULL && lasts && PyDict_GET_SIZE(looked_through) < MOST_LOOKED_THROUGH
+            && PyDict_SetItem(looked_through, id, answer) < 0)
             Py_CLEAR(answer);
     }
     Py_DECREF(id);
@@ -351,9 +384,47 @@ check_converter(Tx *tx, PyObject *converter, Reached *reached)
 
 /* ---- What it is given ------------------------------------------------------------------- */
 
+/* What an instance has under this name: does the converter call that, and nobody knows what it does? */
+static int
+check_asked(Tx *tx, PyObject *name, PyObject *value)
+{
+    for (int i = 0; i < asked_count; i++) {
+        if (name != asked[i] && !(PyUnicode_Check(name) && PyUnicode_Equal(name, asked[i])))
+            continue;
+        int known = PyCallable_Check(value) ? is_known_to_read(tx, value) : 1;
+        return known < 0 ? -1 : known > 0 ? 0 : exclusive_for(tx, "call of", value);
+    }
+    return 0;
+}
+
+/* The methods of a class in Python that the converter calls: are they Python's? */
+static int
+check_asked_of_class(Tx *tx, PyTypeObject *type)
+{
+    for (int i = 0; i < asked_count; i++) {
+        PyObject *found = _PyType_LookupRef(type, asked[i]);
+        if (found != NULL && (Py_IS_TYPE(found, &PyStaticMethod_Type) || Py_IS_TYPE(found, &PyClassMethod_Type)))
+            Py_SETREF(found, PyObject_GetAttrString(found, "__func__"));
+        if (found == NULL) {
+            if (PyErr_Occurred())
+                return -1;
+            continue;
+        }
+        /* A slot's value is looked at where the instance is; what a descriptor in Python gives, where it gives that. */
+        bool known = PyFunction_Check(found) || Py_IS_TYPE(found, &PyMemberDescr_Type) || is_python_class(Py_TYPE(found))
+            || (PyObject_TypeCheck(found, &PyProperty_Type) && is_known_property(found));
+        bool may_be = Py_TYPE(found)->tp_descr_get == NULL || Py_IS_TYPE(found, &PyMethodDescr_Type);      /* dict.items, for one */
+        int r = known ? 0 : may_be ? check_asked(tx, asked[i], found) : exclusive_for(tx, "call of", found);
+        Py_DECREF(found);
+        if (r < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* Attributes of the instance that have been opened. */
 static int
-reach_attributes(PyObject *obj, Reached *r)
+reach_attributes(Tx *tx, PyObject *obj, Reached *r)
 {
     PyTypeObject *type = Py_TYPE(obj);
     if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
@@ -361,7 +432,7 @@ reach_attributes(PyObject *obj, Reached *r)
         Py_ssize_t pos = 0;
         int ok = dict == NULL ? -1 : 0;
         while (ok == 0 && PyDict_Next(dict, &pos, &name, &value))
-            ok = reach(r, value);
+            ok = check_asked(tx, name, value) < 0 ? -1 : reach(r, value);
         Py_XDECREF(dict);
         if (ok < 0)
             return -1;
@@ -396,7 +467,7 @@ reach_by_class(Tx *tx, PyObject *obj, PyTypeObject *base, bool is_new, Reached *
             if (value == NULL)
                 PyErr_Clear();      /* an empty slot */
             else
-                ok = reach(r, value);
+                ok = check_asked(tx, name, value) < 0 ? -1 : reach(r, value);
             Py_XDECREF(value);
         }
         else if (!is_new || is_dunder(name) || name == abc_name)
@@ -427,6 +498,8 @@ reach_class_of(Tx *tx, PyObject *obj, Reached *r)
         if (ok < 0)
             return -1;
     }
+    if (is_new && is_python_class(type) && check_asked_of_class(tx, type) < 0)
+        return -1;
     PyObject *mro = type->tp_mro;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
@@ -462,7 +535,7 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
         return reach_partial(tx, as_partial(obj), reached);
     if (type == &PyFunction_Type || type == &PyCFunction_Type || type == &PyMethod_Type || type == &PyModule_Type || type == &PyType_Type
         || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type)
-        return 0;       /* it makes nothing of them */
+        return 0;       /* it makes nothing of them, but calls them where it asks for a method */
     if (PyType_Check(obj)) {    /* of another metaclass: it may be asked for attributes */
         PyObject *mro = ((PyTypeObject *)obj)->tp_mro;
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
@@ -480,7 +553,7 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     if (PyExceptionInstance_Check(obj))
         return exclusive_for(tx, "a look into", obj);
     if (kind == &instance_kind || (python && (has_items || kind == &inert_kind))) {
-        if (open_attributes(tx, obj) < 0 || reach_attributes(obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
+        if (open_attributes(tx, obj) < 0 || reach_attributes(tx, obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
             return -1;
         if (kind == &instance_kind || kind == &inert_kind)
             return 0;
@@ -537,6 +610,8 @@ open_hook(Tx *tx, PyObject *arg)
 int
 open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw)
 {
+    if (converter != NULL && kind_of(tx, converter) == &opaque_kind && open_state(tx, converter) < 0)
+        return -1;
     /* The first argument is data, of which it makes nothing if that can be called. */
     for (Py_ssize_t i = 1; i < n; i++) {
         if (open_hook(tx, args[i]) < 0)
@@ -550,6 +625,22 @@ open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n
     }
     Conversion given = {.converter = converter, .args = args, .n = n}, named = {.args = kwvalues, .n = nkw};
     return open_all_reachable(tx, &given) < 0 || open_all_reachable(tx, &named) < 0 ? -1 : check_doomed(tx);
+}
+
+/* Is it a method in C that is given its converter as the first argument?  Cython's functions are of a type of its own, which does not tell
+ * whether they are methods. */
+bool
+is_converters_method(PyObject *function, PyObject *receiver)
+{
+    if (PyCFunction_Check(function) || Py_IS_TYPE(function, &PyMethodDescr_Type) || receiver == NULL)
+        return Py_IS_TYPE(function, &PyMethodDescr_Type);
+    PyObject *name = is_python_class(Py_TYPE(function)) ? NULL : PyObject_GetAttr(function, name_name);
+    PyObject *found = name != NULL && PyUnicode_Check(name) ? _PyType_LookupRef(Py_TYPE(receiver), name) : NULL;
+    bool is_method = found == function;
+    Py_XDECREF(found);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return is_method;
 }
 
 /* ---- While it runs ---------------------------------------------------------------------- */
@@ -579,13 +670,15 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
     if (tx == NULL || !tx->open)
         return PyObject_Vectorcall(function, args, n, kwnames);
     Conversion c = {.args = args, .n = n + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames)), .outer = thread_of(tx)->conversion};
-    if (Py_IS_TYPE(function, &PyMethodDescr_Type)) {
+    if (is_converters_method(function, n > 0 ? args[0] : NULL)) {
         c.converter = args[0];
         c.args++;
         c.n--;
     }
-    else if (PyCFunction_GET_SELF(function) != NULL && !PyModule_Check(PyCFunction_GET_SELF(function)))
+    else if (PyCFunction_Check(function) && PyCFunction_GET_SELF(function) != NULL && !PyModule_Check(PyCFunction_GET_SELF(function)))
         c.converter = PyCFunction_GET_SELF(function);
+    else if (effect_of_instances(Py_TYPE(function)) == EFFECT_CONVERTS)
+        c.converter = function;
     thread_of(tx)->conversion = &c;
     PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
     thread_of(tx)->conversion = c.outer;
@@ -599,8 +692,11 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
 PyObject *
 conversion_received(Tx *tx, Conversion *c, PyObject *result)
 {
-    int r = 0;
-    if (!is_leaf(result)) {
+    /* A property, or __getattr__, may give what is called next. */
+    int r = asked_count > 0 && PyCallable_Check(result) && !PyType_Check(result) && !is_python_class(Py_TYPE(result))
+        ? is_known_to_read(tx, result) : 1;
+    r = r < 0 ? -1 : r > 0 ? 0 : exclusive_for(tx, "call of", result);
+    if (r == 0 && !is_leaf(result)) {
         if (c->received == NULL)
             c->received = PyList_New(0);
         r = c->received == NULL ? -1 : PyList_Append(c->received, result);

@@ -22,6 +22,8 @@ int conversion_named(PyObject *name);
 int conversion_leaf(PyTypeObject *type);
 /* No converter reads the slot that instances have under this name. RuntimeError when there are too many. */
 int conversion_unread(PyObject *name);
+/* Converters call the method of this name of what they are given. RuntimeError when there are too many. */
+int conversion_asks(PyObject *name);
 /* Garbage is about to be collected: what only the answers keep alive is garbage. */
 void forget_converters(void);
 /* Does C code that this object has call nothing but what the object refers to, and only reads what is open or its own?  1, or 0 if
@@ -29,6 +31,8 @@ void forget_converters(void);
 int calls_only_known(Tx *tx, PyObject *obj);
 /* A converter (a method's receiver), or NULL, is about to be called with these arguments. */
 int open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw);
+/* Is it a method in C that is given its converter, the receiver, as the first argument? */
+bool is_converters_method(PyObject *function, PyObject *receiver);
 /* Has a conversion of this attempt made it, an exception, which refers to nothing but what was read, and what nobody else has? */
 bool is_own_exception(Tx *tx, PyObject *obj);
 /* The call itself: stands in for the function. */
