@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import tornado.web
 
 from beside import needs_release, runs_alone, runs_beside_others
 from interpreters import ROOT
@@ -380,3 +381,34 @@ def test_who_asks_for_hiredis_gets_it_but_for_redis():
     assert eval(ask, {"finder": finder, "__name__": "application"}) is None
     with pytest.raises(ModuleNotFoundError):
         eval(ask, {"finder": finder, "__name__": "redis.utils"})
+
+
+@pytest.fixture
+def files_of_class(tmp_path, monkeypatch):
+    """A class that serves three files, and has room for four versions."""
+
+    class Files(tornado.web.StaticFileHandler):
+        MAX_CACHED_VERSIONS = 4
+
+    monkeypatch.setattr(tornado.web.StaticFileHandler, "_static_hashes", {})
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    return Files, {"static_path": str(tmp_path)}
+
+
+def test_pages_that_name_the_same_static_file_do_not_meet(files_of_class):
+    files, settings = files_of_class
+
+    def name_it():
+        return files.make_static_url(settings, "a")
+
+    assert "?v=" in name_it() == runs_beside_others(name_it)
+    assert "?v=" not in files.make_static_url(settings, "missing") == files.make_static_url(settings, "missing")
+    assert meet(lambda: (), name_it, name_it) == APART
+
+
+def test_the_version_that_has_not_been_used_for_longest_goes(files_of_class):
+    files, settings = files_of_class
+    for name in ["a", "b", "a", "c", "a", "d", "b", "e"]:
+        files.get_version(settings, name)
+    assert [path[-1] for path in files._static_hashes] == ["a", "d", "b", "e"]

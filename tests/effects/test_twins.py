@@ -19,6 +19,7 @@ import _thread
 import _tokenize
 import abc
 import builtins
+import copy
 import decimal
 import errno
 import functools
@@ -869,6 +870,7 @@ BY_HAND = {
                     "tests/io/test_files.py"),
     **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
     warnings.warn: "tests/effects/test_warned.py",
+    functools.partial.__setstate__: "test_copying_a_partial_function",
 }
 
 
@@ -962,6 +964,44 @@ def test_entering_a_lock():
             return entered, lock.locked()
 
     compared(enter)
+
+
+class OwnPartial(functools.partial):
+    pass
+
+
+STATES = [(max, (1,), {"key": abs}, None), (max, (1,), None, {"a": 1}), (max, (1, 2), OrderedDict(key=abs), None), (5, (), {}, None),
+          (max, [], {}, None), (max, (functools.Placeholder,), {}, None), (max,), 5]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [functools.partial, OwnPartial])
+def test_copying_a_partial_function(make):
+    made = make(sorted, [3, -1], key=abs)
+    named = make(sorted, [3, -1], key=abs)
+    named.name = "named"
+
+    def copied(how, what):
+        copy_ = how(what)
+        return type(copy_), copy_.func, copy_.args, copy_.keywords, vars(copy_), copy_()
+
+    for how in copy.copy, copy.deepcopy:
+        assert compared(copied, how, made)[1][-1] == [-1, 3]
+        compared(copied, how, named)
+
+    def set_state(state):
+        changed = make(min)
+        changed.__setstate__(state)
+        return changed.func, changed.args, changed.keywords, vars(changed)
+
+    def shares_attributes(how):
+        original = make(min)
+        how(original).name = "copy"
+        return hasattr(original, "name")
+
+    assert [compared(shares_attributes, how) for how in (copy.copy, copy.deepcopy)] == [("returned", False)] * 2
+    for state in STATES:
+        compared(set_state, state)
+        compared(lambda state=state: made.__setstate__(state))
 
 
 class Remembering:

@@ -354,6 +354,44 @@ def test_the_descriptor_of_a_file_that_has_been_written_to(path):
         assert run(write) == 4
 
 
+LOOKS_AFTER_A_LINE = {
+    "stat": lambda path: os.stat(path).st_size,
+    "getmtime": os.path.getmtime,
+    "exists": lambda path: os.path.exists(path) and not os.path.exists(path.with_name("missing")),
+    "open": lambda path: open(path, "rb").read() == DATA,
+    "scandir": lambda path: [entry.stat().st_size for entry in os.scandir(path.parent) if entry.name == path.name],
+    "directory": lambda path: os.stat(path.parent).st_mode,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS_AFTER_A_LINE.values(), ids=LOOKS_AFTER_A_LINE)
+def test_who_has_written_to_one_file_looks_at_another_beside_others(look, path, tmp_path):
+    """A handler writes a line to the log, and then loads a template."""
+    with open(tmp_path / "log", "a") as log:
+
+        def look_after_a_line():
+            log.write("line\n")
+            log.flush()
+            return look(path)
+
+        assert runs_beside_others(look_after_a_line) == look(path)
+
+
+@pytest.mark.parametrize("read", [lambda path: path.read_text(), lambda path: path.stat().st_size], ids=["open", "stat"])
+def test_what_has_been_written_is_there_by_any_name(read, path, tmp_path):
+    os.link(path, tmp_path / "link")
+    os.symlink(path, tmp_path / "symlink")
+    path.write_text("text")
+    with open(path, "a") as file:
+
+        def write(name):
+            file.write("more")
+            file.flush()
+            return read(tmp_path / name)
+
+        assert [run(lambda name=name: write(name)) for name in ("link", "symlink")] in (["textmore", "textmoremore"], [8, 12])
+
+
 # ---- Directories -----------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from tornado.stm import activation
 
 needs_engine()
 
+from beside import runs_beside_others
 from meeting import ALONE, APART, CONFLICT, meet, run
 from rolled_back import rolled_back, unraisable_exceptions  # noqa: F401, a fixture
 
@@ -774,3 +775,25 @@ def test_what_a_class_has_c_code_change_is_put_back(make):
     things = {1: 1, 2: 2, 3: 3, 4: 4}
     use = make(things)
     rolled_back(lambda things: use(), things)
+
+
+class OfClass:
+    """As ``param`` makes classes of generator functions."""
+
+    items = (1, 2)
+
+    @classmethod
+    def __iter__(cls):
+        yield from cls.items
+
+
+class OfNobody:
+    @staticmethod
+    def __iter__():
+        return iter((1, 2))
+
+
+@pytest.mark.parametrize("cls", [OfClass, OfNobody])
+def test_a_method_of_the_class_makes_an_iterator_beside_others(cls):
+    made = cls()
+    assert runs_beside_others(lambda: ([item for item in made], tuple(made), max(made))) == ([1, 2], (1, 2), 2)

@@ -78,9 +78,12 @@ def look_into_part(part):
 @trusted
 def _look_into_what_is_there(file, **where):
     try:
-        _look_into(_stat(file, **where))
+        found = _stat(file, **where)
     except (OSError, ValueError, TypeError):
-        pass  # the original complains
+        return  # the original complains
+    if _is_written_to(found):
+        core.exclusive("a look at a file that has just been written to")
+    _look_into(found)
 
 
 @trusted
@@ -99,7 +102,7 @@ class _Pending:
     """What a thread's transaction has put off, and has opened.
 
     Attributes:
-        written: the files (`FileIO`) to which it has written, by their ids.
+        written: the files (`FileIO`) to which it has written, and which parts of `_contents` they are, by their ids.
         closing: the files that it closes.
         numbers: of the files that it has opened by `os.open`, and not closed.
     """
@@ -115,6 +118,16 @@ _pending = core.PerThread(_Pending)
 
 
 @trusted
+def _is_written_to(found):
+    """Will what `stat` has found be another one at the commit?"""
+    written = _pending.mine().written
+    if not written or stat.S_ISDIR(found.st_mode):
+        return False
+    part = _part(found)
+    return part is None or any(part == each for _, each in written.values())
+
+
+@trusted
 def _settled():
     _pending.mine().written.clear()
     _pending.mine().closing.clear()
@@ -127,11 +140,11 @@ def note_writing(file):
     written = _pending.mine().written
     if core.is_exclusive() or id(file) in written:
         return
-    written[id(file)] = file
+    part = part_of(file)
+    written[id(file)] = file, part
     if len(written) == 1:
         core.on_abort(_settled)
         core.defer(_settled)
-    part = part_of(file)
     if part is not None:
         core.add_to(_contents, part)
 
@@ -174,7 +187,7 @@ _READING = {"r", "rt", "rb"}
 @trusted
 def _may_open(file, mode):
     """Where it only reads, others may not change it from now on; else the transaction becomes irrevocable, or exclusive."""
-    if mode in _READING and not _pending.mine().written:
+    if mode in _READING:
         look()
         if _is_regular_or_missing(file):
             return
@@ -220,11 +233,14 @@ def is_written_at_once(file):
 def _is_regular_or_missing(file):
     """If it is missing, the original complains."""
     try:
-        return _look_into(_stat(file))
+        found = _stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):
         return False
+    if _is_written_to(found):
+        core.exclusive("opening a file that has just been written to")
+    return _look_into(found)
 
 
 @trusted
@@ -421,11 +437,13 @@ def _after_writing(function):
 
     @trusted
     def look_at(*args, **kwds):
-        if _pending.mine().written:
-            core.exclusive("a look at files, one of which has just been written to")
         look()
         found = function(*args, **kwds)
-        return found if core.is_exclusive() or not _look_into(found) else function(*args, **kwds)
+        if _is_written_to(found):
+            core.exclusive("a look at a file that has just been written to")
+        elif core.is_exclusive() or not _look_into(found):
+            return found
+        return function(*args, **kwds)
 
     return look_at
 
@@ -519,8 +537,6 @@ def entry_stat(entry, *, follow_symlinks=True):
     """Twin of ``DirEntry.stat``."""
     if not core.is_fresh(entry):
         core.exclusive("a look at an entry of a directory that has been looked through before")
-    elif _pending.mine().written:
-        core.exclusive("a look at files, one of which has just been written to")
     look()
     if entry.path != entry.name:
         _look_into_what_is_there(entry.path, follow_symlinks=follow_symlinks)

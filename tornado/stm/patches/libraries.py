@@ -183,6 +183,23 @@ def not_set_to_zero(read):
     return with_globals(read, bytearray=core.unset_bytearray)
 
 
+def versions_left_in_place(get_version):
+    """``StaticFileHandler._get_cached_version`` of Tornado: while its cache is not half full, what is used is not moved to the end.
+
+    In which order they have been used matters when one has to go, and all pages that name the same file would move that.
+    """
+    find = get_version.__func__
+
+    @functools.wraps(find)
+    def _get_cached_version(cls, abs_path):
+        versions = cls._static_hashes
+        if 2 * len(versions) <= cls.MAX_CACHED_VERSIONS and (version := versions.get(abs_path, find)) is not find:
+            return version or None
+        return find(cls, abs_path)
+
+    return classmethod(_get_cached_version)
+
+
 def waits_at_once(write_message):
     """``WebSocketProtocol13.write_message`` of Tornado: the task that waits until the message is written begins at once.
 

@@ -136,6 +136,7 @@ PATCHES = {
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
         multidict._multidict_py:_VERSION_LOCK  patches.libraries:no_lock      and needs no lock for that
         tornado.iostream:BaseIOStream._read_to_buffer  patches.libraries:not_set_to_zero()  64 kB for each read
+        tornado.web:StaticFileHandler._get_cached_version  patches.libraries:versions_left_in_place()  each page that names a file moves it
         tornado.websocket:WebSocketProtocol13.write_message    patches.libraries:waits_at_once()  what is written is not waited for
         tornado.websocket:WebSocketProtocol13._handle_message  patches.libraries:messages_begun_anew()  senders meet it
     """,

@@ -560,6 +560,8 @@ int
 open_through_method(Tx *tx, PyObject *obj, PyObject *name)
 {
     PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
+    if (method != NULL && (Py_IS_TYPE(method, &PyClassMethod_Type) || Py_IS_TYPE(method, &PyStaticMethod_Type)))
+        Py_SETREF(method, PyObject_GetAttrString(method, "__func__"));
     bool known = method == NULL || method == Py_None || PyFunction_Check(method) || needs_no_state(method);
     Py_XDECREF(method);
     return known ? check_doomed(tx) : exclusive_for(tx, "a method that is no function in Python of", obj);
