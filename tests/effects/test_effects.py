@@ -173,6 +173,7 @@ KNOWN = {
     "operators by their names": lambda: (Text("%s %(a)s") % {"a": Money(1) + 2 or -Money(3)}, 2 * Text("a"), len(Unordered())),
     "tokens": lambda: list(tokenize.generate_tokens(io.StringIO("a = 1\n").readline)) + list(tokenize.tokenize(io.BytesIO(b"a").readline)),
     "byte orders": lambda: socket.ntohs(socket.htons(1)) + socket.ntohl(socket.htonl(2)),
+    "lengths of messages": lambda: socket.CMSG_LEN(4) + socket.CMSG_SPACE(4),
     "time": lambda: time.time() + time.monotonic(),
     "struct": lambda: struct.unpack("<I", struct.pack("<I", 5)),
     "containers": lambda: sorted({1: 2}.items()) + list(enumerate({3})) + [collections.deque([1]).popleft()],

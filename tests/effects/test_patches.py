@@ -1,6 +1,7 @@
 """The table of what is changed in other libraries is true and complete."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -164,3 +165,26 @@ def test_a_time_limit_in_such_a_step_is_told_at_the_next_wait(threads):
         return seen, asyncio.current_task().cancelling()
 
     assert stm.run(main(), threads=threads) == (["what has come", "over"], 0)
+
+
+def test_where_no_loop_of_asyncios_runs_there_are_no_such_steps():
+    """As on trio, where httpx runs as well: it takes nothing but its own from a coroutine."""
+    async def answer():
+        return "what has come"
+
+    @contextlib.asynccontextmanager
+    async def connection():
+        yield "what has come"
+
+    async def leaving(lent):
+        async with lent() as taken:
+            return taken
+
+    operation = libraries.in_steps(answer, before=lambda: True, after=lambda: True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(libraries, "has_other_threads", lambda: True)
+        lent = libraries.lent(connection)
+        for coroutine in operation(), leaving(lent):
+            with pytest.raises(StopIteration) as ended:
+                coroutine.send(None)
+            assert ended.value.value == "what has come"

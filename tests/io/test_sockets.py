@@ -489,6 +489,16 @@ def test_odd_uses_of_sockets_have_upstreams_outcome(connected):
     assert core.Transaction(list, (odd_sockets(),)).run() == list(odd_sockets())
 
 
+@pytest.mark.parametrize("receive", ["recv", "recvfrom", "recv_into", "recvfrom_into", "recvmsg"])
+@pytest.mark.parametrize("size", [0, 4])
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_a_closed_datagram_socket_receives_what_it_does_on_upstream(family, receive, size):
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.close()
+        what = bytearray(size) if receive.endswith("into") else size
+        assert core.Transaction(outcome, (getattr(sock, receive), what)).run() == outcome(getattr(sock, receive), what)
+
+
 def test_a_datagram_is_received_once_and_by_any_method():
     ours, peer = socket.socketpair(type=socket.SOCK_DGRAM)
     ours.setblocking(False)

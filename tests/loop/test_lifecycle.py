@@ -402,6 +402,24 @@ result.append(len(os.listdir("/proc/self/fd")))
 
 
 @on_each
+def test_a_loop_that_has_been_run_is_not_kept(python):
+    """Not until the next one ends, either: with it all that the program has left in it, as a default executor."""
+    assert result_of(python, """
+import gc
+import weakref
+import tornado.stm
+
+async def running():
+    return weakref.ref(asyncio.get_running_loop())
+
+for _ in range(2):
+    loop = tornado.stm.run(running(), threads=2)
+    gc.collect()
+    result.append(loop() is None)
+""") == [True, True]
+
+
+@on_each
 def test_run_in_a_thread_that_is_not_the_main_one(python):
     assert result_of(python, """
 import threading

@@ -1033,6 +1033,8 @@ CALLS = """
     _socket.htonl PURE
     _socket.ntohs PURE
     _socket.ntohl PURE
+    _socket.CMSG_LEN PURE
+    _socket.CMSG_SPACE PURE
     _socket.getdefaulttimeout PURE
     _thread.lock PURE
     _thread.allocate_lock PURE

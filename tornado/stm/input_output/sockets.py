@@ -243,10 +243,11 @@ def receive(sock, size, read, *readers):
 @trusted
 def _whole(sock, size):
     """How much to ask the kernel for: a datagram to its end, which is gone else should the attempt be rolled back, and another ask for more."""
-    if _is_stream(sock) or not core.puts_off() or operator.index(size) < 0:
+    fd = _fileno(sock)
+    if fd < 0 or _is_stream(sock) or not core.puts_off() or operator.index(size) < 0:
         return size
     try:
-        next_one = int.from_bytes(fcntl.ioctl(_fileno(sock), termios.FIONREAD, bytes(4)), sys.byteorder)
+        next_one = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
     except OSError:
         return size
     return max(operator.index(size), next_one)

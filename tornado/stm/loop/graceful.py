@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 
 from .. import core
 from ..core import trusted
@@ -150,7 +151,7 @@ class Guard:
 
     def __init__(self):
         self._loop = None
-        self._ended = None  # the last one that has ended
+        self._ended = None  # the last one that has ended: a weak reference, as what follows, or it would live until the next one ends
         self._thread = None  # its number, in the process `_process`
         self._process = None
         self._ending = None  # the process that has been told to end
@@ -177,10 +178,11 @@ class Guard:
         """It runs no more: what comes now is the program's own affair."""
         if self._is_in_force():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        loop = self._ended = self._loop
+        loop = self._loop
+        self._ended = weakref.ref(loop)
         self._loop = None
         if loop.terminated and not loop._cancelled:
-            self._owing = loop
+            self._owing = self._ended
 
     @trusted
     def note_end(self):
@@ -195,7 +197,7 @@ class Guard:
     @trusted
     def owes_an_end(self, loop):
         """Has the loop before ended by itself, after SIGTERM, and shall this other one run now?  The program is told once."""
-        if self._owing is None or self._owing is loop:
+        if self._owing is None or self._owing() is loop:
             return False
         self._owing = None
         return True
@@ -214,24 +216,29 @@ class Guard:
     @trusted
     def _watch(self):
         while self._at_exit is None:
-            told = core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE)
-            came_to = self._loop or (self._ended if told else None)
-            time.sleep(STEP)
-            loop = self._loop
-            if self._told_at is not None and time.monotonic() > self._told_at + PATIENCE and self._at_exit is None:
-                os._exit(128 + signal.SIGTERM)  # the program has been told, and goes on: it does not want to clean up any more
-            if loop is not None and self._is_in_force():
-                self._see_to_it(loop)
-                while _signal.sigtimedwait({signal.SIGTERM}, 0):
-                    pass  # it has come once more meanwhile
-            elif came_to is not None and not self.is_ending() and _signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-                self._told_at = self._told_at or time.monotonic()
-                self._await_end_after(came_to)
-            elif self._at_exit is None and not (told and self.is_ending()):
-                # The program has a handler of its own by now, or runs no loop any more.
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+            self._came(core.await_signal(signal.SIGTERM, GRACE + 2 * PATIENCE))
             core.stand_down()
         self._at_exit()
+
+    @trusted
+    def _came(self, told):
+        """The signal has come, or so it seems: `told` as of `core.await_signal`.  Whoever waits for the next one keeps no loop."""
+        loop = self._loop
+        came_to = weakref.ref(loop) if loop is not None else self._ended if told else None
+        time.sleep(STEP)
+        loop = self._loop
+        if self._told_at is not None and time.monotonic() > self._told_at + PATIENCE and self._at_exit is None:
+            os._exit(128 + signal.SIGTERM)  # the program has been told, and goes on: it does not want to clean up any more
+        if loop is not None and self._is_in_force():
+            self._see_to_it(loop)
+            while _signal.sigtimedwait({signal.SIGTERM}, 0):
+                pass  # it has come once more meanwhile
+        elif came_to is not None and not self.is_ending() and _signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self._told_at = self._told_at or time.monotonic()
+            self._await_end_after(came_to)
+        elif self._at_exit is None and not (told and self.is_ending()):
+            # The program has a handler of its own by now, or runs no loop any more.
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
 
     @trusted
     def wait_for_threads(self, wait):
@@ -270,17 +277,19 @@ class Guard:
                 why = None
         faulthandler.cancel_dump_traceback_later()
         self._told_at = self._told_at or time.monotonic()
-        self._await_end_after(loop)
+        self._await_end_after(weakref.ref(loop))
 
     @trusted
-    def _await_end_after(self, loop):
+    def _await_end_after(self, ended):
         """The loop, to which the signal has come, has ended or been told: if it knew nothing of it, the program is to end by itself."""
-        if not loop.terminated:
+        loop = ended()
+        if loop is None or not loop.terminated:
             self.note_end()
-            self._owing = loop
-        while self._owing is loop and self._at_exit is None and time.monotonic() < self._told_at + PATIENCE:
+            self._owing = ended
+        del loop
+        while self._owing is ended and self._at_exit is None and time.monotonic() < self._told_at + PATIENCE:
             time.sleep(STEP)
-        if self._owing is loop and self._loop is None and self._at_exit is None:
+        if self._owing is ended and self._loop is None and self._at_exit is None:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)  # it runs no loop that could tell it
 
 

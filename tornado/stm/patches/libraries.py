@@ -30,15 +30,23 @@ def _own_step():
         task.cancel(*e.args)
 
 
+def _steps_if(asked):
+    """Is there a step to end, and shall it?  On trio, where anyio and httpx run as well, ``yield`` means something else."""
+    return asked is not None and asyncio._get_running_loop() is not None and asked()
+
+
 def in_steps(operation, before=None, after=None):
-    """The coroutine function, which begins a step of its own if `before()`; and so does what the program does after it, if `after()`."""
+    """The coroutine function, which begins a step of its own if `before()`; and so does what the program does after it, if `after()`.
+
+    On asyncio's loops only.
+    """
 
     @functools.wraps(operation)
     async def begun_anew(*args, **kwargs):
-        if before is not None and before():
+        if _steps_if(before):
             await asyncio.sleep(0)
         result = await operation(*args, **kwargs)
-        if after is not None and after():
+        if _steps_if(after):
             await _own_step()
         return result
 
@@ -92,7 +100,7 @@ def lent(connection):
     async def begun_anew(*args, **kwargs):
         async with connection(*args, **kwargs) as lent:
             yield lent
-        if has_other_threads():
+        if _steps_if(has_other_threads):
             await _own_step()
 
     return begun_anew

@@ -278,10 +278,13 @@ open_c_attr(Tx *tx, PyObject *obj, PyObject *name, Kind kind)
     return open_c_state(tx, obj, kind);
 }
 
-/* Of an unknown C type that looks for attributes in a way of its own: in other objects perhaps, as weak proxies do. 1: as of other objects. */
+/* Of an unknown C type that looks for attributes in a way of its own: in other objects perhaps, as weak proxies do; or of a closure's
+ * variable, whose contents are read as its functions read them. 1: as of other objects. */
 static int
 open_attr_elsewhere(Tx *tx, PyObject *obj, PyObject *name)
 {
+    if (PyCell_Check(obj) && PyUnicode_EqualToUTF8(name, "cell_contents"))
+        return open_closure_read(tx, obj);
     PyTypeObject *base = c_base(Py_TYPE(obj));
     if (base->tp_getattro == PyObject_GenericGetAttr)
         return 1;
