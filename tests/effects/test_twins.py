@@ -32,6 +32,7 @@ import pickle
 import socket
 import ssl
 import struct
+import subprocess
 import sys
 import time
 import types
@@ -495,6 +496,7 @@ CALLS = {
         st.sampled_from(["127.0.0.1", "::1", b"10.0.0.1", "1.2.3", "\xe9" * 80, 5]), st.sampled_from([0, 80, None, "80", "no port"]),
         st.sampled_from([0, _socket.AF_INET, "a"]), st.just(_socket.SOCK_STREAM), st.just(0), st.just(_socket.AI_NUMERICHOST),
         needed=6, result=list),
+    os.waitpid: Call(st.sampled_from([1, 1 << 70, "a", None]), st.sampled_from([os.WNOHANG, os.WNOHANG | os.WUNTRACED, "a"])),
     _socket.gethostbyname: Call(st.sampled_from(["127.0.0.1", "10.1.2.3", "\xe9" * 80, "a\0b", 5])),
     _socket.getnameinfo: Call(
         st.sampled_from([("127.0.0.1", 80), ("::1", 80, 0, 0), ("no address", 80), ("127.0.0.1", "80"), (), 5]),
@@ -1298,3 +1300,29 @@ def test_who_asks_somebody_for_a_name_runs_alone(ask):
     before = core.stats()["exclusives"] + core.stats()["sequentials"]
     assert core.Transaction(lambda: (ask(), core.is_exclusive()), ()).run()[1]
     assert core.stats()["exclusives"] + core.stats()["sequentials"] > before
+
+
+def test_who_sees_that_a_child_goes_on_runs_beside_others_and_who_takes_its_status_alone():
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    with child.stdin:
+        assert runs_beside_others(os.waitpid, child.pid, os.WNOHANG) == (0, 0)
+        assert runs_beside_others(child.poll) is None
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (found, status), alone = core.Transaction(lambda: (os.waitpid(child.pid, os.WNOHANG), core.is_exclusive()), ()).run()
+    assert found == child.pid and os.waitstatus_to_exitcode(status) == 1 and alone
+    assert compared(os.waitpid, child.pid, os.WNOHANG)[0] == "raised"
+    child.returncode = 1
+
+
+def test_who_looks_until_a_child_has_ended_lets_it_have_what_was_put_off():
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+
+    def end():
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        while child.poll() is None:
+            pass
+        return child.returncode, core.is_exclusive()
+
+    with child.stdin:
+        assert core.Transaction(end, ()).run() == (0, True)
