@@ -33,6 +33,7 @@ import pickle
 import socket
 import ssl
 import struct
+import subprocess
 import sys
 import time
 import types
@@ -496,6 +497,11 @@ CALLS = {
         st.sampled_from(["127.0.0.1", "::1", b"10.0.0.1", "1.2.3", "\xe9" * 80, 5]), st.sampled_from([0, 80, None, "80", "no port"]),
         st.sampled_from([0, _socket.AF_INET, "a"]), st.just(_socket.SOCK_STREAM), st.just(0), st.just(_socket.AI_NUMERICHOST),
         needed=6, result=list),
+    os.waitpid: Call(st.sampled_from([1, 1 << 70, "a", None]), st.sampled_from([os.WNOHANG, os.WNOHANG | os.WUNTRACED, "a"])),
+    _socket.gethostbyname: Call(st.sampled_from(["127.0.0.1", "10.1.2.3", "\xe9" * 80, "a\0b", 5])),
+    _socket.getnameinfo: Call(
+        st.sampled_from([("127.0.0.1", 80), ("::1", 80, 0, 0), ("no address", 80), ("127.0.0.1", "80"), (), 5]),
+        st.sampled_from([_socket.NI_NUMERICHOST | _socket.NI_NUMERICSERV, 1 << 40, "a"]), needed=2),
     _tokenize.TokenizerIter: Call(
         st.one_of(st.tuples(st.sampled_from(["lines", "text"]), st.lists(st.sampled_from(CODE), max_size=4)), st.just(5)),
         encoding=st.sampled_from([None, 5]), extra_tokens=st.booleans(), result=list),
@@ -1313,3 +1319,50 @@ def test_a_function_of_another_copy_of_the_module_is_called_itself():
         assert core.Transaction(ask_all, ()).run() == [{False}] * 4
     finally:
         core.inject_aborts(0, 0)
+
+
+NUMBERS_ONLY = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+
+
+@pytest.mark.parametrize("ask, found", [
+    (lambda: socket.gethostbyname("127.0.0.1"), "127.0.0.1"),
+    (lambda: socket.getnameinfo(("127.0.0.1", 80), NUMBERS_ONLY), ("127.0.0.1", "80")),
+    (lambda: socket.getaddrinfo("127.0.0.1", 80, flags=socket.AI_NUMERICHOST)[0][4], ("127.0.0.1", 80)),
+])  # fmt: skip
+def test_who_asks_nobody_for_a_name_runs_beside_others(ask, found):
+    assert runs_beside_others(ask) == found
+
+
+@pytest.mark.parametrize("ask", [
+    lambda: socket.gethostbyname("localhost"), lambda: socket.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST),
+])  # fmt: skip
+def test_who_asks_somebody_for_a_name_runs_alone(ask):
+    before = core.stats()["exclusives"] + core.stats()["sequentials"]
+    assert core.Transaction(lambda: (ask(), core.is_exclusive()), ()).run()[1]
+    assert core.stats()["exclusives"] + core.stats()["sequentials"] > before
+
+
+def test_who_sees_that_a_child_goes_on_runs_beside_others_and_who_takes_its_status_alone():
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    with child.stdin:
+        assert runs_beside_others(os.waitpid, child.pid, os.WNOHANG) == (0, 0)
+        assert runs_beside_others(child.poll) is None
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (found, status), alone = core.Transaction(lambda: (os.waitpid(child.pid, os.WNOHANG), core.is_exclusive()), ()).run()
+    assert found == child.pid and os.waitstatus_to_exitcode(status) == 1 and alone
+    assert compared(os.waitpid, child.pid, os.WNOHANG)[0] == "raised"
+    child.returncode = 1
+
+
+def test_who_looks_until_a_child_has_ended_lets_it_have_what_was_put_off():
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+
+    def end():
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        while child.poll() is None:
+            pass
+        return child.returncode, core.is_exclusive()
+
+    with child.stdin:
+        assert core.Transaction(end, ()).run() == (0, True)

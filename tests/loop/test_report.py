@@ -192,7 +192,7 @@ class Costs:
     """The engine's counts, at moments of the test's choice."""
 
     def __init__(self, monkeypatch):
-        self.now, self.used, self.alone, self.lost = 0.0, 0.0, 0.0, 0.0
+        self.now, self.used, self.alone, self.lost, self.running = 0.0, 0.0, 0.0, 0.0, 0.0
         monkeypatch.setattr(report.core, "stats", self.stats)
         monkeypatch.setattr(report.core, "running", lambda: [])
         monkeypatch.setattr(report.time, "monotonic", lambda: self.now)
@@ -203,14 +203,16 @@ class Costs:
     def stats(self):
         return {
             "commits": 100, "aborts": 10, "seconds_alone": self.alone, "seconds_lost": self.lost,
+            "seconds_running": self.running,
             "exclusive_reasons": {"call of f: File \"a\", line 1, in b": 5}, "exclusive_seconds": {"call of f: File \"a\", line 1, in b": self.alone},
         }  # fmt: skip
 
-    def pass_time(self, watch, seconds, used, alone, lost):
+    def pass_time(self, watch, seconds, used, alone, lost, running=0):
         self.now += seconds
         self.used += used
         self.alone += alone
         self.lost += lost
+        self.running += running
         watch.look()
 
 
@@ -229,6 +231,52 @@ def test_what_costs_a_fifth_of_the_time_is_told_of_once(monkeypatch):
     assert f"kill -USR2 {os.getpid()}" in said
     costs.pass_time(watch, 11, 10, 0, 5)
     assert len(costs.said) == 2 and "50.0 % of the time was lost in conflicts" in costs.said[1]
+
+
+def test_on_a_machine_that_others_use_shares_are_of_the_time_that_transactions_took(monkeypatch):
+    costs = Costs(monkeypatch)
+    run, watch = report.Run(), report.Watch()
+    costs.pass_time(watch, 11, 3, 3, 3, running=20)  # a third of a processor for each of two threads
+    assert costs.said == [] and "of the time 15.0 % lost in conflicts, 15.0 % alone" in run.lines()[0]
+    costs.pass_time(watch, 11, 3, 10, 0, running=20)
+    assert len(costs.said) == 1 and "50.0 % of the time went to what runs alone" in costs.said[0]
+
+
+ALONE = """
+import asyncio, sqlite3
+from tornado.stm import core
+
+db = sqlite3.connect(":memory:")
+
+async def query():
+    for _ in range(300):
+        db.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+        await asyncio.sleep(0)
+
+class World:
+    n = 0
+
+async def count(world):
+    for _ in range(300):
+        world.n += 1
+        sum(range(5000))
+        await asyncio.sleep(0)
+
+async def main():
+    world = World()
+    await asyncio.gather(query(), query(), *[count(world) for _ in range(4)])
+
+asyncio.run(main())
+stats = core.stats()
+print(stats["seconds_alone"], stats["seconds_lost"], stats["seconds_running"])
+"""
+
+
+@parallel_only
+def test_what_is_lost_or_alone_is_part_of_what_transactions_took(tmp_path):
+    (tmp_path / "app.py").write_text(ALONE)
+    alone, lost, running = map(float, run(sys.executable, "-q", "-j", "2", str(tmp_path / "app.py"))[1].split())
+    assert 0 < alone + lost < running * 1.01  # two clocks
 
 
 def test_a_callback_that_goes_from_place_to_place_is_told_of_once(monkeypatch):

@@ -150,7 +150,7 @@ _guard = types.SimpleNamespace(thread=None, told=False)
 _ages = itertools.count(1)
 _counts = {
     "commits": 0, "aborts": 0, "exclusives": 0, "sequentials": 0, "strays": 0, "seconds_alone": 0.0, "seconds_lost": 0.0,
-    "exclusive_reasons": {}, "exclusive_seconds": {},
+    "seconds_running": 0.0, "exclusive_reasons": {}, "exclusive_seconds": {},
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ import io
 import math
 import operator
 import pickle
+import posix
 import struct
 import sys
 import time
@@ -661,6 +662,37 @@ WITH_BARRIERS = {
         _csv.Writer.writerow, _csv.Writer.writerows)},
 }
 
+_waitpid = posix.waitpid
+_looking = set()  # threads whose attempt has found that a child goes on
+
+
+@trusted
+def waitpid(*args):
+    """Twin of ``os.waitpid``: who looks whether a child has ended, and it has not, changes nothing.
+
+    Who looks once more in the same attempt runs alone: the child may wait for what is sent at the commit.
+    """
+    thread = core.thread_ident()
+    if not core.is_exclusive() and thread not in _looking and _goes_on(*args):
+        _looking.add(thread)
+        core.on_abort(_looking.discard, thread)
+        core.defer(_looking.discard, thread)
+        return 0, 0
+    core.exclusive("call of posix.waitpid")
+    return _waitpid(*args)
+
+
+@trusted
+def _goes_on(pid=0, options=0, *more):
+    """Looks only, since it may end before `_waitpid` is called, which would take its status."""
+    if type(pid) is not int or pid <= 0 or options != posix.WNOHANG or more:
+        return False
+    try:
+        return posix.waitid(posix.P_PID, pid, posix.WEXITED | posix.WNOHANG | posix.WNOWAIT) is None
+    except (OSError, OverflowError):
+        return False
+
+
 TWINS = {
     **WITH_BARRIERS,
     functools.cmp_to_key: cmp_to_key,
@@ -680,6 +712,7 @@ TWINS = {
     _enter_decimal_context: enter_decimal_context,
     pickle.loads: loads,
     _sleep: sleep,
+    _waitpid: waitpid,
     _simple_queue_put: simple_queue_put,
     _queue.SimpleQueue.put_nowait: simple_queue_put_nowait,
     _tokenize.TokenizerIter: tokens,

@@ -744,6 +744,7 @@ atomic_enter(PyObject *self, PyObject *unused)
         Py_RETURN_FALSE;
     thread_of(tx)->locations.base = NULL;
     tx->contention.began = __builtin_ia32_rdtsc();
+    tx->contention.kept_out = 0;
     tx_begin(tx, atomic_fetch_add(&stm_next_age, 1), GRADE_EXCLUSIVE);
     history(tx, DID_BEGIN, 0, 0);
     Py_RETURN_TRUE;
@@ -754,8 +755,10 @@ atomic_exit(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
+    uint64_t began = stm_self->contention.began;    /* finalizers begin anew */
     if (tx_commit(stm_self) < 0)
         return NULL;
+    count_run(stm_self, began);
     Py_RETURN_NONE;
 }
 
@@ -878,7 +881,7 @@ stats(PyObject *self, PyObject *unused)
 {
     (void)self;
     (void)unused;
-    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0, strays = 0, alone = 0, lost = 0;
+    unsigned long long commits = 0, aborts = 0, exclusives = 0, sequentials = 0, strays = 0, alone = 0, lost = 0, ran = 0;
     for (int i = 1; i < MAX_THREADS; i++) {
         Tx *tx = atomic_load(&stm_threads[i]);
         if (tx != NULL) {
@@ -889,6 +892,7 @@ stats(PyObject *self, PyObject *unused)
             strays += tx->strays;
             alone += tx->alone;
             lost += tx->lost;
+            ran += tx->ran;
         }
     }
     PyObject *reasons = PyDict_Copy(stm_exclusive_reasons), *seconds = PyDict_Copy(stm_exclusive_seconds);
@@ -897,9 +901,10 @@ stats(PyObject *self, PyObject *unused)
         Py_XDECREF(seconds);
         return NULL;
     }
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:d,s:N,s:N}", "commits", commits, "aborts", aborts, "exclusives", exclusives,
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:d,s:d,s:N,s:N}", "commits", commits, "aborts", aborts, "exclusives", exclusives,
                          "sequentials", sequentials, "strays", strays, "seconds_alone", (double)alone * 1e-9,
-                         "seconds_lost", seconds_in(lost), "exclusive_reasons", reasons, "exclusive_seconds", seconds);
+                         "seconds_lost", seconds_in(lost), "seconds_running", seconds_in(ran), "exclusive_reasons", reasons,
+                         "exclusive_seconds", seconds);
 }
 
 /* While an extension module is loaded by any thread the interpreter has its GIL on, too, by a count; for good it is by this number. */
@@ -1286,7 +1291,8 @@ static PyMethodDef methods[] = {
      DOC("counts since the start: commits, aborts, exclusives (transactions that had to run alone), sequentials (that ran alone since"
          " nobody else had anything to do), strays (functions of the program that a rollback has called: none); seconds_alone (in which"
          " others were kept out by those that had to), seconds_lost (by conflicts, of all threads together: waits and what was rolled"
-         " back); and by reason and place the dicts exclusive_reasons, counts, and exclusive_seconds")},
+         " back), seconds_running (of all threads together: from the beginnings of transactions to their ends, but for those in which others kept"
+         " them out); all of them by the clock; and by reason and place the dicts exclusive_reasons, counts, and exclusive_seconds")},
     {"running", running, METH_NOARGS,
      DOC("running(): of each transaction that runs now the number of its thread, and since how many seconds")},
     {"gil_is_enabled", gil_is_enabled, METH_NOARGS,

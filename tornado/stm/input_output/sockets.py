@@ -654,8 +654,46 @@ def _only_reads_a_number(host=None, port=0, family=0, type=0, proto=0, flags=0, 
     return is_text and has_number and isinstance(flags, int) and int(flags) & _socket.AI_NUMERICHOST != 0
 
 
+_gethostbyname, _getnameinfo = _socket.gethostbyname, _socket.getnameinfo
+_NUMBERS_ONLY = _socket.NI_NUMERICHOST | _socket.NI_NUMERICSERV
+
+
+@trusted
+def gethostbyname(*args):
+    """Twin of ``gethostbyname``, which asks nobody for an address that is one already."""
+    if not _is_address(*args):
+        core.exclusive("call of _socket.gethostbyname")
+    return _gethostbyname(*args)
+
+
+@trusted
+def _is_address(host=None, *more):
+    if type(host) is not str:
+        return False
+    try:
+        _socket.inet_pton(_socket.AF_INET, host)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@trusted
+def getnameinfo(*args):
+    """Twin of ``getnameinfo``, which asks nobody where it is to tell numbers: it takes no other address."""
+    if not _wants_numbers(*args):
+        core.exclusive("call of _socket.getnameinfo")
+    return _getnameinfo(*args)
+
+
+@trusted
+def _wants_numbers(address=None, flags=0, *more):
+    return type(address) is tuple and isinstance(flags, int) and int(flags) & _NUMBERS_ONLY == _NUMBERS_ONLY
+
+
 TWINS = {
     _getaddrinfo: getaddrinfo,
+    _gethostbyname: gethostbyname,
+    _getnameinfo: getnameinfo,
     _gettimeout: gettimeout,
     _settimeout: settimeout,
     _methods.getblocking: getblocking,

@@ -1,7 +1,9 @@
 """What a run has come to: at its end, on SIGUSR2, and in a line at once where something costs much.
 
-Figures are from the engine's counts (`transaction.stats`).  Shares of time are of the processor time that the program has used: what
-ran alone kept others waiting meanwhile, if there were any, and what conflicts have cost is waits, and attempts that were rolled back.
+Figures are from the engine's counts (`transaction.stats`).  Shares of time are of that in which transactions ran, of all threads together
+and without what kept others waiting, or of the processor time that the program has used, whichever is more: by the clock, since what runs
+alone and waits does so for all, and takes longer, as all else does, on a machine that others use too.  What conflicts have cost is waits,
+and attempts that were rolled back.
 """
 
 import _thread
@@ -51,18 +53,19 @@ class Run:
         """The report, as a list of lines."""
         if not core.PARALLEL:
             return [SERIAL]
-        stats, used = since(self._before, core.stats()), time.process_time() - self._used
+        stats = since(self._before, core.stats())
+        whole = whole_of(stats, time.process_time() - self._used)
         threads = transaction.getsegmentlimit()  # the program may have said how many
         attempts = stats["commits"] + stats["aborts"]
         first = (
             f"tornado.stm: {stats['commits']} transactions on {threads} thread{'s' * (threads > 1)},"
-            f" {percent(stats['aborts'], attempts)} rolled back; of the time {percent(stats['seconds_lost'], used)} lost in conflicts,"
-            f" {percent(stats['seconds_alone'], used)} alone"
+            f" {percent(stats['aborts'], attempts)} rolled back; of the time {percent(stats['seconds_lost'], whole)} lost in conflicts,"
+            f" {percent(stats['seconds_alone'], whole)} alone"
         )
         nothing = libraries.not_found() if self._explain else []
         return [
             first,
-            *reasons(stats, used, None if self._explain else REASONS, self._explain),
+            *reasons(stats, whole, None if self._explain else REASONS, self._explain),
             *(f"  declared, but nothing in C that has been imported has this name: {name}" for name in nothing),
         ]
 
@@ -125,9 +128,10 @@ class Watch:
         if now - then < WINDOW:
             return
         self._before = stats, used, now
-        passed, lately = max(used - used_before, 1.0), since(before, stats)
+        lately = since(before, stats)
+        whole = max(whole_of(lately, used - used_before), 1.0)
         for name, what in ("seconds_alone", "went to what runs alone"), ("seconds_lost", "was lost in conflicts"):
-            share = lately[name] / passed
+            share = lately[name] / whole
             if share > MUCH:
                 why = dearest(lately, 1) if name == "seconds_alone" else []
                 more = f", most by {why[0]}" if why else ""
@@ -148,6 +152,11 @@ def since(before, now):
     }  # fmt: skip
 
 
+def whole_of(stats, used):
+    """The seconds that shares are of, where so many of processor time were used."""
+    return max(stats["seconds_running"], used)
+
+
 def percent(part, whole):
     return f"{min(100 * part / whole, 100) if whole else 0:.1f} %"
 
@@ -158,12 +167,12 @@ def dearest(stats, most):
     return sorted(seconds, key=seconds.get, reverse=True)[:most]
 
 
-def reasons(stats, used, most, explain):
+def reasons(stats, whole, most, explain):
     """Lines on what ran alone, the dearest first: the share of time, how often, why and where."""
     seconds, counts = stats["exclusive_seconds"], stats["exclusive_reasons"]
     lines = []
     for reason in dearest(stats, most):
-        lines.append(f"  {percent(seconds[reason], used):>7} {counts.get(reason, 0):7} times  {reason}")
+        lines.append(f"  {percent(seconds[reason], whole):>7} {counts.get(reason, 0):7} times  {reason}")
         if explain and (declaration := declaration_of(reason)):
             lines.append(f"{'':24}if you know what its C code does: {declaration}")
     return lines

@@ -590,15 +590,22 @@ holds_or_asked(Tx *tx, void *arg)
     return idle->holds(tx, idle->arg) || is_asked();
 }
 
+/* For nobody else's sake, so that is lost. */
+#define STANDS_BACK 0
+
 /* Wait outside any attempt, where the main thread can do as it is asked. */
 static void
 await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
 {
     Idle idle = {holds, arg};
+    uint64_t start = __builtin_ia32_rdtsc();
     for (;;) {
         await(tx, reason | PARK_IDLE, holds_or_asked, &idle);
-        if (holds(tx, arg))
+        if (holds(tx, arg)) {
+            if (reason != STANDS_BACK)
+                tx->contention.kept_out += __builtin_ia32_rdtsc() - start;
             return;
+        }
         /* Not as part of what waits here: a finalizer that begins counts as live already. */
         tx_pause(tx);
         if (serve() < 0)
@@ -623,7 +630,7 @@ stand_back(Tx *tx)
 {
     Retreat r = {now_ns(), atomic_load(&tx->contention.allowance)};
     atomic_store(&tx->contention.allowance, 2 * r.allowance);
-    await_idle(tx, 0, has_stood_back, &r);
+    await_idle(tx, STANDS_BACK, has_stood_back, &r);
 }
 
 /* ---- The gate --------------------------------------------------------------------- */

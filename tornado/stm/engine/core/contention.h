@@ -45,6 +45,7 @@ typedef struct {
     bool asked;                     /* for the token, and has it not taken yet */
     bool forks;                     /* it is exclusive for that, outside of any transaction */
     uint64_t lost;                  /* cycles that it has waited for others, or been rolled back because of them */
+    uint64_t kept_out;              /* cycles that its transaction has waited, so far, until it might begin an attempt */
     uint64_t inject_state;          /* of its random numbers, for the test hooks below */
 } Contention;
 

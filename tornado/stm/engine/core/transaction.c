@@ -555,10 +555,17 @@ check_can_run(Tx *tx)
     return 0;
 }
 
-/* `lost`: so many cycles had been by the beginning. */
-static int
-stopped(Tx *tx, int how, uint64_t lost)
+void
+count_run(Tx *tx, uint64_t began)
 {
+    count_more(&tx->ran, __builtin_ia32_rdtsc() - began - tx->contention.kept_out);
+}
+
+/* When it began; `lost`: so many cycles had been by then. */
+static int
+stopped(Tx *tx, int how, uint64_t began, uint64_t lost)
+{
+    count_run(tx, began);
     count_more(&tx->lost, tx->contention.lost - lost);
     tx->company = AMONG_OTHERS;
     set_transaction(tx, NULL);
@@ -587,20 +594,21 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
         tx->company = company;
         tx->want_grade = GRADE_EXCLUSIVE;
     }
-    uint64_t lost = tx->contention.lost;
-    tx->contention.began = __builtin_ia32_rdtsc();
+    uint64_t lost = tx->contention.lost, began = __builtin_ia32_rdtsc();
+    tx->contention.began = began;
+    tx->contention.kept_out = 0;
     allow(tx);
     for (;;) {
         /* It would wait for that without anything that another attempt had to do again. */
         if (UNLIKELY(tx->want_grade != GRADE_NONE && is_to_be_put_off(tx)))
-            return stopped(tx, RUN_PUT_OFF, lost);
+            return stopped(tx, RUN_PUT_OFF, began, lost);
         tx_begin(tx, t->age, tx->want_grade);
         bool dropped = t->queue != NULL && queue_has_ended(t->queue);
         if (UNLIKELY(dropped || is_left_over(tx))) {
             log_end(tx, LOG_ABORT);
             borrowing_ends(tx);
             tx_end(tx, false);
-            return stopped(tx, dropped ? RUN_DROPPED : RUN_PUT_OFF, lost);
+            return stopped(tx, dropped ? RUN_DROPPED : RUN_PUT_OFF, began, lost);
         }
         history(tx, DID_BEGIN, 0, t->attempts);
         bool aborted = false;
@@ -623,14 +631,15 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
         Py_CLEAR(exception);
         bool overdue = is_overdue(tx), put_off = tx->cause == CAUSE_ORDER || tx->cause == CAUSE_THREAD;
         tx_abort(tx);
-        tx->contention.lost = lost + (__builtin_ia32_rdtsc() - tx->contention.began);     /* what it waited in these attempts among it */
+        /* What it waited in these attempts among it. */
+        tx->contention.lost = lost + (__builtin_ia32_rdtsc() - began - tx->contention.kept_out);
         stm_upcalls->retries(tx);
         if (UNLIKELY(is_interrupted(tx, t))) {
             give_up_turn(tx);
             put_off = true;
         }
         if (UNLIKELY(put_off))
-            return stopped(tx, RUN_PUT_OFF, lost);
+            return stopped(tx, RUN_PUT_OFF, began, lost);
         if (overdue)
             stand_back(tx);
         else if (++t->attempts >= MAX_ATTEMPTS)
@@ -639,8 +648,8 @@ run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result)
     if (result != NULL)
         *result = value;
     if (exception == NULL)
-        return stopped(tx, RUN_RETURNED, lost);
-    stopped(tx, RUN_RAISED, lost);
+        return stopped(tx, RUN_RETURNED, began, lost);
+    stopped(tx, RUN_RAISED, began, lost);
     PyErr_SetRaisedException(exception);
     return RUN_RAISED;
 }

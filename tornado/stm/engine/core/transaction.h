@@ -70,6 +70,7 @@ int check_can_run(Tx *tx);
  * it is to run again when its predecessor has, or on its anchor, if it `moves`; or when its queue's calls have been made. */
 enum { RUN_RAISED = -1, RUN_RETURNED = 0, RUN_DROPPED = 1, RUN_PUT_OFF = 2 };
 int run_to_commit(Tx *tx, Transaction *t, Company company, PyObject **result);
+void count_run(Tx *tx, uint64_t began);   /* to what transactions took: one that began then, and has ended */
 /* The same for one of no queue, on whatever thread; RUN_RAISED also with RuntimeError: it has run, or this thread cannot run any. */
 int transaction_run(Transaction *t, Company company, PyObject **result);
 

@@ -48,6 +48,7 @@ struct Tx {
     _Atomic uint64_t commits, aborts, exclusives, sequentials;  /* counted by count_one() */
     _Atomic uint64_t alone;         /* nanoseconds that others were kept out, but for sequential ones */
     _Atomic uint64_t lost;          /* cycles of the processor that conflicts have cost: waits, and attempts that were rolled back */
+    _Atomic uint64_t ran;           /* cycles from the beginnings of transactions to their ends, but for those that they were kept out */
     _Atomic uint32_t publishing;    /* odd while it commits and several deferred actions are under way (publish.c) */
     _Atomic bool borrows;           /* its frames need not count references to what has a bias (bystanders.c) */
     _Atomic uint64_t strays;        /* functions of the program that began in a rollback: none, see UndoKind */
