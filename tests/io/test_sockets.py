@@ -217,6 +217,15 @@ def test_what_an_aborted_attempt_has_received_is_received_again(connected):
         assert not sockets.inboxes
 
 
+def test_keeping_what_an_aborted_attempt_has_received_calls_nothing_of_the_program(connected):
+    ours, client = connected
+    client.sendall(b"data")
+    peek_when_something_is_there(ours)
+    attempts, before = [], core.stats()
+    assert core.Transaction(receive_in_the_second_attempt, (ours, attempts)).run() == b"data"
+    assert core.stats()["strays"] == before["strays"] and core.stats()["exclusives"] == before["exclusives"]
+
+
 def test_a_buffer_that_an_aborted_attempt_has_filled_is_as_before(connected):
     ours, client = connected
     client.sendall(b"data")

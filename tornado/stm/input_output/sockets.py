@@ -58,6 +58,7 @@ class Inbox(deque):
     socket's (dup()), which then has this inbox, too.
     """
 
+    @trusted
     def __init__(self, fd, file):
         super().__init__()
         self.fd, self.file = fd, file
