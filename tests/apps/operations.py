@@ -4124,6 +4124,11 @@ def members_looked_at(h, n):
 
 
 @op
+def members_copied(h):
+    return [h.members.copy() for _ in range(LOOKS)]
+
+
+@op
 def member_changed(h, n):
     h.members ^= {n}
 
