@@ -28,10 +28,14 @@ import hmac
 import io
 import itertools
 import json
+import logging
 import lzma
+import math
 import operator
+import os
 import random
 import re
+import socket
 import string
 import struct
 import sys
@@ -44,7 +48,7 @@ import zlib
 from collections import ChainMap, Counter, OrderedDict, UserDict, UserList, defaultdict, deque, namedtuple
 from xml.parsers import expat
 
-from tornado.stm import testing
+from tornado.stm import core, testing
 from tornado.stm.testing import require
 
 try:
@@ -459,6 +463,58 @@ class Meta(type):
 Pair = namedtuple("Pair", "first second")
 
 
+class Mail:
+    """What is told outside of the process when a transaction commits; whoever tells something takes the next number for it."""
+
+    def __init__(self):
+        self.number = 0
+        self.paper = os.fdopen(os.memfd_create("paper"), "w")
+        self.logger = logging.Logger("mail")
+        self.logger.addHandler(logging.StreamHandler(self.paper))
+        self.sender, self.receiver = socket.socketpair()
+        self.sender.setblocking(False)
+        self.receiver.setblocking(False)
+        self.inbox, other_end = socket.socketpair()
+        self.inbox.setblocking(False)
+        other_end.sendall(bytes(range(100)))
+        other_end.close()
+        self.packets, other_end = socket.socketpair(type=socket.SOCK_DGRAM)
+        self.packets.setblocking(False)
+        for n in range(10):  # as many as the kernel keeps
+            other_end.send(b"%d..." % n)
+        other_end.close()
+        self.told = []  # by calls that wait for the commit
+        self.ways = self.paper, self.logger, self.sender, self.told, self.inbox, self.packets
+
+    def next(self):
+        self.number += 1
+        return self.number
+
+    def arrived(self):
+        """All that has been told, in its order, and what has not been received."""
+        self.paper.flush()
+        try:
+            sent = self.receiver.recv(10000)
+        except BlockingIOError:
+            sent = b""
+        left = b""
+        while piece := core.Transaction(self.inbox.recv, (1000,)).run():  # what attempts have received that were rolled back, too
+            left += piece
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                left += core.Transaction(self.packets.recv, (10,)).run()
+        return self.number, os.pread(self.paper.fileno(), 10000, 0), sent, self.told, left
+
+    def close(self):
+        for each in (self.paper, self.sender, self.receiver, self.inbox, self.packets):
+            each.close()
+
+
+@core.trusted
+def tell_at_commit(told, *what):
+    core.defer(told.append, what)
+
+
 @dataclasses.dataclass
 class Data:
     coins: int = COINS
@@ -800,13 +856,20 @@ class Heap:
         self.live = iter(self.list)  # over what operations change, as are these
         self.lives = [None] * 7
         self.steady = dict.fromkeys(range(4), 0)
+        self.mail = Mail()
+        # A pool of operations each, for they are to meet.
+        self.paper, self.logger, self.sender, self.told, self.inbox, self.packets = self.mail.ways
 
     def observe(self):
         """What is compared: everything, and then what is left in the iterators."""
         everything = dict(vars(self))
+        everything["mail"] = self.mail.arrived()
         iterators = everything.pop("iterators") + [self.walking, self.squares, self.live]
         left = [rest_of(iterator) for iterator in iterators]
-        for name in ("walking", "squares", "live", "cached", "remembered", "countdown", "spot_cache", "spot_memory", "watched"):
+        for name in (
+            "walking", "squares", "live", "cached", "remembered", "countdown", "spot_cache", "spot_memory", "watched",
+            "paper", "logger", "sender", "told", "inbox", "packets",
+        ):
             del everything[name]
         self.namespace.pop("__builtins__", None)  # exec leaves them there
         rebound = [global_coins, global_count, global_item]
@@ -4061,6 +4124,11 @@ def members_looked_at(h, n):
 
 
 @op
+def members_copied(h):
+    return [h.members.copy() for _ in range(LOOKS)]
+
+
+@op
 def member_changed(h, n):
     h.members ^= {n}
 
@@ -4094,3 +4162,215 @@ def dicts_looked_at(h):
 @op
 def dict_looked_at_changed(h, n):
     h.watched_dicts[n]["a"] += 1
+
+
+# ---- Effects that wait for the commit ----------------------------------------------------------------------------------------
+
+
+@op
+def printed_at_commit(h, n):
+    print(h.mail.next(), n, file=h.paper)
+    h.thing.bump(n)
+
+
+@op
+def logged_at_commit(h, n):
+    h.logger.error("%d is %d", h.mail.next(), n)
+
+
+@op
+def sent_at_commit(h, n):
+    return h.sender.send(b"%d %d " % (h.mail.next(), n))
+
+
+@op
+def told_at_commit(h, n):
+    tell_at_commit(h.told, h.mail.next(), n)
+
+
+@op
+def told_in_several_ways(h, n):
+    for i in range(n % 4):
+        tell_at_commit(h.told, h.mail.next(), i)
+        print(h.mail.number, end=" ", file=h.paper)
+        h.sender.send(b"%d " % h.mail.number)
+
+
+@op
+def received(h, n):
+    return [h.inbox.recv(1) for _ in range(n)]  # of more there may come less than that
+
+
+@op
+def received_into_bytes(h, n):
+    return h.inbox.recv_into(h.bytes, 1), h.bytes[0]
+
+
+@op
+def received_and_answered(h, n):
+    got = h.inbox.recv(1)
+    h.sender.send(b"%d " % h.mail.next())
+    return got, h.inbox.recv(1)
+
+
+@op
+def received_datagram(h, n):
+    return h.packets.recv(n % 4 + 1)
+
+
+@op
+def received_datagram_into_a_buffer(h, n):
+    buffer = bytearray(4)
+    return h.packets.recv_into(buffer, n % 4), buffer
+
+
+@op
+def received_datagram_from_somebody(h, n):
+    return h.packets.recvfrom(n % 4 + 1)
+
+
+@op
+def received_message(h, n):
+    return h.packets.recvmsg(n % 4 + 1)
+
+
+@op
+def looked_at_what_has_come(h, n):
+    return h.packets.recv(n % 4 + 1, socket.MSG_PEEK), h.inbox.recv(1, socket.MSG_PEEK)
+
+
+# ---- C functions by their names ----------------------------------------------------------------------------------------------
+
+
+@op
+def sets_made_of_a_set(h, n):
+    made = h.set.union(h.other_set, [n]), h.set.intersection(h.other_set), h.set.difference([n])
+    return made, h.set.symmetric_difference(h.other_set), h.set.issuperset(h.other_set)
+
+
+@op
+def set_that_gets_what_is_in_one_of_two(h, n):
+    h.set.symmetric_difference_update(h.other_set if n % 2 else [n])
+    return len(h.set)
+
+
+@op
+def list_filtered_in_c(h, n):
+    some = itertools.dropwhile(bool, h.sorted), itertools.filterfalse(None, h.list), itertools.chain.from_iterable([h.list, h.sorted])
+    return [*map(list, some), list(itertools.combinations_with_replacement(h.sorted[: n % 4], 2))]
+
+
+@op
+def list_added_up_in_c(h):
+    return math.fsum(h.sorted), math.dist(h.sorted, h.sorted), math.sumprod(h.sorted, h.sorted)
+
+
+@op
+def list_changed_by_an_operator(h, n):
+    operator.iadd(h.list, [n])
+    operator.iconcat(h.list, [n])
+    return operator.concat(h.list, h.sorted), operator.mul(h.sorted, 2), operator.lt(h.sorted, h.list), operator.ne(h.list, h.sorted)
+
+
+@op
+def set_changed_by_an_operator(h, n):
+    operator.iand(h.set, h.other_set)
+    operator.ior(h.set, {n})
+    operator.ixor(h.other_set, {n})
+    return operator.and_(h.set, h.other_set), operator.xor(h.set, h.other_set), operator.ge(h.set, h.other_set)
+
+
+@op
+def dict_changed_by_an_operator(h, n):
+    operator.ior(h.dict, {"a": n})
+    return operator.or_(h.dict, {"b": n}), operator.eq(h.dict, {})
+
+
+@op
+def array_filled(h, n):
+    h.array.fromlist([n, n + 1])
+    h.array.frombytes(b"ab")
+    h.array.byteswap()
+    return h.array.tolist()
+
+
+@op
+def bytes_read_in_c(h, n):
+    return zlib.crc32(h.bytes), zlib.adler32(h.bytes), h.bytes.endswith(b"\x03"), struct.unpack_from("B", h.bytes, n % 4), ord(h.bytes[n:])
+
+
+@op
+def bytes_filled_by_a_stream(h, n):
+    return io.BytesIO(bytes([n]) * 3).readinto(h.bytes)
+
+
+@op
+def bytearray_resized(h, n):
+    h.grown.resize(n)
+    return len(h.grown)
+
+
+@op
+def matches_counted(h, n):
+    return re.subn(b"[\x00-\x07]", lambda match: b"x" * h.thing.bump(n), h.bytes), re.subn("a", "b", "banana")
+
+
+@op
+def text_of_what_is_nested(h):
+    return ascii(h.nested), ascii(h.list)
+
+
+@op
+def exception_without_its_traceback(h):
+    return h.problem.with_traceback(None) is h.problem
+
+
+@op
+def list_turned_round(h):
+    h.heap.reverse()
+    return h.heap[0]
+
+
+@op
+def list_copied(h, n):
+    return h.heap.copy(), h.sorted.copy(), h.sorted.count(n)
+
+
+@op
+def set_copied(h):
+    return h.set.copy(), h.set.isdisjoint(h.other_set), h.set.issubset(h.other_set)
+
+
+@op
+def set_narrowed(h, n):
+    h.other_set.difference_update([n])
+    h.set.intersection_update(h.other_set)
+
+
+@op
+def deque_copied(h, n):
+    return h.bounded.copy(), h.bounded.count(n)
+
+
+@op
+def deque_filled_anew(h, n):
+    if n > 4:
+        h.bounded.clear()
+    h.bounded.extendleft([n, n + 1])
+    h.bounded.reverse()
+
+
+@op
+def bytearray_changed_by_methods(h, n):
+    h.grown.insert(n, n)
+    h.grown.reverse()
+    if n > 5:
+        h.grown.clear()
+    return h.grown.copy(), h.grown.count(n), h.grown.startswith(b"0")
+
+
+@op
+def array_changed_by_methods(h, n):
+    h.array.insert(n, n)
+    h.array.reverse()
+    return h.array.pop(), h.array.count(n), h.array.tobytes()

@@ -217,6 +217,15 @@ def test_what_an_aborted_attempt_has_received_is_received_again(connected):
         assert not sockets.inboxes
 
 
+def test_keeping_what_an_aborted_attempt_has_received_calls_nothing_of_the_program(connected):
+    ours, client = connected
+    client.sendall(b"data")
+    peek_when_something_is_there(ours)
+    attempts, before = [], core.stats()
+    assert core.Transaction(receive_in_the_second_attempt, (ours, attempts)).run() == b"data"
+    assert core.stats()["strays"] == before["strays"] and core.stats()["exclusives"] == before["exclusives"]
+
+
 def test_a_buffer_that_an_aborted_attempt_has_filled_is_as_before(connected):
     ours, client = connected
     client.sendall(b"data")
@@ -886,3 +895,30 @@ def test_a_datagram_that_an_aborted_attempt_has_cut_off_is_there_to_its_end(firs
         assert core.Transaction(receive, ()).run() == (b"0123456789", b"ne")
         with pytest.raises(BlockingIOError):
             here.recv(1)
+
+
+@pytest.mark.parametrize("receive", [
+    lambda sock: sock.recvfrom(3),
+    lambda sock: sock.recvfrom(3, socket.MSG_PEEK),
+    lambda sock: sock.recvmsg(3),
+    lambda sock: sock.recvmsg_into([bytearray(3)]),
+    lambda sock: sock.recvfrom_into(bytearray(3)),
+], ids=["recvfrom", "peek", "recvmsg", "recvmsg_into", "recvfrom_into"])
+@pytest.mark.parametrize("family, address", [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_UNIX, "")], ids=["unconnected", "unnamed"])
+def test_of_a_datagram_that_an_aborted_attempt_has_received_all_is_told(family, address, receive):
+    with socket.socket(family, socket.SOCK_DGRAM) as here, socket.socket(family, socket.SOCK_DGRAM) as there:
+        here.bind(address)
+        here.setblocking(False)
+
+        def receive_after_an_attempt():
+            if core.rehearse():
+                here.recv(100)
+                roll_back()
+            return receive(here)
+
+        there.sendto(b"0123", here.getsockname())
+        expected = receive(here)
+        while select.select([here], [], [], 0)[0]:
+            here.recv(100)
+        there.sendto(b"0123", here.getsockname())
+        assert core.Transaction(receive_after_an_attempt, ()).run() == expected

@@ -52,7 +52,12 @@ def check(program, seed, **options):
     with no_hooks_of_tools():
         run = testing.run_concurrently(concurrent.Heap, calls_of(program, concurrent), seed=seed, **options)
     calls = calls_of(program, plain)
-    testing.judge(run, testing.replay(plain.Heap, calls, run.order), calls, seed, methodcaller("observe"))
+    again = testing.replay(plain.Heap, calls, run.order)
+    try:
+        testing.judge(run, again, calls, seed, methodcaller("observe"))
+    finally:
+        run.heap.mail.close()
+        again.heap.mail.close()
 
 
 def calls_of(program, module):
@@ -69,11 +74,17 @@ def that_use(part, operations):
     return {name: function for name, function in operations.items() if part in names_in(function.__code__)}
 
 
+def parts_of_heap():
+    heap = concurrent.Heap()
+    heap.mail.close()
+    return sorted(vars(heap))
+
+
 #: (operations, those to be undone) that have to do with each part of the heap.  The operations of a program must meet, or
 #: nothing can go wrong.
 POOLS = [
     (steps_of(operations), steps_of(that_use(part, concurrent.UNDONE)))
-    for part in sorted(vars(concurrent.Heap()))
+    for part in parts_of_heap()
     if (operations := that_use(part, concurrent.OPERATIONS))
 ]
 

@@ -42,6 +42,7 @@ def test_what_would_check_nothing_is_refused(options):
     (lambda run: run.exceptions.__setitem__(0, KeyError()), "KeyError"),
     (lambda run: run.heap.update(n=7), "heap['n']: 7 concurrently, 1 serially"),
     (lambda run: run.broken.append((0, "a rule")), "call 0 has seen a state that no serial run has: a rule"),
+    (lambda run: run.early.append(1), "call 1 has taken effect before call 0, which it was to follow"),
 ])
 def test_each_kind_of_difference_is_reported_with_the_seed(change, text):
     calls = [(increment, 1)]
@@ -52,6 +53,14 @@ def test_each_kind_of_difference_is_reported_with_the_seed(change, text):
     with pytest.raises(AssertionError) as caught:
         testing.judge(run, serial, calls, 5)
     assert text in str(caught.value) and "seed=5" in str(caught.value)
+
+
+@parallel
+def test_calls_that_are_ordered_take_effect_in_their_order():
+    for seed in range(5):
+        run = testing.run_concurrently(make_counter, [(increment, 1)] * 12, seed=seed, ordered=1)
+        assert run.order == list(range(12)) and run.early == []
+        assert run.values == list(range(1, 13))
 
 
 def break_a_rule(heap):

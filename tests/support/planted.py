@@ -64,6 +64,42 @@ BUGS = {
     "keys in the order of insertion": [
         ("engine/objects/order.c", "    ok = are_last(&t, in, n);", "    ok = true;"),
     ],
+    "an undo log applied forwards": [
+        ("engine/core/undo.c", "for (Py_ssize_t i = tx->undo.n; --i >= 0;) {", "for (Py_ssize_t i = 0; i < tx->undo.n; i++) {"),
+    ],
+    "what waits for the commit done by a rollback": [
+        ("engine/core/transaction.c", "    stm_upcalls->rolled_back(tx);\n", "    stm_upcalls->rolled_back(tx);\n    run_deferred(tx);\n"),
+    ],
+    "what waits for the commit done after it": [
+        ("engine/core/transaction.c", "    run_deferred(tx);\n    interruptible(tx);\n    count_one", "    interruptible(tx);\n    count_one"),
+        ("engine/core/transaction.c", "    tx_end(tx, true);\n    release(tx, AFTER_COMMIT, put_added(tx, dropped));\n",
+         "    tx_end(tx, true);\n    interruptible(tx);\n    run_deferred(tx);\n    release(tx, AFTER_COMMIT, put_added(tx, dropped));\n"),
+    ],
+    "output kept over a rollback": [
+        ("input_output/output.py", "        core.on_abort(output.drop)\n", ""),
+    ],
+    "a commit before its predecessor": [
+        ("engine/core/contention.c", "    if (p == NULL || atomic_load(&p->done))\n        return NULL;\n    atomic_store",
+         "    if (true)\n        return NULL;\n    atomic_store"),
+    ],
+    "what an attempt has made taken for the next one's": [
+        ("engine/objects/opened.h", "    if (UNLIKELY(++table->stamp == 0)) {", "    if (UNLIKELY(table->stamp == 0 && ++table->stamp == 0)) {"),
+    ],
+    "others not waited for by who is to run alone": [
+        ("engine/core/contention.c", "    await_others(tx, others_over, ANY_AGE, since);\n", "    (void)since;\n"),
+    ],
+    "a gate that others pass": [
+        ("engine/core/contention.c", "|| LIKELY(atomic_load(&stm_exclusive_slot) == 0))", "|| true)"),
+    ],
+    "a read bias given beside writers": [
+        ("engine/core/bias.c", "#define SOME_TIME 8 ", "#define SOME_TIME 0 "),
+    ],
+    "a C function that reads declared pure": [
+        ("c_functions/effects.py", "    builtins.set.copy READS\n", "    builtins.set.copy PURE\n"),
+    ],
+    "a C function that writes declared to read": [
+        ("c_functions/effects.py", "    array.array.insert MUTATES\n", "    array.array.insert READS\n"),
+    ],
 }
 
 #: the same, of what threads beside the loop rely on: for the random mix of `apps/locked_beside.py` to find

@@ -66,6 +66,7 @@ class Run:
         order: the numbers of the calls, in the order in which they took effect.
         broken: ``(number of the call, message)`` for each requirement that did not hold.
         strays: how many functions of the program rollbacks have called, where barriers are off.
+        early: the numbers of calls that have taken effect before the one before them, though they were to follow it.
     """
 
     def __init__(self, heap: Any, count: int) -> None:
@@ -75,6 +76,7 @@ class Run:
         self.order: list[int] = []
         self.broken: list[tuple[int | None, str]] = []
         self.strays = 0
+        self.early: list[int] = []
 
     def call(self, number: int, function: Callable[..., object], *args: object) -> None:
         """Call, and keep what comes of it as that of the call with this number."""
@@ -107,7 +109,7 @@ def require(condition: object, message: str = "a requirement") -> None:
 
 def run_concurrently(
     make_heap: Callable[[], object], calls: Iterable[Call], *, threads: int = 4, seed: int = 0, aborts: float = 0.005, delays: float = 0.02,
-    pause: float = 0.0003, alone: float = 0.05, garbage: float = 0.02, timeout: float = 60,
+    pause: float = 0.0003, alone: float = 0.05, garbage: float = 0.02, ordered: float = 0.1, timeout: float = 60,
 ) -> Run:  # fmt: skip
     """Run each call as a transaction, on several threads at the same time.
 
@@ -124,6 +126,8 @@ def run_concurrently(
         alone: the probability that a call runs exclusively from its beginning, as a loop's transactions do where nobody else has
             anything to do.
         garbage: the probability that the thread collects garbage after a call, beside those that are amid theirs.
+        ordered: the probability that a call must not take effect before the one before it, like callbacks that one transaction
+            schedules; where transactions run one at a time no call must.
         timeout: seconds after which calls that have not committed are given up.
 
     Returns:
@@ -145,6 +149,7 @@ def run_concurrently(
         choice.choice(hands).append(number)
     exclusive = [choice.random() < alone for _ in calls]
     collects = [choice.random() < garbage for _ in calls]
+    follows = [core.PARALLEL and number > 0 and choice.random() < ordered for number in range(len(calls))]
     start = threading.Barrier(threads)
     failures: list[BaseException] = []
 
@@ -152,7 +157,8 @@ def run_concurrently(
         try:
             run.heap = make_heap()
             _bias_some(run.heap, choice)
-            transactions.extend(core.Transaction(function, (run.heap, *args)) for function, *args in calls)
+            for (function, *args), follow in zip(calls, follows):
+                transactions.append(core.Transaction(function, (run.heap, *args), transactions[-1] if follow else None))
         except BaseException as e:
             failures.append(e)
 
@@ -198,6 +204,10 @@ def run_concurrently(
     if late:
         raise TimeoutError(f"calls {late} have not committed after {timeout} s (seed {seed})")
     run.order = sorted(range(len(calls)), key=lambda number: transactions[number].commit_number)
+    run.early = [
+        number for number in range(len(calls))
+        if follows[number] and transactions[number].commit_number < transactions[number - 1].commit_number
+    ]
     numbers = {id(transaction): number for number, transaction in enumerate(transactions)}
     run.broken = [(numbers.get(id(transaction)), message) for transaction, message in broken]
     return run
@@ -304,12 +314,13 @@ def check_serializable(
 
 
 def judge(run: Run, serial: Run, calls: Sequence[Call], seed: int, observe: Callable[[Any], object] | None = None) -> None:
-    """Raise an AssertionError if a run differs from its replay, or broke a requirement; says where."""
+    """Raise an AssertionError if a run differs from its replay, broke a requirement or an order that was asked for; says where."""
     lines = [f"call {number} has seen a state that no serial run has: {message}" for number, message in run.broken]
     if serial.broken:
         lines = [f"call {number} breaks a requirement when it runs alone: {message}" for number, message in serial.broken]
     if run.strays:
         lines.append(f"rollbacks have called {run.strays} functions of the program")
+    lines += [f"call {number} has taken effect before call {number - 1}, which it was to follow" for number in run.early]
     lines += compare(run, serial, observe)
     if not lines:
         return

@@ -58,6 +58,7 @@ class Inbox(deque):
     socket's (dup()), which then has this inbox, too.
     """
 
+    @trusted
     def __init__(self, fd, file):
         super().__init__()
         self.fd, self.file = fd, file
@@ -198,22 +199,28 @@ def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
     if operator.index(flags):
         left = _left(sock, bufsize, flags)
-        return _recv(sock, bufsize, flags) if left is None else left
+        return _recv(sock, bufsize, flags) if left is None else left[0]
     return receive(sock, bufsize, _recv, sock)
 
 
 @trusted
 def _left(sock, size, flags=0):
-    """Become exclusive, to receive in an unusual way: what an aborted attempt has received comes first; None: there is nothing."""
+    """Become exclusive, to receive in an unusual way: what an aborted attempt has received comes first.
+
+    Returns that, whose it is, and what ``recvmsg`` says of it; or None: there is nothing.
+    """
     core.exclusive("receiving in an unusual way")
     inbox = _inbox(_fileno(sock))
     size, flags = operator.index(size), operator.index(flags)
     if not inbox or size < 0 or flags & socket.MSG_ERRQUEUE:
         return None
-    if flags & socket.MSG_PEEK and not isinstance(inbox[0], BaseException):
-        first = inbox[0]
-        return (first[0] if type(first) is tuple else first)[:size]
-    return receive(sock, size, _recv, sock)
+    first, stream = inbox[0], _is_stream(sock)
+    if isinstance(first, BaseException):
+        return receive(sock, size, _recv, sock), None, 0
+    data, sender = first if type(first) is tuple else (first, _sender(sock))
+    if not flags & socket.MSG_PEEK:
+        receive(sock, size, _recv, sock)
+    return data[:size], sender, 0 if stream or len(data) <= size else int(socket.MSG_TRUNC)
 
 
 @trusted
@@ -225,8 +232,10 @@ def receive(sock, size, read, *readers):
         if transactional(sock):
             core.own(sock)
         return b"" if _inbox(_fileno(sock)) else read(*readers, size)
+    if read is _recv and not _is_stream(sock):
+        read = _recvfrom  # the next attempt may ask whose it is
     data = _take(sock, read, *readers, _whole(sock, size))
-    if type(data) is tuple:  # an aborted attempt has received it by recvfrom()
+    if type(data) is tuple:  # a datagram and whose it is
         data = data[0]
     if len(data) > size and not _is_stream(sock):
         data = data[:size]  # the kernel, too, drops the rest of a datagram
@@ -380,7 +389,7 @@ def recvfrom(sock, bufsize, flags=0, /):
         return _recvfrom(sock, bufsize, flags)  # which raises what it has to
     if operator.index(flags):
         left = _left(sock, bufsize, flags)
-        return _recvfrom(sock, bufsize, flags) if left is None else (left, _sender(sock))
+        return _recvfrom(sock, bufsize, flags) if left is None else left[:2]
     if _is_stream(sock):
         return receive(sock, bufsize, _recv, sock), None
     item = _take(sock, _recvfrom, sock, _whole(sock, bufsize))
@@ -391,7 +400,10 @@ def recvfrom(sock, bufsize, flags=0, /):
 @trusted
 def _sender(sock):
     """Of what an aborted attempt has received without asking whose it is."""
-    return None if _is_stream(sock) else sock.getpeername()
+    try:
+        return None if _is_stream(sock) else sock.getpeername() or None
+    except OSError:  # there is no one other side
+        return None
 
 
 @trusted
@@ -401,15 +413,19 @@ def recvfrom_into(sock, buffer, nbytes=0, flags=0):
     left = _left(sock, size, flags) if size is not None else None
     if left is None:
         return _methods.recvfrom_into(sock, buffer, nbytes, flags)
-    memoryview(buffer).cast("B")[: len(left)] = left
-    return len(left), _sender(sock)
+    data, sender, _ = left
+    memoryview(buffer).cast("B")[: len(data)] = data
+    return len(data), sender
 
 
 @trusted
 def recvmsg(sock, bufsize, ancbufsize=0, flags=0, /):
     """Twin of ``socket.recvmsg``."""
     left = _left(sock, bufsize, flags)
-    return _methods.recvmsg(sock, bufsize, ancbufsize, flags) if left is None else (left, [], 0, _sender(sock))
+    if left is None:
+        return _methods.recvmsg(sock, bufsize, ancbufsize, flags)
+    data, sender, told = left
+    return data, [], told, sender
 
 
 @trusted
@@ -421,12 +437,13 @@ def recvmsg_into(sock, buffers, ancbufsize=0, flags=0, /):
     left = _left(sock, sum(memoryview(buffer).nbytes for buffer in buffers), flags) if usual else None
     if left is None:
         return _methods.recvmsg_into(sock, buffers, ancbufsize, flags)
-    rest = left
+    data, sender, told = left
+    rest = data
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
         part, rest = rest[: len(view)], rest[len(view) :]
         view[: len(part)] = part
-    return len(left), [], 0, _sender(sock)
+    return len(data), [], told, sender
 
 
 @trusted
