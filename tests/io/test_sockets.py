@@ -508,6 +508,21 @@ def test_a_closed_datagram_socket_receives_what_it_does_on_upstream(family, rece
         assert core.Transaction(outcome, (getattr(sock, receive), what)).run() == outcome(getattr(sock, receive), what)
 
 
+def ask_for_nothing_first(sock, flags):
+    return [outcome(sock.recv, 0, flags), outcome(sock.recv_into, bytearray(), 0, flags), outcome(sock.recv, 4)]
+
+
+@pytest.mark.parametrize("flags", [0, socket.MSG_DONTWAIT])
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_who_asks_for_nothing_takes_nothing(kind, flags):
+    ours, peer = socket.socketpair(type=kind)
+    with ours, peer:
+        peer.send(b"1234")
+        assert core.Transaction(ask_for_nothing_first, (ours, flags)).run() == [b"", 0, b"1234"]
+        peer.send(b"5678")
+        assert ask_for_nothing_first(ours, flags) == [b"", 0, b"5678"]
+
+
 def test_a_datagram_is_received_once_and_by_any_method():
     ours, peer = socket.socketpair(type=socket.SOCK_DGRAM)
     ours.setblocking(False)

@@ -197,7 +197,7 @@ def _is_stream(sock):
 @trusted
 def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
-    if operator.index(flags):
+    if operator.index(flags) and operator.index(bufsize):
         left = _left(sock, bufsize, flags)
         return _recv(sock, bufsize, flags) if left is None else left[0]
     return receive(sock, bufsize, _recv, sock)
@@ -216,10 +216,10 @@ def _left(sock, size, flags=0):
         return None
     first, stream = inbox[0], _is_stream(sock)
     if isinstance(first, BaseException):
-        return receive(sock, size, _recv, sock), None, 0
+        return receive(sock, size, _recvfrom, sock), None, 0
     data, sender = first if type(first) is tuple else (first, _sender(sock))
     if not flags & socket.MSG_PEEK:
-        receive(sock, size, _recv, sock)
+        receive(sock, size, _recvfrom, sock)
     return data[:size], sender, 0 if stream or len(data) <= size else int(socket.MSG_TRUNC)
 
 
@@ -228,7 +228,7 @@ def receive(sock, size, read, *readers):
     """At most so many bytes from the socket: what an aborted attempt left, else what ``read(*readers, size)`` gives."""
     if not _reads_accepted and is_accepted(_fileno(sock)):
         raise _would_block()
-    if not size and _is_stream(sock):  # nothing is taken, and nothing is to be put back
+    if not size and (read is _recv or _is_stream(sock)):  # nothing is taken, and nothing is to be put back
         if transactional(sock):
             core.own(sock)
         return b"" if _inbox(_fileno(sock)) else read(*readers, size)
