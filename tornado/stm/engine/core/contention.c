@@ -598,12 +598,11 @@ static void
 await_idle(Tx *tx, uint32_t reason, Condition holds, void *arg)
 {
     Idle idle = {holds, arg};
-    uint64_t start = __builtin_ia32_rdtsc();
+    uint64_t start = __builtin_ia32_rdtsc(), before = tx->contention.kept_out;      /* of this transaction: what is served may run others */
     for (;;) {
         await(tx, reason | PARK_IDLE, holds_or_asked, &idle);
         if (holds(tx, arg)) {
-            if (reason != STANDS_BACK)
-                tx->contention.kept_out += __builtin_ia32_rdtsc() - start;
+            tx->contention.kept_out = before + (reason != STANDS_BACK ? __builtin_ia32_rdtsc() - start : 0);
             return;
         }
         /* Not as part of what waits here: a finalizer that begins counts as live already. */
