@@ -19,6 +19,7 @@
 
 #include "../objects/access.h"
 #include "../objects/deep.h"
+#include "../objects/instance.h"
 #include "../objects/known.h"
 #include "../objects/names.h"
 #include "../objects/structure.h"
@@ -32,8 +33,7 @@
 #define MOST_PARTS 1000000      /* of a converter, which is looked through once: a schema of hundreds of models has more than the above */
 #define MOST_LOOKED_THROUGH 4096
 #define MOST_LEAVES 64
-#define MOST_UNREAD 16
-#define MOST_ASKED 16
+#define MOST_NAMES 16
 #define MOST_EXCEPTIONS 1000    /* of one attempt, to whose end they live */
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
@@ -44,13 +44,10 @@ static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name
 static PyTypeObject *leaves[MOST_LEAVES];
 static _Atomic int leaf_count;
 
-/* Slots of instances that converters never read, though they may give new ones a value there. */
-static PyObject *unread[MOST_UNREAD];
-static _Atomic int unread_count;
+typedef struct { PyObject *names[MOST_NAMES]; _Atomic int n; } Names;
 
-/* Methods of what they are given that converters call. */
-static PyObject *asked[MOST_ASKED];
-static _Atomic int asked_count;
+static Names unread;    /* slots of instances that converters never read, though they may give new ones a value there */
+static Names asked;     /* methods of what they are given that converters call */
 
 int
 conversion_init(void)
@@ -89,30 +86,29 @@ conversion_leaf(PyTypeObject *type)
     return 0;
 }
 
+static int
+names_add(Names *all, PyObject *name)
+{
+    int n = all->n;
+    if (n == MOST_NAMES) {
+        PyErr_Format(PyExc_RuntimeError, "there are too many names of %s", all == &unread ? "slots that are not read" : "methods that are called");
+        return -1;
+    }
+    all->names[n] = Py_NewRef(name);
+    all->n = n + 1;
+    return 0;
+}
+
 int
 conversion_unread(PyObject *name)
 {
-    int n = unread_count;
-    if (n == MOST_UNREAD) {
-        PyErr_SetString(PyExc_RuntimeError, "there are too many names of slots that are not read");
-        return -1;
-    }
-    unread[n] = Py_NewRef(name);
-    unread_count = n + 1;
-    return 0;
+    return names_add(&unread, name);
 }
 
 int
 conversion_asks(PyObject *name)
 {
-    int n = asked_count;
-    if (n == MOST_ASKED) {
-        PyErr_SetString(PyExc_RuntimeError, "there are too many names of methods that are called");
-        return -1;
-    }
-    asked[n] = Py_NewRef(name);
-    asked_count = n + 1;
-    return 0;
+    return names_add(&asked, name);
 }
 
 void
@@ -134,10 +130,10 @@ is_leaf(PyObject *obj)
 }
 
 static bool
-is_unread(PyObject *name)
+is_among(const Names *all, PyObject *name)
 {
-    for (int i = 0; i < unread_count; i++) {
-        if (name == unread[i] || (PyUnicode_Check(name) && PyUnicode_Equal(name, unread[i])))
+    for (int i = 0; i < all->n; i++) {
+        if (name == all->names[i] || (PyUnicode_Check(name) && PyUnicode_Equal(name, all->names[i])))
             return true;
     }
     return false;
@@ -287,7 +283,7 @@ reach_items(PyObject *container, Reached *r, PyObject *own)
         PyObject *item = PyList_GET_ITEM(items, i);
         PyObject *key = keys != NULL && i < PyList_GET_SIZE(keys) ? PyList_GET_ITEM(keys, i) : NULL;
         bool data = is_key_of_data(key);
-        if (is_dunder(item) || (key != NULL && is_unread(key)))
+        if (is_dunder(item) || (key != NULL && is_among(&unread, key)))
             known = 0;      /* the alias of an attribute, or its name, perhaps */
         else if ((data && !is_leaf(item) && PyList_Append(own, item) < 0) || reach(r, item) < 0)
             known = -1;
@@ -388,23 +384,18 @@ check_converter(Tx *tx, PyObject *converter, Reached *reached)
 static int
 check_asked(Tx *tx, PyObject *name, PyObject *value)
 {
-    for (int i = 0; i < asked_count; i++) {
-        if (name != asked[i] && !(PyUnicode_Check(name) && PyUnicode_Equal(name, asked[i])))
-            continue;
-        int known = PyCallable_Check(value) ? is_known_to_read(tx, value) : 1;
-        return known < 0 ? -1 : known > 0 ? 0 : exclusive_for(tx, "call of", value);
-    }
-    return 0;
+    if (!is_among(&asked, name))
+        return 0;
+    int known = PyCallable_Check(value) ? is_known_to_read(tx, value) : 1;
+    return known < 0 ? -1 : known > 0 ? 0 : exclusive_for(tx, "call of", value);
 }
 
 /* The methods of a class in Python that the converter calls: are they Python's? */
 static int
 check_asked_of_class(Tx *tx, PyTypeObject *type)
 {
-    for (int i = 0; i < asked_count; i++) {
-        PyObject *found = _PyType_LookupRef(type, asked[i]);
-        if (found != NULL && (Py_IS_TYPE(found, &PyStaticMethod_Type) || Py_IS_TYPE(found, &PyClassMethod_Type)))
-            Py_SETREF(found, PyObject_GetAttrString(found, "__func__"));
+    for (int i = 0; i < asked.n; i++) {
+        PyObject *found = function_of_class(type, asked.names[i]);
         if (found == NULL) {
             if (PyErr_Occurred())
                 return -1;
@@ -414,7 +405,7 @@ check_asked_of_class(Tx *tx, PyTypeObject *type)
         bool known = PyFunction_Check(found) || Py_IS_TYPE(found, &PyMemberDescr_Type) || is_python_class(Py_TYPE(found))
             || (PyObject_TypeCheck(found, &PyProperty_Type) && is_known_property(found));
         bool may_be = Py_TYPE(found)->tp_descr_get == NULL || Py_IS_TYPE(found, &PyMethodDescr_Type);      /* dict.items, for one */
-        int r = known ? 0 : may_be ? check_asked(tx, asked[i], found) : exclusive_for(tx, "call of", found);
+        int r = known ? 0 : may_be ? check_asked(tx, asked.names[i], found) : exclusive_for(tx, "call of", found);
         Py_DECREF(found);
         if (r < 0)
             return -1;
@@ -461,7 +452,7 @@ reach_by_class(Tx *tx, PyObject *obj, PyTypeObject *base, bool is_new, Reached *
     int ok = members == NULL ? -1 : 0;
     while (ok == 0 && PyDict_Next(members, &pos, &name, &member)) {
         if (Py_IS_TYPE(member, &PyMemberDescr_Type)) {
-            if (is_unread(name))
+            if (is_among(&unread, name))
                 continue;
             PyObject *value = PyMemberDescr_Type.tp_descr_get(member, obj, (PyObject *)Py_TYPE(obj));
             if (value == NULL)
@@ -693,7 +684,7 @@ PyObject *
 conversion_received(Tx *tx, Conversion *c, PyObject *result)
 {
     /* A property, or __getattr__, may give what is called next. */
-    int r = asked_count > 0 && PyCallable_Check(result) && !PyType_Check(result) && !is_python_class(Py_TYPE(result))
+    int r = asked.n > 0 && PyCallable_Check(result) && !PyType_Check(result) && !is_python_class(Py_TYPE(result))
         ? is_known_to_read(tx, result) : 1;
     r = r < 0 ? -1 : r > 0 ? 0 : exclusive_for(tx, "call of", result);
     if (r == 0 && !is_leaf(result)) {

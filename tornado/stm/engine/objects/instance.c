@@ -557,14 +557,21 @@ needs_no_state(PyObject *method)
                                    && strcmp(((PyWrapperDescrObject *)method)->d_base->name, "__iter__") == 0);
 }
 
+PyObject *
+function_of_class(PyTypeObject *type, PyObject *name)
+{
+    PyObject *found = _PyType_LookupRef(type, name);
+    if (found != NULL && (Py_IS_TYPE(found, &PyClassMethod_Type) || Py_IS_TYPE(found, &PyStaticMethod_Type)))
+        Py_SETREF(found, PyObject_GetAttrString(found, "__func__"));
+    return found;
+}
+
 /* C code will call this method, if there is one, and go on with what it returns: nobody has opened that but the evaluation loop,
  * of functions in Python (stm_return). */
 int
 open_through_method(Tx *tx, PyObject *obj, PyObject *name)
 {
-    PyObject *method = _PyType_LookupRef(Py_TYPE(obj), name);
-    if (method != NULL && (Py_IS_TYPE(method, &PyClassMethod_Type) || Py_IS_TYPE(method, &PyStaticMethod_Type)))
-        Py_SETREF(method, PyObject_GetAttrString(method, "__func__"));
+    PyObject *method = function_of_class(Py_TYPE(obj), name);
     bool known = method == NULL || method == Py_None || PyFunction_Check(method) || needs_no_state(method);
     Py_XDECREF(method);
     return known ? check_doomed(tx) : exclusive_for(tx, "a method that is no function in Python of", obj);

@@ -13,6 +13,8 @@ enum { NAME_ABSENT, NAME_CODE, NAME_SLOT, NAME_C_STATE };
 int name_in_c_type(PyObject *obj, PyObject *name);
 
 int open_through_method(Tx *tx, PyObject *obj, PyObject *name);
+/* What the class has under this name, of a classmethod or staticmethod the function itself; a new reference, or NULL. */
+PyObject *function_of_class(PyTypeObject *type, PyObject *name);
 int open_through_attribute(Tx *tx, PyObject *obj, PyObject *name);
 
 extern const UndoKind undo_attr;    /* obj.key = old, or delete it */
