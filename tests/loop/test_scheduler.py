@@ -463,10 +463,11 @@ def test_what_was_short_may_take_long_and_others_are_served_meanwhile(transactio
 def test_when_the_thread_that_polls_ends_another_one_polls(none_short, pairs):
     """An error of the system's ends a helper's round; it may be the one that polls, while the others rest.
 
-    Were anything short, one thread might do all of it, and poll.
+    Were anything short, one thread might do all of it, and poll. So might the main thread on a busy machine: a step keeps it.
     """
     reads, writes = os.pipe()
     os.set_blocking(reads, False)
+    kept, ended = threading.Event(), threading.Event()
 
     @trusted
     def fail():
@@ -475,6 +476,12 @@ def test_when_the_thread_that_polls_ends_another_one_polls(none_short, pairs):
         if _thread.get_ident() != threading.main_thread().ident:
             raise OSError("a test")
 
+    @trusted
+    def keep_the_main_thread(data):
+        if data == b"keep" and _thread.get_ident() == threading.main_thread().ident:
+            kept.set()
+            ended.wait(60)
+
     def is_helper(comm):
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
             return comm.read_text().startswith("tornado-stm-")
@@ -482,24 +489,42 @@ def test_when_the_thread_that_polls_ends_another_one_polls(none_short, pairs):
     def helpers():
         return [each for each in Path("/proc/self/task").glob("*/comm") if is_helper(each)]
 
-    def client(end):
-        end.settimeout(60)
-        for _ in range(20_000):  # which thread polls is left to the system
-            exchange(end, b"again")
-            if len(helpers()) < 2:
-                break
+    def keep(end):
+        """Sends until the main thread is what has received, and answers later."""
+        for _ in range(20_000):  # which thread reads is left to the system
+            end.sendall(b"keep")
+            while not kept.is_set():
+                with contextlib.suppress(TimeoutError):
+                    assert end.recv(100) == b"keep"
+                    break
+            if kept.is_set():
+                return
+        raise AssertionError("the main thread has read nothing")
+
+    def client(first, second):
+        first.settimeout(0.01), second.settimeout(60)
+        try:
+            keep(first)
             os.write(writes, b"x")
-        assert len(helpers()) < 2, "none has polled"
-        for _ in range(3):
-            exchange(end, b"and again")
+            until = time.monotonic() + 60
+            while len(helpers()) == 2:
+                assert time.monotonic() < until, "none has polled"
+                time.sleep(0.001)
+            for _ in range(3):
+                exchange(second, b"and again")
+        finally:
+            ended.set()
+        first.settimeout(60)
+        assert first.recv(100) == b"keep"
 
     async def main():
         dispatcher = asyncio.get_running_loop()._dispatcher
-        echo = Echo([pairs[0][0]], trusted(lambda _: None))
+        echo = Echo([ours for ours, _ in pairs], keep_the_main_thread)
         dispatcher.add_special(reads, fail)
-        await asyncio.to_thread(client, pairs[0][1])
+        await asyncio.to_thread(client, *(theirs for _, theirs in pairs))
         dispatcher.remove_special(reads)
-        echo.loop.remove_reader(pairs[0][0])
+        for ours, _ in pairs:
+            echo.loop.remove_reader(ours)
 
     try:
         tornado.stm.run(main(), threads=3)
