@@ -1,5 +1,6 @@
 """The dispatch order: what is expected to be long waits for what is not, and neither starves."""
 
+import _thread
 import asyncio
 import functools
 import os
@@ -18,7 +19,7 @@ from tornado.stm import activation
 needs_engine()
 
 from progress import TIMEOUT
-from tornado.stm.core import LONG, Estimates, ReadyQueue, Site, site_of
+from tornado.stm.core import LONG, Estimates, ReadyQueue, Site, site_of, trusted
 
 activation.activate()
 
@@ -644,10 +645,64 @@ def test_what_a_reader_has_scheduled_runs_before_it_is_told_again():
     for threads in 1, 2:
         told = 0
         tornado.stm.run(main(), threads=threads)
-        assert WAITS <= told <= 2 * WAITS  # once more, each time, before what it has scheduled is known to be what reads
+        assert told == WAITS
 
 
 WAITS = 10
+
+
+@pytest.mark.parametrize("takes_long", (False, True), ids=("short", "long"))
+@pytest.mark.parametrize("way", ("reader", "writer"))
+def test_what_a_callback_has_scheduled_may_remove_it_before_it_is_told_again(way, takes_long):
+    """As with ``loop.add_writer(fd, future.set_result, None)``, though others are heard meanwhile, and whatever that takes."""
+    told, asked, heard = [], _thread.allocate_lock(), _thread.allocate_lock()
+    asked.acquire(), heard.acquire()
+
+    @trusted
+    def wait_for_others():
+        for _ in range(5):
+            asked.release()
+            assert heard.acquire(timeout=TIMEOUT), "nobody else is heard"
+
+    def others(client):
+        for _ in range(5 * WAITS):
+            assert asked.acquire(timeout=TIMEOUT), "nobody waits"
+            client.send(b"x")
+            client.recv(1)
+            heard.release()
+
+    async def main():
+        loop, (end, peer), (other, client) = asyncio.get_running_loop(), socket.socketpair(), socket.socketpair()
+        add, remove = getattr(loop, f"add_{way}"), getattr(loop, f"remove_{way}")
+
+        def remove_it(future):
+            if takes_long:
+                sum(i * i % 7 for i in range(100_000))
+            wait_for_others()
+            remove(end)
+            done.set_result(None)
+
+        with end, peer, other, client:
+            peer.send(b"x")
+            other.setblocking(False)
+            loop.add_reader(other, lambda: other.send(other.recv(1)))
+            serving = asyncio.create_task(asyncio.to_thread(others, client))
+            for number in range(WAITS):
+                future, done = loop.create_future(), loop.create_future()
+                future.add_done_callback(remove_it)
+
+                def tell(future, number):
+                    told.append(number)
+                    if not future.done():
+                        future.set_result(None)
+
+                add(end, tell, future, number)
+                await done
+            await serving
+            loop.remove_reader(other)
+
+    tornado.stm.run(main(), threads=2)
+    assert told == list(range(WAITS))
 
 
 def test_what_a_reader_tells_of_is_told_again_when_nobody_reads():

@@ -607,6 +607,22 @@ note_entry(Dispatcher *d, Entry **kept, Entry *entry)
         drop_later(d, (PyObject *)before);
 }
 
+void
+dispatcher_received(void)
+{
+    Scheduling *by = stm_self != NULL ? thread_of(stm_self)->chain.by : NULL;
+    if (by != NULL)
+        by->received = true;
+}
+
+/* Under the lock, of a descriptor whose event this thread's transaction has handled: does it leave that to what has been scheduled, so that the
+ * kernel would report it again until that has run? */
+static bool
+leaves_event(Dispatcher *d, Scheduling *s, int fd)
+{
+    return !s->received && !atomic_load_explicit(&s->sent.something, memory_order_relaxed) && poller_has_scheduled(&d->poller, fd);
+}
+
 /* Under the lock, of a descriptor whose event this thread's transaction has handled: arm it when that has let go of all that it held.
  * By then there may be more to read, which this thread then goes on with; armed here, the kernel would wake another one for it.
  * Or arm it later still: see poller.h. */
@@ -622,10 +638,11 @@ arms_later(Dispatcher *d, int fd)
         return false;
     Descriptor *descriptor = &d->poller.descriptors[fd];
     Entry *scheduled = just_scheduled(s);
-    if (scheduled == NULL && poller_has_scheduled(&d->poller, fd) && poller_is_the_same(&d->poller, fd))
-        return descriptors_add(&d->held, fd);
-    note_entry(d, &descriptor->scheduled, scheduled);
-    return descriptors_add(&s->heard, fd);
+    if (scheduled != NULL || !is_to_run(descriptor->scheduled))
+        note_entry(d, &descriptor->scheduled, scheduled);
+    if (!leaves_event(d, s, fd) || (d->poller.polls && !poller_is_the_same(&d->poller, fd)))
+        return descriptors_add(&s->heard, fd);
+    return descriptors_add(&d->held, fd);
 }
 
 /* Under the lock: this thread's transaction watches the descriptor.  If that begins, and more has been scheduled than what runs, it is armed when
@@ -673,6 +690,17 @@ is_held(Dispatcher *d, Descriptor *descriptor)
     }
     note_entry(d, &descriptor->scheduled, last);
     return last != NULL;
+}
+
+/* Under the lock: are some held for a time at most, whatever runs? */
+static bool
+holds_for_a_time(Dispatcher *d)
+{
+    for (int i = 0; i < d->held.n; i++) {
+        if (d->held.fds[i] < d->poller.n && d->poller.descriptors[d->held.fds[i]].early > 0)
+            return true;
+    }
+    return false;
 }
 
 /* Under the lock: has it been held, for what it is of no more? */
@@ -1134,7 +1162,7 @@ rest(Dispatcher *d, bool home)
 static Step
 idle(Dispatcher *d, bool home)
 {
-    if (d->poller.waiting.n > 0 || d->held.n > 0)    /* not all can be heard */
+    if (d->poller.waiting.n > 0 || holds_for_a_time(d))    /* not all can be heard, though nothing may end */
         poller_watch(&d->poller, d->runs);
     if (d->poller.polls || d->poller.waiting.n > 0)
         return rest(d, home);
@@ -1180,6 +1208,7 @@ begin_run(Dispatcher *d, Scheduling *s, Entry *entry, Company company)
     s->company = company;
     s->run = ++d->runs;
     s->running = entry;
+    s->received = false;
     d->unbegun = NULL;
     atomic_store(&((Transaction *)entry->transaction)->left, false);
     s->is_prompt = is_known_prompt(d->ready->estimates, entry->site);

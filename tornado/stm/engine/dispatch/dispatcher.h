@@ -42,6 +42,7 @@ typedef struct Scheduling {
     Timers early;           /* due before the transaction that has set them is over: it may set others that come before them */
     Descriptors heard;      /* whose events its last transactions have handled: they are armed before the next step */
     Sent sent;              /* by its transaction */
+    bool received;          /* that has received something, in one of its attempts */
 } Scheduling;
 
 /* Transactions that are expected to run alone are *gathered*: while there are some, the loop's own thread runs them one after the other, on
@@ -131,6 +132,9 @@ void dispatcher_unlock(Dispatcher *d);
 
 /* What this thread runs, exclusively, ends the loop by an exception: all else that waits or runs is left over for when it runs again. */
 void dispatcher_ends_at_once(Dispatcher *d);
+
+/* This thread's transaction has received something: what the kernel reports next is something else. Without the lock. */
+void dispatcher_received(void);
 
 /* Something has become ready: is this not one of its threads, which will look at the queue, another one must. With the lock. */
 void dispatcher_added(Dispatcher *d);

@@ -5,9 +5,9 @@
  * Who waits is told of it again, else, to no avail; then the kernel is asked for single events for a while.  All of this is for who has the
  * dispatcher's lock, but for poller_poll().
  *
- * A callback may leave to what it schedules to read what there is, as those of drivers do that read in C: until that has run the kernel
- * has the same to report, and asyncio's loop would run it before it asks again.  So a second event that schedules nothing
- * is the last one until what the first has scheduled has run.
+ * A callback may leave to what it schedules to read what there is, as those of drivers do that read in C, or to watch the descriptor no more: until
+ * that has run the kernel has the same to report, and asyncio's loop would run it before it asks again.  So an event of which nothing is received,
+ * and nothing sent, is the last one until what it has scheduled, or one before it, has run.
  *
  * Of a descriptor that somebody begins to watch the kernel is asked when what had been scheduled by then has run, and what that has scheduled:
  * on asyncio's loop that is ready before the first event, and comes first.  So who waits for a connection goes on before its data come.

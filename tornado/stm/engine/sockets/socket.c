@@ -88,6 +88,8 @@ ask(Tx *tx, PyObject *f, PyObject *const *args, Py_ssize_t n)
             received = PyObject_Vectorcall(f, args, n, NULL);
         }
     }
+    if (received != NULL && PyObject_IsTrue(received))      /* the end of a stream, or that there is no error, is told again and again */
+        dispatcher_received();
     return received;
 }
 
