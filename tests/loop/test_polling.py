@@ -4,11 +4,13 @@ import asyncio
 import os
 import select
 import socket
+import time
 
 import pytest
 
 import tornado.stm
 from interpreters import needs_engine
+from tornado.stm import core
 from tornado.stm.core import trusted
 
 needs_engine()
@@ -50,6 +52,45 @@ def test_the_kernel_is_asked_once_for_all_messages_of_a_connection():
 
     tornado.stm.run(main(), threads=1)
     assert len(asked) == 20 and all(events & select.EPOLLIN and not events & select.EPOLLONESHOT for events in asked)
+
+
+def test_what_an_aborted_attempt_has_left_is_not_reported_while_the_next_one_takes_it():
+    """The rest of it would be, over and over, to a thread that has nothing to do; and once more when all had been taken."""
+    asked = []
+
+    @trusted
+    def roll_back():
+        raise core.Abort
+
+    @trusted
+    def is_asked_no_more(number):
+        until = time.monotonic() + 20
+        while (asks := bool(asked_for()[number] & select.EPOLLIN)) and time.monotonic() < until:
+            time.sleep(0.001)
+        return not asks
+
+    async def main():
+        loop, (end, peer), over = asyncio.get_running_loop(), socket.socketpair(), asyncio.Event()
+        end.setblocking(False)
+
+        def read():
+            rehearsal = core.rehearse()
+            got = end.recv(2)
+            if rehearsal:
+                roll_back()
+            if got == b"he":
+                asked.append(is_asked_no_more(end.fileno()))
+            if got == b"o":
+                over.set()
+
+        with end, peer:
+            loop.add_reader(end, read)
+            peer.send(b"hello")
+            await over.wait()
+            loop.remove_reader(end)
+
+    tornado.stm.run(main(), threads=2)
+    assert asked == [True]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

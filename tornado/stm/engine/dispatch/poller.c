@@ -362,12 +362,13 @@ forget_order(Descriptor *descriptor)
     strand_hold(&descriptor->strand, NULL);
 }
 
-/* The kernel goes on to report these events; or none, or one at most (0). */
+/* The kernel has been asked for these events: to go on to report them, or to report one (EPOLLONESHOT).  Where it had been asked for some
+ * before, or goes on, who has begun to poll by now may tell later of what has been handled by then. */
 static void
 set_armed(Poller *poller, int fd, uint32_t events)
 {
     Descriptor *descriptor = &poller->descriptors[fd];
-    if ((descriptor->armed | events) != 0)
+    if (descriptor->armed != 0 || (events != 0 && !(events & EPOLLONESHOT)))
         descriptor->armed_at = atomic_load(&poller->begun);
     descriptor->armed = events;
 }
@@ -431,7 +432,7 @@ void
 poller_changed(Poller *poller, int fd)
 {
     Descriptor *descriptor = &poller->descriptors[fd];
-    set_armed(poller, fd, 0);
+    set_armed(poller, fd, descriptor->armed != 0 ? EPOLLONESHOT : 0);   /* it may report that still */
     if (descriptor->answers != 0) {     /* to somebody else: the kernel tells them again */
         descriptor->answers = 0;
         descriptor->busy = false;
@@ -567,11 +568,11 @@ poller_arm(Dispatcher *d, int fd)
     if (UNLIKELY(orders) && file_of(fd) != poller->descriptors[fd].file)
         forget_order(&poller->descriptors[fd]);
     poller->descriptors[fd].known = true;
-    set_armed(poller, fd, poller->singly == 0 ? event.events : 0);
     if (poller->singly > 0) {
         poller->singly--;
         event.events |= EPOLLONESHOT;
     }
+    set_armed(poller, fd, event.events);
     if (epoll_ctl(poller->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) == 0)
         return 0;
     /* It has been closed since, and this one is another that has its number. */
@@ -590,11 +591,24 @@ poller_arm(Dispatcher *d, int fd)
     return -1;
 }
 
-/* What a poll has reported may have been handled since that began: the next one tells. */
+/* A poll has told of it that may have begun before that was handled, if it was: the next one tells. */
 static int
 is_reported_again(Dispatcher *d, int fd)
 {
-    return d->poller.descriptors[fd].armed != 0 ? 0 : poller_arm(d, fd);
+    uint32_t armed = d->poller.descriptors[fd].armed;
+    return armed != 0 && !(armed & EPOLLONESHOT) ? 0 : poller_arm(d, fd);
+}
+
+/* These events, by the poll with this number. */
+static int
+has_polled(Dispatcher *d, int fd, uint32_t events, uint64_t number)
+{
+    Descriptor *descriptor = &d->poller.descriptors[fd];
+    if (number <= descriptor->armed_at)
+        return is_reported_again(d, fd);
+    if (descriptor->armed & EPOLLONESHOT)
+        descriptor->armed = 0;
+    return has_events(d, fd, events);
 }
 
 int
@@ -673,7 +687,7 @@ poller_poll(Dispatcher *d, Waiting how, double seconds, bool home, const sigset_
             special[n_special++] = Py_NewRef(descriptor->special);
         else if (descriptor->busy && how != LOOK)
             report_singly(poller, fd);
-        else if (!descriptor->busy && (number > descriptor->armed_at ? has_events(d, fd, events[i].events) : is_reported_again(d, fd)) < 0)
+        else if (!descriptor->busy && has_polled(d, fd, events[i].events, number) < 0)
             Py_XSETREF(exception, PyErr_GetRaisedException());
     }
     dispatcher_unlock(d);

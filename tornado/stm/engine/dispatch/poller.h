@@ -37,10 +37,10 @@ typedef struct {
     Entry *scheduled;       /* the last that the handling of its events has scheduled, or NULL */
     Strand *strand;         /* of its last event, held; or NULL */
     ino_t file;             /* what it was of when the kernel was told to forget it, if something of it was to run then */
-    uint32_t armed;         /* events that the kernel goes on to report as long as they last; 0: none, or one at most */
+    uint32_t armed;         /* events that the kernel goes on to report as long as they last, or with EPOLLONESHOT one or none; 0: none */
     uint32_t answers;       /* events that wait */
     uint64_t after;         /* for all questions up to that one */
-    uint64_t armed_at;      /* so many polls had begun when the kernel last went on like that: what they report may have been handled */
+    uint64_t armed_at;      /* so many polls had begun by then: what they report may have been handled */
     bool busy;              /* an event is queued or being handled, or would be the same again, or comes too early */
     char early;             /* so many times more it is left until what has been scheduled last beside it has run, before it is armed */
     double since;           /* when that began, by the monotonic clock */
