@@ -25,6 +25,7 @@ import errno
 import functools
 import importlib
 import io
+import itertools
 import locale
 import math
 import operator
@@ -866,6 +867,7 @@ BY_HAND = {
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
     **dict.fromkeys([_abc._abc_init, _io.TextIOWrapper], "tests/effects/test_trees.py"),
+    **dict.fromkeys([BaseExceptionGroup.split, BaseExceptionGroup.subgroup], "test_splitting_a_group"),
     **dict.fromkeys([*files._CHANGES, *files._LOOKS, os.truncate, os.utime, os.copy_file_range,
                      os.open, os.close, os.read, os.write, os.fsync, os.ftruncate, os.lseek,
                      _io.BufferedReader, _io.BufferedWriter.close, _io.TextIOWrapper.close,
@@ -1069,6 +1071,138 @@ def test_pickling_as_deep_as_the_c_code_goes():
     assert compared(pickle.dumps, nodes) == ("returned", pickle.dumps(nodes))
     shallow = chain(20)
     assert runs_beside_others(pickle.dumps, shallow) == pickle.dumps(shallow)
+
+
+class Lying(type):
+    def __instancecheck__(cls, instance):
+        return True
+
+
+class LyingError(ValueError, metaclass=Lying):
+    pass
+
+
+class OwnGroup(ExceptionGroup):
+    exceptions = property(lambda group: ())
+
+    def derive(self, parts):
+        made = OwnGroup(f"{self.message}, derived", parts)
+        made.__notes__ = "derived",
+        return made
+
+
+class Unable(ExceptionGroup):
+    def derive(self, parts):
+        return parts if self.message == "a list" else 1 / 0
+
+
+class Wanted:
+    def __init__(self, log, fails_at=None):
+        self.log, self.fails_at = log, fails_at
+
+    def __call__(self, exception):
+        self.log.append(repr(exception))
+        if len(self.log) == self.fails_at:
+            raise LookupError(exception)
+        return [1] if isinstance(exception, ValueError) else ()
+
+
+def raised(group, cause=None):
+    try:
+        try:
+            raise OSError("before")
+        except OSError:
+            raise group from cause
+    except BaseException as e:
+        return e
+
+
+def group(outer=ExceptionGroup, inner=ExceptionGroup, notes=("list", ["noted"])):
+    leaf = ValueError("leaf")
+    made = outer("outer", [leaf, LyingError("lying"), inner("inner", [KeyError(1), ValueError(2)]), raised(inner("raised", [leaf])), TypeError()])
+    made.__notes__ = make(World(), notes)
+    return raised(made, leaf)
+
+
+def told(exception):
+    """All that can be seen of an exception, or of several."""
+    if exception is None or isinstance(exception, tuple):
+        return exception and [told(part) for part in exception]
+    lines, traceback = [], exception.__traceback__
+    while traceback is not None:
+        lines.append(traceback.tb_lineno)
+        traceback = traceback.tb_next
+    parts = [told(part) for part in BaseExceptionGroup.exceptions.__get__(exception)] if isinstance(exception, BaseExceptionGroup) else None
+    return (type(exception), repr(exception), repr(exception.args), parts, lines, repr(exception.__cause__), repr(exception.__context__),
+            exception.__suppress_context__, repr(getattr(exception, "__notes__", None)), vars(exception).keys())
+
+
+MATCHERS = [
+    ValueError, LyingError, KeyError, (KeyError, TypeError), ExceptionGroup, OwnGroup, BaseException, OSError, (), object, (int,), 5, None,
+    [ValueError], (ValueError, 5),
+]
+
+
+@pytest.mark.parametrize("way", ["split", "subgroup"])
+@pytest.mark.parametrize("notes", [
+    ("list", ["noted"]), ("tuple", ("a", "b")), "text", 5, {"a": 1}, types.MappingProxyType({"a": 1})])  # fmt: skip
+def test_splitting_a_group(way, notes):
+    def split(made, matcher):
+        return told(getattr(made(), way)(matcher))
+
+    for outer, inner in itertools.product([ExceptionGroup, OwnGroup], repeat=2):
+        for matcher in MATCHERS:
+            compared(split, functools.partial(group, outer, inner, notes), matcher)
+    compared(split, functools.partial(BaseExceptionGroup, "stop", [KeyboardInterrupt(), OwnGroup("own", [KeyError()])]), KeyError)
+    for message in "a list", "nothing":
+        assert compared(split, functools.partial(Unable, message, [KeyError(), ValueError()]), KeyError)[0] == "raised"
+
+
+@pytest.mark.parametrize("way", ["split", "subgroup"])
+@pytest.mark.parametrize("fails_at", [None, 1, 4])
+def test_splitting_a_group_by_a_function(way, fails_at):
+    def split(made):
+        wanted = Wanted([], fails_at)
+        try:
+            return told(getattr(made, way)(wanted)), wanted.log
+        except LookupError as e:
+            return repr(e), repr(e.__context__), wanted.log
+
+    assert compared(split, group())[0] == "returned"
+    runs_beside_others(split, group())
+    assert compared(lambda: getattr(group(), way)(functools.partial(isinstance, 5)))[0] == "raised"
+
+
+def test_splitting_a_group_is_its_transactions_own_until_the_commit():
+    made, seen = group(), []
+
+    def split(made):
+        match, rest = made.split(lambda exception: made.add_note("seen") or isinstance(exception, ValueError))
+        seen.append((match.__notes__, rest.__notes__, len(made.__notes__)))
+        return made.__notes__
+
+    assert compared(split, group())[0] == "returned"
+    seen.clear()
+    assert after_aborts(split, made) == ["noted"] + ["seen"] * 9
+    assert seen == [(["noted"] + ["seen"] * 9, ["noted"] + ["seen"] * 9, 10)]
+
+
+def nested(depth):
+    made = ValueError("inside")
+    for _ in range(depth):
+        made = ExceptionGroup("nested", [made, KeyError()])
+    return made
+
+
+def test_splitting_a_group_as_deep_as_the_c_code_goes():
+    def depth(made):
+        made, depth = made.split(ValueError)[0], 0
+        while isinstance(made, ExceptionGroup):
+            made, depth = made.exceptions[0], depth + 1
+        return depth
+
+    assert compared(depth, nested(3000)) == ("returned", 3000)
+    assert runs_beside_others(depth, nested(50)) == 50
 
 
 # ---- What strategies do not show ----------------------------------------------------------------------------------------

@@ -594,6 +594,8 @@ CALLS = """
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
+    builtins.BaseExceptionGroup.derive DEEP    # makes another one, which see
+    builtins.BaseExceptionGroup.__class_getitem__ PURE
     builtins.BaseException.__reduce__ ATTRIBUTES    # its dict is in what it returns
 
     builtins.object.__setattr__ SETS_ATTR

@@ -419,6 +419,74 @@ def add_note(self, note, /):
 _add_note = trusted(lambda exception, note: BaseException.add_note(exception, note))
 
 
+# ---- Groups of exceptions ------------------------------------------------------------------------------------------
+
+
+def split_group(self, matcher, /):
+    """Twin of ``BaseExceptionGroup.split``, which calls the matcher and ``derive``, and copies what groups say of themselves."""
+    return _split(self, _matching(matcher), True, 0)
+
+
+def subgroup(self, matcher, /):
+    """Twin of ``BaseExceptionGroup.subgroup``, likewise."""
+    return _split(self, _matching(matcher), False, 0)[0]
+
+
+def _matching(matcher):
+    """The function that says whether an exception is wanted: by its type, whatever metaclasses say of instances."""
+    if callable(matcher) and not issubclass(type(matcher), type):
+        return matcher
+    wanted = matcher if type(matcher) is tuple else (matcher,)
+    for one in wanted:
+        if not issubclass(type(one), type) or not type.__subclasscheck__(BaseException, one):
+            raise TypeError("expected an exception type, a tuple of exception types, or a callable (other than a class)")
+    return lambda exception: any(type.__subclasscheck__(one, type(exception)) for one in wanted)
+
+
+def _split(exception, matches, with_rest, depth):
+    """What of it is wanted, and what is not, if that is asked for; or None."""
+    if matches(exception):
+        return exception, None
+    if not issubclass(type(exception), BaseExceptionGroup):
+        return None, exception if with_rest else None
+    if depth == _MOST_NESTED:
+        _split_alone()
+    found, others = [], []
+    for part in _parts(exception):
+        match, rest = _split(part, matches, with_rest, depth + 1)
+        if match is not None:
+            found.append(match)
+        if rest is not None:
+            others.append(rest)
+    return _group_of(exception, found), _group_of(exception, others)
+
+
+_parts = BaseExceptionGroup.exceptions.__get__
+_MOST_NESTED = 100  # C code may go deeper
+
+
+@trusted
+def _split_alone():
+    core.exclusive_anew("splitting of an exception group that is deeply nested")
+
+
+def _group_of(group, parts):
+    """Such a group of these, if there are any."""
+    if not parts:
+        return None
+    made = group.derive(parts)
+    if not issubclass(type(made), BaseExceptionGroup):
+        raise TypeError("derive must return an instance of BaseExceptionGroup")
+    if (traceback := group.__traceback__) is not None:
+        made.__traceback__ = traceback
+    made.__context__ = group.__context__
+    made.__cause__ = group.__cause__
+    notes = getattr(group, "__notes__", None)
+    if hasattr(type(notes), "__getitem__") and not isinstance(notes, (dict, types.MappingProxyType)):
+        made.__notes__ = list(notes)
+    return made
+
+
 @trusted
 def enter_decimal_context(manager, /):
     """Twin of the beginning of ``with decimal.localcontext():``."""
@@ -655,6 +723,8 @@ WITH_BARRIERS = {
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
     pickle.dumps: dumps,
+    BaseExceptionGroup.split: split_group,
+    BaseExceptionGroup.subgroup: subgroup,
     **{function: _engine.c_twin(function) for function in (
         all, any, max, min, sorted, sum, math.prod, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
