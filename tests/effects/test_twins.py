@@ -863,6 +863,7 @@ BY_HAND = {
     **{getattr(_socket.socket, name): "test_blocking_of_sockets"
        for name in ("gettimeout", "settimeout", "getblocking", "setblocking")},
     decimal.Context.create_decimal: "test_making_decimals",
+    decimal.localcontext: "test_beginning_a_decimal_context",
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
@@ -1315,6 +1316,29 @@ def test_blocking_of_sockets():
 
     for value in (None, 0, 1, 2.5, -1, "soon"):
         compared(change, value)
+
+
+@pytest.mark.parametrize("given", [
+    {}, {"ctx": decimal.Context(prec=3, traps=[])}, {"ctx": None, "prec": 4}, {"ctx": 5}, {"prec": "a"}, {"traps": [decimal.Inexact]},
+    {"flags": {decimal.Inexact: True}}, {"rounding": decimal.ROUND_UP, "nothing": 1}])  # fmt: skip
+def test_beginning_a_decimal_context(given):
+    def divide(*args, **given):
+        with decimal.localcontext(*args, **given) as context:
+            context.Emax = 99
+            return decimal.Decimal(2) / 3, repr(context), decimal.getcontext() is context
+
+    compared(lambda: divide(**given))
+    compared(lambda: divide(*given.values()))
+
+
+def test_a_context_that_others_have_is_copied_beside_them():
+    def divide():
+        with decimal.localcontext(context) as own:
+            own.Emax = 99
+            return decimal.Decimal(2) / 3
+
+    context = decimal.Context(prec=3)
+    assert runs_beside_others(divide) == decimal.Decimal("0.667") and context.Emax == 999999
 
 
 def test_making_decimals():

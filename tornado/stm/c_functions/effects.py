@@ -777,7 +777,6 @@ CALLS = """
     decimal.Context.clear_traps OPAQUE
     decimal.getcontext PURE    # as ContextVar.get
     decimal.setcontext SETS_CONTEXT
-    decimal.localcontext CREATES
     math.* PURE
     math.fsum ITERATES
     math.dist ITERATES

@@ -488,6 +488,18 @@ def _group_of(group, parts):
 
 
 @trusted
+def local_context(*args, **kwargs):
+    """Twin of ``decimal.localcontext``, which copies a context: that is read without asking, as by arithmetic."""
+    for value in (*args, *kwargs.values()):
+        if type(value) is not decimal.Context:
+            core.open_all(value)
+    return core.fresh(_local_context(*args, **kwargs))
+
+
+_local_context = decimal.localcontext
+
+
+@trusted
 def enter_decimal_context(manager, /):
     """Twin of the beginning of ``with decimal.localcontext():``."""
     context = _enter_decimal_context(manager)
@@ -780,6 +792,7 @@ TWINS = {
     BaseException.__setstate__: set_state,
     _set_partial_state: set_partial_state,
     _enter_decimal_context: enter_decimal_context,
+    _local_context: local_context,
     pickle.loads: loads,
     _sleep: sleep,
     _waitpid: waitpid,
