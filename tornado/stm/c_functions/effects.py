@@ -1243,7 +1243,7 @@ _untied = set(sys.stdlib_module_names - TIED_MODULES | {"tornado"})
 
 #: types without state, whose objects refer to nothing that has any
 LEAVES = (
-    complex, range, type(Ellipsis), type(NotImplemented), datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
+    object, complex, range, type(Ellipsis), type(NotImplemented), datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
     datetime.timezone, decimal.Decimal, re.Pattern,
 )  # fmt: skip
 
