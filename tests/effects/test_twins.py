@@ -20,6 +20,7 @@ import _tokenize
 import abc
 import builtins
 import copy
+import datetime
 import decimal
 import errno
 import functools
@@ -864,6 +865,8 @@ BY_HAND = {
        for name in ("gettimeout", "settimeout", "getblocking", "setblocking")},
     decimal.Context.create_decimal: "test_making_decimals",
     decimal.localcontext: "test_beginning_a_decimal_context",
+    zoneinfo.ZoneInfo._unpickle: "test_copying_zones",
+    **dict.fromkeys([pickle.dump, pickle.load], "test_pickling_to_a_file"),
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
@@ -1013,6 +1016,28 @@ def test_copying_a_partial_function(make):
         compared(lambda state=state: made.__setstate__(state))
 
 
+class OwnZone(zoneinfo.ZoneInfo):
+    pass
+
+
+def test_copying_zones():
+    zone = zoneinfo.ZoneInfo("Europe/Berlin")
+    when = {"when": [datetime.datetime(2026, 1, 2, tzinfo=zone)]}
+
+    def copied(how, zone):
+        copy_ = how(zone)
+        return type(copy_), str(copy_), copy_ is zone
+
+    for how in copy.copy, copy.deepcopy, lambda zone: pickle.loads(pickle.dumps(zone)):
+        assert compared(copied, how, zone) == ("returned", (zoneinfo.ZoneInfo, "Europe/Berlin", True))
+        assert compared(copied, how, zoneinfo.ZoneInfo.no_cache("Europe/Berlin"))[1][2] is False
+        assert compared(copied, how, OwnZone("Europe/Berlin"))[1][:2] == (OwnZone, "Europe/Berlin")
+    assert runs_beside_others(copy.deepcopy, when) == when
+    assert runs_beside_others(copy.deepcopy, when)["when"][0].tzinfo is zone
+    for args in (), ("Europe/Berlin",), ("not/there", 1), (5, True), ("Europe/Berlin", "a"):
+        compared(lambda args=args: zoneinfo.ZoneInfo._unpickle(*args))
+
+
 class Remembering:
     def __init__(self, *args, **kwargs):
         if kwargs:
@@ -1072,6 +1097,96 @@ def test_pickling_as_deep_as_the_c_code_goes():
     assert compared(pickle.dumps, nodes) == ("returned", pickle.dumps(nodes))
     shallow = chain(20)
     assert runs_beside_others(pickle.dumps, shallow) == pickle.dumps(shallow)
+
+
+class Pages:
+    """A file in Python, which tells what was asked of it."""
+
+    def __init__(self, *pages):
+        self.data, self.asked = io.BytesIO(b"".join(pages)), []
+
+    def write(self, data):
+        self.asked.append(bytes(data))
+
+    def read(self, size):
+        self.asked.append(size)
+        return self.data.read(size)
+
+    def readline(self):
+        self.asked.append("line")
+        return self.data.readline()
+
+
+class Asked:
+    def __reduce__(self):
+        return Asked, ()
+
+    def __eq__(self, other):
+        return type(other) is Asked
+
+    __hash__ = None
+
+
+PICKLED = [{"a": [1, "x"]}, [Asked(), {Asked: b"y" * 70000}], OrderedDict(a=1), 5]
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5, None, 99, "a"])
+def test_pickling_to_a_file(protocol, tmp_path):
+    def dump(file, *objects, **options):
+        for obj in objects:
+            pickle.dump(obj, file, protocol, **options)
+        return file.getvalue() if isinstance(file, io.BytesIO) else b"".join(file.asked)
+
+    def dump_to(path):
+        with open(path, "wb") as file:
+            for obj in PICKLED:
+                pickle.dump(obj, file, protocol)
+        return path.read_bytes()
+
+    for make_file in io.BytesIO, Pages:
+        compared(lambda make_file=make_file: dump(make_file(), *PICKLED))
+    compared(dump_to, tmp_path / "file")
+    compared(lambda: dump(io.BytesIO(), dump))
+    if protocol != "a":
+        compared(lambda: dump(io.BytesIO(), 1, fix_imports=False, buffer_callback=5))
+    compared(lambda: pickle.dump(1, 5, protocol))
+    if protocol in (0, 2, 5, None):
+        shared = io.BytesIO()
+        runs_beside_others(dump, shared, *PICKLED)
+        assert shared.getvalue() == dump(io.BytesIO(), *PICKLED) * 2
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_unpickling_from_a_file(protocol, tmp_path):
+    pickled = [pickle.dumps(obj, protocol) for obj in PICKLED]
+    (tmp_path / "file").write_bytes(b"".join(pickled))
+
+    def load(file, **options):
+        loaded = [pickle.load(file, **options) for _ in pickled]
+        with pytest.raises(EOFError):
+            pickle.load(file)
+        return loaded, file.asked if isinstance(file, Pages) else file.tell()
+
+    def load_from(path):
+        with open(path, "rb") as file:
+            return load(file)
+
+    for make_file in lambda: io.BytesIO(b"".join(pickled)), lambda: Pages(*pickled):
+        assert compared(lambda make_file=make_file: load(make_file()))[1][0] == PICKLED
+        assert runs_beside_others(lambda make_file=make_file: load(make_file(), fix_imports=False, encoding="bytes"))[0] == PICKLED
+    assert compared(load_from, tmp_path / "file") == ("returned", (PICKLED, len(b"".join(pickled))))
+    for wrong in b"x", pickled[0][:-3], 5:
+        compared(lambda wrong=wrong: pickle.load(io.BytesIO(wrong) if wrong != 5 else wrong))
+    compared(pickle.load, types.SimpleNamespace(read=5))
+    for options in {"encoding": 5}, {"buffers": [b"x"]}, {"errors": None}:
+        compared(lambda options=options: pickle.load(io.BytesIO(pickled[0]), **options))
+
+
+def test_what_an_aborted_attempt_has_unpickled_is_read_once_more():
+    shared, seen = io.BytesIO(pickle.dumps([1]) + pickle.dumps([2])), []
+    for expected in [1], [2]:
+        assert after_aborts(pickle.load, shared) == expected
+    assert shared.read() == b"" == bytes(seen)
 
 
 class Lying(type):

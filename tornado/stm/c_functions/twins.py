@@ -387,6 +387,47 @@ def _loads_alone(data, fix_imports, encoding, errors, buffers):
     return pickle.loads(data, fix_imports=fix_imports, encoding=encoding, errors=errors, buffers=buffers)
 
 
+def dump(obj, file, protocol=None, *, fix_imports=True, buffer_callback=None):
+    """Twin of ``pickle.dump``: the file is written to as by Python code, once."""
+    options = dict(fix_imports=fix_imports, buffer_callback=buffer_callback)
+    if not hasattr(file, "write"):
+        return _anyhow(pickle.dump, obj, file, protocol, **options)  # which raises what it has to
+    write = file.write
+    write(dumps(obj, protocol, **options))
+
+
+def load(file, *, fix_imports=True, encoding="ASCII", errors="strict", buffers=()):
+    """Twin of ``pickle.load``: the file is read as by Python code."""
+    options = dict(fix_imports=bool(fix_imports), encoding=encoding, errors=errors, buffers=buffers)
+    if not (isinstance(encoding, str) and isinstance(errors, str) and buffers == () and hasattr(file, "read") and hasattr(file, "readline")):
+        return _anyhow(pickle.load, file, **options)
+    return _load(_Read(file.read, file.readline), options)
+
+
+@trusted
+def _anyhow(function, *args, **options):
+    core.exclusive("pickling in an unusual way")
+    return function(*args, **options)
+
+
+@trusted
+def _load(reading, options):
+    return _Unpickler(reading, **options).load()
+
+
+class _Read:
+    """A file that is read by methods in Python, as much as is asked for."""
+
+    def __init__(self, read, readline):
+        self._read, self._readline = read, readline
+
+    def read(self, size):
+        return self._read(size)
+
+    def readline(self):
+        return self._readline()
+
+
 class _Unpickler(pickle.Unpickler):
     """Looks at what the C code is going to call."""
 
@@ -559,6 +600,19 @@ def zone_info(*args, **kwargs):
 
 
 _ZoneInfo = zoneinfo.ZoneInfo
+
+
+def unpickled_zone(cls, key, from_cache, /):
+    """Twin of ``ZoneInfo._unpickle``, by which zones are copied, and with them datetimes."""
+    usual = cls is _ZoneInfo and type(key) is str and type(from_cache) is int and from_cache == 1
+    return zone_info(key) if usual else _unpickled_zone(cls, key, from_cache)
+
+
+@trusted
+def _unpickled_zone(cls, key, from_cache):
+    core.exclusive("the copy of a time zone")
+    return vars(_ZoneInfo)["_unpickle"].__get__(None, cls)(key, from_cache)
+
 
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # What they mean between transactions and threads: engine/objects/mutex.c.
@@ -735,6 +789,7 @@ WITH_BARRIERS = {
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
     pickle.dumps: dumps,
+    pickle.dump: dump,
     BaseExceptionGroup.split: split_group,
     BaseExceptionGroup.subgroup: subgroup,
     **{function: _engine.c_twin(function) for function in (
@@ -788,12 +843,14 @@ TWINS = {
     _abc_init: abc_init,
     _locale.setlocale: setlocale,
     zoneinfo.ZoneInfo: zone_info,
+    zoneinfo.ZoneInfo._unpickle: unpickled_zone,
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
     _set_partial_state: set_partial_state,
     _enter_decimal_context: enter_decimal_context,
     _local_context: local_context,
     pickle.loads: loads,
+    pickle.load: load,
     _sleep: sleep,
     _waitpid: waitpid,
     _simple_queue_put: simple_queue_put,
