@@ -53,7 +53,7 @@ from tornado.stm import activation, core, transaction
 
 needs_engine()
 
-from beside import runs_beside_others
+from beside import runs_alone, runs_beside_others
 from tornado.stm.c_functions import twins
 from tornado.stm.input_output import files, sockets
 
@@ -867,6 +867,7 @@ BY_HAND = {
     decimal.localcontext: "test_beginning_a_decimal_context",
     zoneinfo.ZoneInfo._unpickle: "test_copying_zones",
     **dict.fromkeys([pickle.dump, pickle.load], "test_pickling_to_a_file"),
+    io.BytesIO.getbuffer: "test_looking_into_a_stream",
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
@@ -1097,6 +1098,54 @@ def test_pickling_as_deep_as_the_c_code_goes():
     assert compared(pickle.dumps, nodes) == ("returned", pickle.dumps(nodes))
     shallow = chain(20)
     assert runs_beside_others(pickle.dumps, shallow) == pickle.dumps(shallow)
+
+
+class OwnStream(io.BytesIO):
+    pass
+
+
+def test_looking_into_a_stream():
+    def size(stream):
+        with stream.getbuffer() as view:
+            view[0] = 65
+            return view.nbytes, view[:2].tobytes()
+
+    def own(make=io.BytesIO):
+        stream = make(b"abc")
+        kept = stream.getbuffer()
+        with pytest.raises(BufferError):
+            stream.write(b"more than that")
+        kept[1] = 66
+        kept.release()
+        with pytest.raises(ValueError):
+            kept[0]
+        stream.write(b"more than that")
+        return size(stream), stream.getvalue()
+
+    expected = (14, b"Ao"), b"Aore than that"
+    assert runs_beside_others(own) == expected
+    for make in io.BytesIO, OwnStream:
+        assert compared(own, make) == ("returned", expected)
+    assert compared(size, io.BytesIO(b"xyz")) == ("returned", (3, b"Ay"))
+    assert runs_alone(size, io.BytesIO(b"xyz"))
+    for stream in io.BytesIO(), 5:
+        compared(lambda stream=stream: stream.close() or stream.getbuffer() if stream != 5 else io.BytesIO.getbuffer(5))
+
+
+def test_a_view_of_a_stream_that_is_kept_holds_it():
+    kept = []
+
+    def look():
+        stream = io.BytesIO(b"abc")
+        kept.append(stream.getbuffer())
+        return stream
+
+    stream = after_aborts(look)
+    with pytest.raises(BufferError):
+        core.Transaction(stream.write, (b"more than that",)).run()
+    assert len(kept) == 1 and bytes(kept[0]) == b"abc"
+    core.Transaction(kept.pop().release, ()).run()
+    assert core.Transaction(stream.write, (b"more than that",)).run() == 14
 
 
 class Pages:

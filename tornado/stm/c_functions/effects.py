@@ -910,7 +910,6 @@ CALLS = """
     io.StringIO CREATES
     io.BytesIO CREATES
     io.BytesIO.readinto FILLS
-    io.BytesIO.getbuffer OPAQUE
     io.IncrementalNewlineDecoder CREATES
     io.IncrementalNewlineDecoder.* OPAQUE
     _random.Random.seed SEEDS

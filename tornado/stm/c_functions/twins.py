@@ -336,6 +336,19 @@ def write_lines(self, lines, /):
         io.BytesIO.write(self, line)
 
 
+@trusted
+def get_buffer(self, /):
+    """Twin of ``BytesIO.getbuffer``: a view of the attempt's own stream is its own, too, so that it can be released."""
+    own = core.is_fresh(self)
+    if not own:
+        core.exclusive("a view of a stream that others may have")
+    view = _get_buffer(self)
+    return _engine.capture(view) if own else view
+
+
+_get_buffer = io.BytesIO.getbuffer
+
+
 # ---- Pickles -------------------------------------------------------------------------------------------------------
 
 
@@ -839,6 +852,7 @@ TWINS = {
     struct.Struct.iter_unpack: iter_unpack,
     types.SimpleNamespace.__init__: namespace_init,
     io.BytesIO.writelines: write_lines,
+    io.BytesIO.getbuffer: get_buffer,
     _create_decimal: create_decimal,
     _abc_init: abc_init,
     _locale.setlocale: setlocale,
