@@ -34,6 +34,9 @@ def _check(options):
 
 
 def _checking(function, place):
+    if type(function) is types.FunctionType:  # there is none in C
+        return function
+
     @functools.wraps(function)
     def checked(*arguments):
         if len(arguments) > place:
@@ -61,6 +64,8 @@ def message(function):
 def batch(function):
     """``_batched_op_msg`` of ``pymongo._cmessage``: likewise, without the connection, to which its last argument refers."""
     checked = _checking(function, 4)
+    if checked is function:
+        return function
 
     @functools.wraps(function)
     def batched(operation, command, docs, ack, opts, ctx):
