@@ -1220,7 +1220,15 @@ def test_unpickling_from_a_file(protocol, tmp_path):
         with open(path, "rb") as file:
             return load(file)
 
-    for make_file in lambda: io.BytesIO(b"".join(pickled)), lambda: Pages(*pickled):
+    class Ahead(Pages):
+        def peek(self, size):
+            start = self.data.tell()
+            try:
+                return self.data.read(size)
+            finally:
+                self.data.seek(start)
+
+    for make_file in lambda: io.BytesIO(b"".join(pickled)), lambda: Pages(*pickled), lambda: Ahead(*pickled):
         assert compared(lambda make_file=make_file: load(make_file()))[1][0] == PICKLED
         assert runs_beside_others(lambda make_file=make_file: load(make_file(), fix_imports=False, encoding="bytes"))[0] == PICKLED
     assert compared(load_from, tmp_path / "file") == ("returned", (PICKLED, len(b"".join(pickled))))

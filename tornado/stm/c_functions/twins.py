@@ -414,7 +414,10 @@ def load(file, *, fix_imports=True, encoding="ASCII", errors="strict", buffers=(
     options = dict(fix_imports=bool(fix_imports), encoding=encoding, errors=errors, buffers=buffers)
     if not (isinstance(encoding, str) and isinstance(errors, str) and buffers == () and hasattr(file, "read") and hasattr(file, "readline")):
         return _anyhow(pickle.load, file, **options)
-    return _load(_Read(file.read, file.readline), options)
+    reading = _Read(file.read, file.readline)
+    if (peek := getattr(file, "peek", None)) is not None:
+        reading.peek = lambda size: peek(size)
+    return _load(reading, options)
 
 
 @trusted
@@ -429,7 +432,7 @@ def _load(reading, options):
 
 
 class _Read:
-    """A file that is read by methods in Python, as much as is asked for."""
+    """A file that is read by methods in Python, which have barriers; it has none to read into memory of C code's."""
 
     def __init__(self, read, readline):
         self._read, self._readline = read, readline
