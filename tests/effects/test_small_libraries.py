@@ -343,6 +343,12 @@ def step():
     return then.add(hours=1).format_iso(), str(whenever.Date(2026, 1, 31).add(months=1))
 expected = "2026-03-29T03:30:00+02:00[Europe/Paris]", "2026-02-28"
 """,
+    "wcwidth": """
+import wcwidth
+def step():
+    return wcwidth.wcswidth("caf\u00e9 \u4e2d"), wcwidth.width("a\tb"), list(wcwidth.iter_graphemes("e\u0301x"))
+expected = 7, 9, ["e\u0301", "x"]
+""",
     "redis": """
 import redis, redis.utils
 def step():

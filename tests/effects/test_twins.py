@@ -20,11 +20,13 @@ import _tokenize
 import abc
 import builtins
 import copy
+import datetime
 import decimal
 import errno
 import functools
 import importlib
 import io
+import itertools
 import locale
 import math
 import operator
@@ -51,7 +53,7 @@ from tornado.stm import activation, core, transaction
 
 needs_engine()
 
-from beside import runs_beside_others
+from beside import runs_alone, runs_beside_others
 from tornado.stm.c_functions import twins
 from tornado.stm.input_output import files, sockets
 
@@ -862,10 +864,15 @@ BY_HAND = {
     **{getattr(_socket.socket, name): "test_blocking_of_sockets"
        for name in ("gettimeout", "settimeout", "getblocking", "setblocking")},
     decimal.Context.create_decimal: "test_making_decimals",
+    decimal.localcontext: "test_beginning_a_decimal_context",
+    zoneinfo.ZoneInfo._unpickle: "test_copying_zones",
+    **dict.fromkeys([pickle.dump, pickle.load], "test_pickling_to_a_file"),
+    io.BytesIO.getbuffer: "test_looking_into_a_stream",
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),
     **dict.fromkeys([_abc._abc_init, _io.TextIOWrapper], "tests/effects/test_trees.py"),
+    **dict.fromkeys([BaseExceptionGroup.split, BaseExceptionGroup.subgroup], "test_splitting_a_group"),
     **dict.fromkeys([*files._CHANGES, *files._LOOKS, os.truncate, os.utime, os.copy_file_range,
                      os.open, os.close, os.read, os.write, os.fsync, os.ftruncate, os.lseek,
                      _io.BufferedReader, _io.BufferedWriter.close, _io.TextIOWrapper.close,
@@ -1010,6 +1017,28 @@ def test_copying_a_partial_function(make):
         compared(lambda state=state: made.__setstate__(state))
 
 
+class OwnZone(zoneinfo.ZoneInfo):
+    pass
+
+
+def test_copying_zones():
+    zone = zoneinfo.ZoneInfo("Europe/Berlin")
+    when = {"when": [datetime.datetime(2026, 1, 2, tzinfo=zone)]}
+
+    def copied(how, zone):
+        copy_ = how(zone)
+        return type(copy_), str(copy_), copy_ is zone
+
+    for how in copy.copy, copy.deepcopy, lambda zone: pickle.loads(pickle.dumps(zone)):
+        assert compared(copied, how, zone) == ("returned", (zoneinfo.ZoneInfo, "Europe/Berlin", True))
+        assert compared(copied, how, zoneinfo.ZoneInfo.no_cache("Europe/Berlin"))[1][2] is False
+        assert compared(copied, how, OwnZone("Europe/Berlin"))[1][:2] == (OwnZone, "Europe/Berlin")
+    assert runs_beside_others(copy.deepcopy, when) == when
+    assert runs_beside_others(copy.deepcopy, when)["when"][0].tzinfo is zone
+    for args in (), ("Europe/Berlin",), ("not/there", 1), (5, True), ("Europe/Berlin", "a"):
+        compared(lambda args=args: zoneinfo.ZoneInfo._unpickle(*args))
+
+
 class Remembering:
     def __init__(self, *args, **kwargs):
         if kwargs:
@@ -1069,6 +1098,284 @@ def test_pickling_as_deep_as_the_c_code_goes():
     assert compared(pickle.dumps, nodes) == ("returned", pickle.dumps(nodes))
     shallow = chain(20)
     assert runs_beside_others(pickle.dumps, shallow) == pickle.dumps(shallow)
+
+
+class OwnStream(io.BytesIO):
+    pass
+
+
+def test_looking_into_a_stream():
+    def size(stream):
+        with stream.getbuffer() as view:
+            view[0] = 65
+            return view.nbytes, view[:2].tobytes()
+
+    def own(make=io.BytesIO):
+        stream = make(b"abc")
+        kept = stream.getbuffer()
+        with pytest.raises(BufferError):
+            stream.write(b"more than that")
+        kept[1] = 66
+        kept.release()
+        with pytest.raises(ValueError):
+            kept[0]
+        stream.write(b"more than that")
+        return size(stream), stream.getvalue()
+
+    expected = (14, b"Ao"), b"Aore than that"
+    assert runs_beside_others(own) == expected
+    for make in io.BytesIO, OwnStream:
+        assert compared(own, make) == ("returned", expected)
+    assert compared(size, io.BytesIO(b"xyz")) == ("returned", (3, b"Ay"))
+    assert runs_alone(size, io.BytesIO(b"xyz"))
+    for stream in io.BytesIO(), 5:
+        compared(lambda stream=stream: stream.close() or stream.getbuffer() if stream != 5 else io.BytesIO.getbuffer(5))
+
+
+def test_a_view_of_a_stream_that_is_kept_holds_it():
+    kept = []
+
+    def look():
+        stream = io.BytesIO(b"abc")
+        kept.append(stream.getbuffer())
+        return stream
+
+    stream = after_aborts(look)
+    with pytest.raises(BufferError):
+        core.Transaction(stream.write, (b"more than that",)).run()
+    assert len(kept) == 1 and bytes(kept[0]) == b"abc"
+    core.Transaction(kept.pop().release, ()).run()
+    assert core.Transaction(stream.write, (b"more than that",)).run() == 14
+
+
+class Pages:
+    """A file in Python, which tells what was asked of it."""
+
+    def __init__(self, *pages):
+        self.data, self.asked = io.BytesIO(b"".join(pages)), []
+
+    def write(self, data):
+        self.asked.append(bytes(data))
+
+    def read(self, size):
+        self.asked.append(size)
+        return self.data.read(size)
+
+    def readline(self):
+        self.asked.append("line")
+        return self.data.readline()
+
+
+class Asked:
+    def __reduce__(self):
+        return Asked, ()
+
+    def __eq__(self, other):
+        return type(other) is Asked
+
+    __hash__ = None
+
+
+PICKLED = [{"a": [1, "x"]}, [Asked(), {Asked: b"y" * 70000}], OrderedDict(a=1), 5]
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5, None, 99, "a"])
+def test_pickling_to_a_file(protocol, tmp_path):
+    def dump(file, *objects, **options):
+        for obj in objects:
+            pickle.dump(obj, file, protocol, **options)
+        return file.getvalue() if isinstance(file, io.BytesIO) else b"".join(file.asked)
+
+    def dump_to(path):
+        with open(path, "wb") as file:
+            for obj in PICKLED:
+                pickle.dump(obj, file, protocol)
+        return path.read_bytes()
+
+    for make_file in io.BytesIO, Pages:
+        compared(lambda make_file=make_file: dump(make_file(), *PICKLED))
+    compared(dump_to, tmp_path / "file")
+    compared(lambda: dump(io.BytesIO(), dump))
+    if protocol != "a":
+        compared(lambda: dump(io.BytesIO(), 1, fix_imports=False, buffer_callback=5))
+    compared(lambda: pickle.dump(1, 5, protocol))
+    if protocol in (0, 2, 5, None):
+        shared = io.BytesIO()
+        runs_beside_others(dump, shared, *PICKLED)
+        assert shared.getvalue() == dump(io.BytesIO(), *PICKLED) * 2
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_unpickling_from_a_file(protocol, tmp_path):
+    pickled = [pickle.dumps(obj, protocol) for obj in PICKLED]
+    (tmp_path / "file").write_bytes(b"".join(pickled))
+
+    def load(file, **options):
+        loaded = [pickle.load(file, **options) for _ in pickled]
+        with pytest.raises(EOFError):
+            pickle.load(file)
+        return loaded, file.asked if isinstance(file, Pages) else file.tell()
+
+    def load_from(path):
+        with open(path, "rb") as file:
+            return load(file)
+
+    class Ahead(Pages):
+        def peek(self, size):
+            start = self.data.tell()
+            try:
+                return self.data.read(size)
+            finally:
+                self.data.seek(start)
+
+    for make_file in lambda: io.BytesIO(b"".join(pickled)), lambda: Pages(*pickled), lambda: Ahead(*pickled):
+        assert compared(lambda make_file=make_file: load(make_file()))[1][0] == PICKLED
+        assert runs_beside_others(lambda make_file=make_file: load(make_file(), fix_imports=False, encoding="bytes"))[0] == PICKLED
+    assert compared(load_from, tmp_path / "file") == ("returned", (PICKLED, len(b"".join(pickled))))
+    for wrong in b"x", pickled[0][:-3], 5:
+        compared(lambda wrong=wrong: pickle.load(io.BytesIO(wrong) if wrong != 5 else wrong))
+    compared(pickle.load, types.SimpleNamespace(read=5))
+    for options in {"encoding": 5}, {"buffers": [b"x"]}, {"errors": None}:
+        compared(lambda options=options: pickle.load(io.BytesIO(pickled[0]), **options))
+
+
+def test_what_an_aborted_attempt_has_unpickled_is_read_once_more():
+    shared, seen = io.BytesIO(pickle.dumps([1]) + pickle.dumps([2])), []
+    for expected in [1], [2]:
+        assert after_aborts(pickle.load, shared) == expected
+    assert shared.read() == b"" == bytes(seen)
+
+
+class Lying(type):
+    def __instancecheck__(cls, instance):
+        return True
+
+
+class LyingError(ValueError, metaclass=Lying):
+    pass
+
+
+class OwnGroup(ExceptionGroup):
+    exceptions = property(lambda group: ())
+
+    def derive(self, parts):
+        made = OwnGroup(f"{self.message}, derived", parts)
+        made.__notes__ = "derived",
+        return made
+
+
+class Unable(ExceptionGroup):
+    def derive(self, parts):
+        return parts if self.message == "a list" else 1 / 0
+
+
+class Wanted:
+    def __init__(self, log, fails_at=None):
+        self.log, self.fails_at = log, fails_at
+
+    def __call__(self, exception):
+        self.log.append(repr(exception))
+        if len(self.log) == self.fails_at:
+            raise LookupError(exception)
+        return [1] if isinstance(exception, ValueError) else ()
+
+
+def raised(group, cause=None):
+    try:
+        try:
+            raise OSError("before")
+        except OSError:
+            raise group from cause
+    except BaseException as e:
+        return e
+
+
+def group(outer=ExceptionGroup, inner=ExceptionGroup, notes=("list", ["noted"])):
+    leaf = ValueError("leaf")
+    made = outer("outer", [leaf, LyingError("lying"), inner("inner", [KeyError(1), ValueError(2)]), raised(inner("raised", [leaf])), TypeError()])
+    made.__notes__ = make(World(), notes)
+    return raised(made, leaf)
+
+
+def told(exception):
+    """All that can be seen of an exception, or of several."""
+    if exception is None or isinstance(exception, tuple):
+        return exception and [told(part) for part in exception]
+    lines, traceback = [], exception.__traceback__
+    while traceback is not None:
+        lines.append(traceback.tb_lineno)
+        traceback = traceback.tb_next
+    parts = [told(part) for part in BaseExceptionGroup.exceptions.__get__(exception)] if isinstance(exception, BaseExceptionGroup) else None
+    return (type(exception), repr(exception), repr(exception.args), parts, lines, repr(exception.__cause__), repr(exception.__context__),
+            exception.__suppress_context__, repr(getattr(exception, "__notes__", None)), vars(exception).keys())
+
+
+MATCHERS = [
+    ValueError, LyingError, KeyError, (KeyError, TypeError), ExceptionGroup, OwnGroup, BaseException, OSError, (), object, (int,), 5, None,
+    [ValueError], (ValueError, 5),
+]
+
+
+@pytest.mark.parametrize("way", ["split", "subgroup"])
+@pytest.mark.parametrize("notes", [
+    ("list", ["noted"]), ("tuple", ("a", "b")), "text", 5, {"a": 1}, types.MappingProxyType({"a": 1})])  # fmt: skip
+def test_splitting_a_group(way, notes):
+    def split(made, matcher):
+        return told(getattr(made(), way)(matcher))
+
+    for outer, inner in itertools.product([ExceptionGroup, OwnGroup], repeat=2):
+        for matcher in MATCHERS:
+            compared(split, functools.partial(group, outer, inner, notes), matcher)
+    compared(split, functools.partial(BaseExceptionGroup, "stop", [KeyboardInterrupt(), OwnGroup("own", [KeyError()])]), KeyError)
+    for message in "a list", "nothing":
+        assert compared(split, functools.partial(Unable, message, [KeyError(), ValueError()]), KeyError)[0] == "raised"
+
+
+@pytest.mark.parametrize("way", ["split", "subgroup"])
+@pytest.mark.parametrize("fails_at", [None, 1, 4])
+def test_splitting_a_group_by_a_function(way, fails_at):
+    def split(made):
+        wanted = Wanted([], fails_at)
+        try:
+            return told(getattr(made, way)(wanted)), wanted.log
+        except LookupError as e:
+            return repr(e), repr(e.__context__), wanted.log
+
+    assert compared(split, group())[0] == "returned"
+    runs_beside_others(split, group())
+    assert compared(lambda: getattr(group(), way)(functools.partial(isinstance, 5)))[0] == "raised"
+
+
+def test_splitting_a_group_is_its_transactions_own_until_the_commit():
+    made, seen = group(), []
+
+    def split(made):
+        match, rest = made.split(lambda exception: made.add_note("seen") or isinstance(exception, ValueError))
+        seen.append((match.__notes__, rest.__notes__, len(made.__notes__)))
+        return made.__notes__
+
+    assert compared(split, group())[0] == "returned"
+    seen.clear()
+    assert after_aborts(split, made) == ["noted"] + ["seen"] * 9
+    assert seen == [(["noted"] + ["seen"] * 9, ["noted"] + ["seen"] * 9, 10)]
+
+
+def nested(depth):
+    made = ValueError("inside")
+    for _ in range(depth):
+        made = ExceptionGroup("nested", [made, KeyError()])
+    return made
+
+
+def test_splitting_a_group_as_deep_as_the_c_code_goes():
+    def depth(made):
+        made, depth = made.split(ValueError)[0], 0
+        while isinstance(made, ExceptionGroup):
+            made, depth = made.exceptions[0], depth + 1
+        return depth
+
+    assert compared(depth, nested(3000)) == ("returned", 3000)
+    assert runs_beside_others(depth, nested(50)) == 50
 
 
 # ---- What strategies do not show ----------------------------------------------------------------------------------------
@@ -1181,6 +1488,29 @@ def test_blocking_of_sockets():
 
     for value in (None, 0, 1, 2.5, -1, "soon"):
         compared(change, value)
+
+
+@pytest.mark.parametrize("given", [
+    {}, {"ctx": decimal.Context(prec=3, traps=[])}, {"ctx": None, "prec": 4}, {"ctx": 5}, {"prec": "a"}, {"traps": [decimal.Inexact]},
+    {"flags": {decimal.Inexact: True}}, {"rounding": decimal.ROUND_UP, "nothing": 1}])  # fmt: skip
+def test_beginning_a_decimal_context(given):
+    def divide(*args, **given):
+        with decimal.localcontext(*args, **given) as context:
+            context.Emax = 99
+            return decimal.Decimal(2) / 3, repr(context), decimal.getcontext() is context
+
+    compared(lambda: divide(**given))
+    compared(lambda: divide(*given.values()))
+
+
+def test_a_context_that_others_have_is_copied_beside_them():
+    def divide():
+        with decimal.localcontext(context) as own:
+            own.Emax = 99
+            return decimal.Decimal(2) / 3
+
+    context = decimal.Context(prec=3)
+    assert runs_beside_others(divide) == decimal.Decimal("0.667") and context.Emax == 999999
 
 
 def test_making_decimals():

@@ -14,7 +14,7 @@ if core.COMPILED:
     from . import _engine, rebound
     from .c_functions import effects, libraries, trees, twins
     from .input_output import databases, files, output, sockets
-    from .patches import argon2, asyncpg, cryptography, fibers, finalizers, numpy, pillow, table, threads, warned, zmq  # noqa: F401, the table names most
+    from .patches import argon2, asyncpg, bson, cryptography, fibers, finalizers, numpy, pillow, table, threads, warned, zmq  # noqa: F401, the table names most
     from .patches import libraries as library_patches  # noqa: F401, likewise
 
     try:

@@ -594,6 +594,8 @@ CALLS = """
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
+    builtins.BaseExceptionGroup.derive DEEP    # makes another one, which see
+    builtins.BaseExceptionGroup.__class_getitem__ PURE
     builtins.BaseException.__reduce__ ATTRIBUTES    # its dict is in what it returns
 
     builtins.object.__setattr__ SETS_ATTR
@@ -775,7 +777,6 @@ CALLS = """
     decimal.Context.clear_traps OPAQUE
     decimal.getcontext PURE    # as ContextVar.get
     decimal.setcontext SETS_CONTEXT
-    decimal.localcontext CREATES
     math.* PURE
     math.fsum ITERATES
     math.dist ITERATES
@@ -909,7 +910,6 @@ CALLS = """
     io.StringIO CREATES
     io.BytesIO CREATES
     io.BytesIO.readinto FILLS
-    io.BytesIO.getbuffer OPAQUE
     io.IncrementalNewlineDecoder CREATES
     io.IncrementalNewlineDecoder.* OPAQUE
     _random.Random.seed SEEDS
@@ -1242,7 +1242,7 @@ _untied = set(sys.stdlib_module_names - TIED_MODULES | {"tornado"})
 
 #: types without state, whose objects refer to nothing that has any
 LEAVES = (
-    complex, range, type(Ellipsis), type(NotImplemented), datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
+    object, complex, range, type(Ellipsis), type(NotImplemented), datetime.date, datetime.datetime, datetime.time, datetime.timedelta,
     datetime.timezone, decimal.Decimal, re.Pattern,
 )  # fmt: skip
 

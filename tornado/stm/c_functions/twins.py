@@ -336,6 +336,19 @@ def write_lines(self, lines, /):
         io.BytesIO.write(self, line)
 
 
+@trusted
+def get_buffer(self, /):
+    """Twin of ``BytesIO.getbuffer``: a view of the attempt's own stream is its own, too, so that it can be released."""
+    own = core.is_fresh(self)
+    if not own:
+        core.exclusive("a view of a stream that others may have")
+    view = _get_buffer(self)
+    return _engine.capture(view) if own else view
+
+
+_get_buffer = io.BytesIO.getbuffer
+
+
 # ---- Pickles -------------------------------------------------------------------------------------------------------
 
 
@@ -387,6 +400,50 @@ def _loads_alone(data, fix_imports, encoding, errors, buffers):
     return pickle.loads(data, fix_imports=fix_imports, encoding=encoding, errors=errors, buffers=buffers)
 
 
+def dump(obj, file, protocol=None, *, fix_imports=True, buffer_callback=None):
+    """Twin of ``pickle.dump``: the file is written to as by Python code, once."""
+    options = dict(fix_imports=fix_imports, buffer_callback=buffer_callback)
+    if not hasattr(file, "write"):
+        return _anyhow(pickle.dump, obj, file, protocol, **options)  # which raises what it has to
+    write = file.write
+    write(dumps(obj, protocol, **options))
+
+
+def load(file, *, fix_imports=True, encoding="ASCII", errors="strict", buffers=()):
+    """Twin of ``pickle.load``: the file is read as by Python code."""
+    options = dict(fix_imports=bool(fix_imports), encoding=encoding, errors=errors, buffers=buffers)
+    if not (isinstance(encoding, str) and isinstance(errors, str) and buffers == () and hasattr(file, "read") and hasattr(file, "readline")):
+        return _anyhow(pickle.load, file, **options)
+    reading = _Read(file.read, file.readline)
+    if (peek := getattr(file, "peek", None)) is not None:
+        reading.peek = lambda size: peek(size)
+    return _load(reading, options)
+
+
+@trusted
+def _anyhow(function, *args, **options):
+    core.exclusive("pickling in an unusual way")
+    return function(*args, **options)
+
+
+@trusted
+def _load(reading, options):
+    return _Unpickler(reading, **options).load()
+
+
+class _Read:
+    """A file that is read by methods in Python, which have barriers; it has none to read into memory of C code's."""
+
+    def __init__(self, read, readline):
+        self._read, self._readline = read, readline
+
+    def read(self, size):
+        return self._read(size)
+
+    def readline(self):
+        return self._readline()
+
+
 class _Unpickler(pickle.Unpickler):
     """Looks at what the C code is going to call."""
 
@@ -417,6 +474,86 @@ def add_note(self, note, /):
 
 
 _add_note = trusted(lambda exception, note: BaseException.add_note(exception, note))
+
+
+# ---- Groups of exceptions ------------------------------------------------------------------------------------------
+
+
+def split_group(self, matcher, /):
+    """Twin of ``BaseExceptionGroup.split``, which calls the matcher and ``derive``, and copies what groups say of themselves."""
+    return _split(self, _matching(matcher), True, 0)
+
+
+def subgroup(self, matcher, /):
+    """Twin of ``BaseExceptionGroup.subgroup``, likewise."""
+    return _split(self, _matching(matcher), False, 0)[0]
+
+
+def _matching(matcher):
+    """The function that says whether an exception is wanted: by its type, whatever metaclasses say of instances."""
+    if callable(matcher) and not issubclass(type(matcher), type):
+        return matcher
+    wanted = matcher if type(matcher) is tuple else (matcher,)
+    for one in wanted:
+        if not issubclass(type(one), type) or not type.__subclasscheck__(BaseException, one):
+            raise TypeError("expected an exception type, a tuple of exception types, or a callable (other than a class)")
+    return lambda exception: any(type.__subclasscheck__(one, type(exception)) for one in wanted)
+
+
+def _split(exception, matches, with_rest, depth):
+    """What of it is wanted, and what is not, if that is asked for; or None."""
+    if matches(exception):
+        return exception, None
+    if not issubclass(type(exception), BaseExceptionGroup):
+        return None, exception if with_rest else None
+    if depth == _MOST_NESTED:
+        _split_alone()
+    found, others = [], []
+    for part in _parts(exception):
+        match, rest = _split(part, matches, with_rest, depth + 1)
+        if match is not None:
+            found.append(match)
+        if rest is not None:
+            others.append(rest)
+    return _group_of(exception, found), _group_of(exception, others)
+
+
+_parts = BaseExceptionGroup.exceptions.__get__
+_MOST_NESTED = 100  # C code may go deeper
+
+
+@trusted
+def _split_alone():
+    core.exclusive_anew("splitting of an exception group that is deeply nested")
+
+
+def _group_of(group, parts):
+    """Such a group of these, if there are any."""
+    if not parts:
+        return None
+    made = group.derive(parts)
+    if not issubclass(type(made), BaseExceptionGroup):
+        raise TypeError("derive must return an instance of BaseExceptionGroup")
+    if (traceback := group.__traceback__) is not None:
+        made.__traceback__ = traceback
+    made.__context__ = group.__context__
+    made.__cause__ = group.__cause__
+    notes = getattr(group, "__notes__", None)
+    if hasattr(type(notes), "__getitem__") and not isinstance(notes, (dict, types.MappingProxyType)):
+        made.__notes__ = list(notes)
+    return made
+
+
+@trusted
+def local_context(*args, **kwargs):
+    """Twin of ``decimal.localcontext``, which copies a context: that is read without asking, as by arithmetic."""
+    for value in (*args, *kwargs.values()):
+        if type(value) is not decimal.Context:
+            core.open_all(value)
+    return core.fresh(_local_context(*args, **kwargs))
+
+
+_local_context = decimal.localcontext
 
 
 @trusted
@@ -479,6 +616,19 @@ def zone_info(*args, **kwargs):
 
 
 _ZoneInfo = zoneinfo.ZoneInfo
+
+
+def unpickled_zone(cls, key, from_cache, /):
+    """Twin of ``ZoneInfo._unpickle``, by which zones are copied, and with them datetimes."""
+    usual = cls is _ZoneInfo and type(key) is str and type(from_cache) is int and from_cache == 1
+    return zone_info(key) if usual else _unpickled_zone(cls, key, from_cache)
+
+
+@trusted
+def _unpickled_zone(cls, key, from_cache):
+    core.exclusive("the copy of a time zone")
+    return vars(_ZoneInfo)["_unpickle"].__get__(None, cls)(key, from_cache)
+
 
 # ---- Locks ---------------------------------------------------------------------------------------------------------
 # What they mean between transactions and threads: engine/objects/mutex.c.
@@ -655,6 +805,9 @@ WITH_BARRIERS = {
     str.format: _engine.short_way(str.format, str_format, _plain_formats),
     str.format_map: str_format_map,
     pickle.dumps: dumps,
+    pickle.dump: dump,
+    BaseExceptionGroup.split: split_group,
+    BaseExceptionGroup.subgroup: subgroup,
     **{function: _engine.c_twin(function) for function in (
         all, any, max, min, sorted, sum, math.prod, list.sort, bytes.join, bytearray.join, functools.reduce,
         _bisect.bisect_left, _bisect.bisect_right, _bisect.insort_left, _bisect.insort_right,
@@ -702,15 +855,19 @@ TWINS = {
     struct.Struct.iter_unpack: iter_unpack,
     types.SimpleNamespace.__init__: namespace_init,
     io.BytesIO.writelines: write_lines,
+    io.BytesIO.getbuffer: get_buffer,
     _create_decimal: create_decimal,
     _abc_init: abc_init,
     _locale.setlocale: setlocale,
     zoneinfo.ZoneInfo: zone_info,
+    zoneinfo.ZoneInfo._unpickle: unpickled_zone,
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
     _set_partial_state: set_partial_state,
     _enter_decimal_context: enter_decimal_context,
+    _local_context: local_context,
     pickle.loads: loads,
+    pickle.load: load,
     _sleep: sleep,
     _waitpid: waitpid,
     _simple_queue_put: simple_queue_put,

@@ -18,6 +18,8 @@ zmq         a module of this library has been loaded, likewise
 PIL         likewise (Pillow)
 numpy       likewise
 argon2      likewise, for the releases in patches/argon2.py
+bson        likewise (pymongo)
+pymongo     likewise
 guard       a loop begins to run that SIGTERM is to end gracefully (loop/graceful.py)
 drain       SIGTERM has come, where transactions run one at a time (loop/serial_loop.py)
 extensions  program/parallelism.py is imported, on a free-threaded interpreter
@@ -131,6 +133,8 @@ PATCHES = {
         redis.asyncio.client:Redis.execute_command  patches.libraries:given_back()  likewise
         redis.asyncio.client:Pipeline.execute  patches.libraries:given_back()  likewise
         psycopg.pq.pq_ctypes:string_at  patches.libraries:string_at  what it reads is a result, which never changes
+        bson.objectid:ObjectId.__init__  patches.bson:numbered()               each new one takes a number of the class
+        bson.objectid:ObjectId._inc_lock  patches.bson:no_lock                 likewise: C code that encodes one looks at its class
         fastapi.routing:_extract_endpoint_context  patches.libraries:copied()  each request writes into what it returns
         litestar.routes.http:HTTPRoute._call_handler_function  patches.libraries:turns_taken()  beside it msgspec's runs alone
         multidict._multidict_py:_version    patches.libraries:numbers         each dict takes numbers: no conflict
@@ -165,6 +169,16 @@ PATCHES = {
         argon2.low_level,*:hash_secret_raw  patches.argon2:of_values()         likewise
         argon2.low_level,*:verify_secret    patches.argon2:of_values()         likewise
         argon2.low_level,*:error_to_str     patches.argon2:of_values()         likewise
+    """,
+    "bson": """
+        bson,*:_dict_to_bson           patches.bson:encoding()                C code calls what its options name
+        bson,*:_bson_to_dict           patches.bson:decoding()                likewise
+        bson,*:_decode_all             patches.bson:decoding()                likewise
+    """,
+    "pymongo": """
+        pymongo.message:_op_msg_uncompressed  patches.bson:message()          likewise
+        pymongo.message:_batched_op_msg       patches.bson:batch()            likewise
+        pymongo.message:_encode_batched_op_msg  patches.bson:batch()          likewise
     """,
     "zmq": """
         zmq.sugar.socket:Socket.closed  patches.zmq:at_its_turn()  another socket may be the same one to libzmq
@@ -268,13 +282,16 @@ _PACKAGE = __package__.rpartition(".")[0]
 
 
 def _replace_everywhere(replacements):
-    """In all modules and the tuples that they have, as `tornado.concurrent.FUTURES`: objects by the ids of the old ones."""
+    """In all modules and the tuples that they have, as `tornado.concurrent.FUTURES`: objects by the ids of the old ones.
+
+    A function of C code stays where it is of, and what is declared of it with it.
+    """
     for module in list(sys.modules.values()):
         namespace = getattr(module, "__dict__", None)
         if namespace is None or module is sys.modules.get("_asyncio"):
             continue
         for name, value in list(namespace.items()):
-            if id(value) in replacements and not name.startswith(_IN_C):
+            if id(value) in replacements and not name.startswith(_IN_C) and getattr(value, "__self__", None) is not module:
                 setattr(module, name, replacements[id(value)])
             elif type(value) is tuple and any(id(item) in replacements for item in value):
                 setattr(module, name, tuple(replacements.get(id(item), item) for item in value))

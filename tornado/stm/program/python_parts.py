@@ -18,6 +18,7 @@ ELSEWHERE = {
     "pendulum._pendulum": "pendulum",
     "propcache._helpers_c": "propcache",
     "sqlalchemy.cyextension": "sqlalchemy",
+    "wcwidth._wcwidth_c": "wcwidth",
     "whenever._whenever": "whenever",
     "wrapt._wrappers": "wrapt",
     "yarl._quoting_c": "yarl",
