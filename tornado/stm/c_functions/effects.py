@@ -46,6 +46,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     WRAPS        makes a function of others: copies what they say of themselves; of a partial, what that adds
     BUILDS_CLASS calls what the arguments, bases and a metaclass, have for that
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
+    REDUCES      tells what the first argument is made of, by a ``__reduce__`` that may look whether there is a dict
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
     RELEASES     releases a memoryview
@@ -594,7 +595,7 @@ CALLS = """
     types.AsyncGeneratorType.aclose RESUMES
 
     builtins.BaseException.with_traceback RAISES
-    builtins.BaseException.__reduce__ ATTRIBUTES    # its dict is in what it returns
+    builtins.BaseException.__reduce__ REDUCES    # its dict is in what it returns
 
     builtins.object.__setattr__ SETS_ATTR
     builtins.object.__delattr__ DELETES_ATTR
@@ -610,7 +611,7 @@ CALLS = """
     builtins.object.__hash__ PURE
     builtins.object.__init_subclass__ PURE
     builtins.object.__format__ PRINTS
-    builtins.object.__reduce_ex__ ATTRIBUTES
+    builtins.object.__reduce_ex__ REDUCES
     builtins.object.__reduce__ ATTRIBUTES
     builtins.object.__getstate__ ATTRIBUTES
     builtins.object.__dir__ ATTRIBUTES
@@ -632,7 +633,7 @@ CALLS = """
     collections.defaultdict.__reduce__ READS
     collections.defaultdict.__class_getitem__ PURE
     collections.OrderedDict.__reduce__ ATTRIBUTES
-    functools.partial.__reduce__ ATTRIBUTES
+    functools.partial.__reduce__ REDUCES
     functools.partial.__class_getitem__ PURE
     functools._lru_cache_wrapper.__copy__ PURE
     functools._lru_cache_wrapper.__deepcopy__ PURE

@@ -526,18 +526,6 @@ def set_state(exception, state, /):
             setattr(exception, name, value)
 
 
-@trusted
-def set_partial_state(partial, state, /):
-    """Twin of ``functools.partial.__setstate__``: the copy gets no dict of the original's that has been made to be locked."""
-    core.exclusive("the state of a functools.partial")
-    if type(state) is tuple and len(state) == 4 and type(state[3]) is dict and not state[3]:
-        state = *state[:3], None
-    return _set_partial_state(partial, state)
-
-
-_set_partial_state = functools.partial.__setstate__
-
-
 # ---- Abstract classes ---------------------------------------------------------------------------------------------------
 
 _HEAP_TYPE = 1 << 9  #: in `type.__flags__`: it may be a class of the program's
@@ -708,7 +696,6 @@ TWINS = {
     zoneinfo.ZoneInfo: zone_info,
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
-    _set_partial_state: set_partial_state,
     _enter_decimal_context: enter_decimal_context,
     pickle.loads: loads,
     _sleep: sleep,
