@@ -290,6 +290,9 @@ def _awaitables():
 
 _AWAITABLES = _awaitables()
 
+#: made among variables of its own: those of the program get no decimal context, which all its callbacks would share
+_LOCAL_DECIMALS = contextvars.Context().run(decimal.localcontext)
+
 
 class _Sequence:
     def __getitem__(self, i):
@@ -336,7 +339,7 @@ HIDDEN_TYPES = [
     (_string.formatter_field_name_split("")[1], "ITERATOR"),
     (functools.cmp_to_key(len), "INERT"),
     (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
-    (decimal.localcontext(), "INERT"),
+    (_LOCAL_DECIMALS, "INERT"),
     (sys.version_info, "TUPLE"),
     (sys.flags, "TUPLE"),
     (sys.float_info, "TUPLE"),
@@ -1069,8 +1072,8 @@ HIDDEN_CALLS = [
     *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
       for method in (view.isdisjoint, view.__reversed__)),
     (type({}.values()).__reversed__, "ITERATES"),
-    (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
-    (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
+    (type(_LOCAL_DECIMALS).__enter__, "SETS_CONTEXT"),
+    (type(_LOCAL_DECIMALS).__exit__, "SETS_CONTEXT"),
 ]
 
 #: what calls of instances do

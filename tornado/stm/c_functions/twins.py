@@ -18,6 +18,7 @@ import _thread
 import _tokenize
 import _warnings
 import builtins
+import contextvars
 import copyreg
 import decimal
 import functools
@@ -426,7 +427,8 @@ def enter_decimal_context(manager, /):
     return core.fresh(context) if core.is_fresh(manager) else context
 
 
-_enter_decimal_context = type(decimal.localcontext()).__enter__
+#: among variables of its own, as in effects.py
+_enter_decimal_context = type(contextvars.Context().run(decimal.localcontext)).__enter__
 
 
 @trusted
