@@ -1166,9 +1166,9 @@ static PyMethodDef methods[] = {
     {"handle_event", _PyCFunction_CAST(handle_event), METH_FASTCALL,
      DOC("handle_event(dispatcher, watch, reader, writer): the same of those two of a descriptor that are not None and still there")},
     {"handles_begin", _PyCFunction_CAST(handles_begin), METH_FASTCALL,
-     DOC("handles_begin(Handle, TimerHandle, call_soon, run, tell, file, line): asyncio's classes, and the function that call_soon() is in"
-         " the place of; run(handle) in debug mode, and for other classes; tell(handle, exception) of what a callback has raised,"
-         " which asyncio calls in that line")},
+     DOC("handles_begin(Handle, TimerHandle, call_soon, run, tell, function, instruction, line): asyncio's classes, and the function"
+         " that call_soon() is in the place of; run(handle) in debug mode, and for other classes; tell(handle, exception) of what a"
+         " callback has raised, which asyncio calls in that function, there")},
     {"futures_begin", futures_begin, METH_O,
      DOC("futures_begin(finalizer): asyncio has been imported; finalizer(future, unfinished): one dies with something to tell")},
     {"tasks_begin", tasks_begin, METH_O, DOC("tasks_begin(eager_start): what begins the first step of a task at once")},
