@@ -883,7 +883,6 @@ BY_HAND = {
                     "tests/io/test_files.py"),
     **dict.fromkeys([_io._RawIOBase.read, _io._RawIOBase.readall], "tests/io/test_files.py"),
     warnings.warn: "tests/effects/test_warned.py",
-    functools.partial.__setstate__: "test_copying_a_partial_function",
 }
 
 

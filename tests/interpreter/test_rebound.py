@@ -2,6 +2,7 @@
 
 import asyncio.events
 import dis
+import gc
 import logging
 import mimetypes
 import types
@@ -83,6 +84,17 @@ def test_whatever_holds_the_function():
     exec(SOURCE, namespace)
     rebound.see_globals(namespace)
     assert sorted(core._engine.rebound_globals(namespace)) == list("abcdefghi")
+
+
+def test_functions_that_are_looked_at_get_no_dict():
+    def function():
+        pass
+
+    namespace = {"__name__": __name__, "function": function}
+    assert function.__globals__ in gc.get_referents(function)
+    before = len(gc.get_referents(function))
+    rebound.see_globals(namespace)
+    assert len(gc.get_referents(function)) == before
 
 
 def test_whatever_a_class_says_of_its_module():

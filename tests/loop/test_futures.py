@@ -7,6 +7,7 @@ import gc
 import inspect
 import subprocess
 import sys
+import traceback
 import weakref
 
 import pytest
@@ -396,6 +397,22 @@ def test_an_exception_handler_is_called_amid_the_handling_of_the_exception():
         return [handled is told for handled, told in seen], sys.exc_info()[1]
 
     assert tornado.stm.run(main(), threads=2) == ([True, True], None)
+
+
+def test_a_traceback_of_a_callback_is_as_asyncios():
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        loop.call_soon(divmod, 1, 0)
+        while not seen:
+            await asyncio.sleep(0)
+        return seen[0]
+
+    ours = tornado.stm.run(main(), threads=2)
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        asyncios = runner.run(main())
+    assert traceback.format_exception(ours) == traceback.format_exception(asyncios)
+    assert ours.__traceback__.tb_frame.f_code is asyncios.__traceback__.tb_frame.f_code
 
 
 def test_who_awaits_a_future_of_a_derived_class_is_seen_and_gets_what_its_own_method_says():

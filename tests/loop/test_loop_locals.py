@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import decimal
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +115,24 @@ def test_the_threads_of_an_executor_inherit_the_context_of_who_hands_work_to_it(
         return await asyncio.gather(*map(hand_over, range(1, 9)))
 
     assert tornado.stm.run(main(), threads=2) == [[i, i] for i in range(1, 9)]
+
+
+def test_tasks_have_decimal_contexts_of_their_own(aborts):
+    async def third(digits):
+        if digits:
+            decimal.getcontext().prec = digits
+        await asyncio.sleep(0)
+        return len(str(decimal.Decimal(1) / 3)) - 2
+
+    async def main():
+        return await asyncio.gather(*(third(digits) for digits in [5, 0, 7, 0]))
+
+    assert contextvars.Context().run(tornado.stm.run, main(), threads=2) == [5, 28, 7, 28]
+
+
+def test_the_engine_sets_no_variable_of_the_program():
+    program = "from tornado.stm import activation; activation.activate(); import contextvars; print(len(contextvars.copy_context()))"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"0\n"
 
 
 def test_two_loops_on_two_threads_have_two():

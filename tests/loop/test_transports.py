@@ -54,6 +54,27 @@ def test_connections_that_end_keep_nobody_waiting():
     assert tornado.stm.run(main(), threads=2) < CONNECTIONS // 3
 
 
+def test_the_text_of_a_transport_says_whether_it_waits():
+    async def main():
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        with theirs:
+            await asyncio.sleep(0)
+            seen = [str(writer.transport).partition(" read=")[2]]
+            writer.transport.pause_reading()
+            writer.transport.set_write_buffer_limits(0)
+            while not writer.transport.get_write_buffer_size():
+                writer.write(b"x" * 100_000)
+            seen.append(str(writer.transport).partition(" read=")[2].partition(", bufsize")[0])
+            with pytest.raises(KeyError):
+                asyncio.get_running_loop()._selector.get_key(theirs)
+            writer.transport.abort()
+            await asyncio.sleep(0)
+        return seen
+
+    assert tornado.stm.run(main(), threads=2) == ["polling write=<idle, bufsize=0>>", "idle write=<polling"]
+
+
 def test_a_transport_is_known_by_its_descriptor_while_it_lives():
     async def main():
         loop = asyncio.get_running_loop()

@@ -27,7 +27,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import pytest
 
 from interpreters import needs_engine
-from tornado.stm import activation, core, transaction
+from tornado.stm import activation, core, testing, transaction
 
 needs_engine()
 
@@ -240,6 +240,126 @@ def test_attributes(mutate, make):
     check(mutate, o)
     assert o.default == 100
     assert list(vars(o)) == names
+
+
+class Bare(Exception):
+    pass
+
+
+class Flat(Slotted):
+    """What is in slots needs no dict, which it could have."""
+
+
+def flat():
+    o = Flat()
+    o.a = 1
+    return o
+
+
+def dicts_of(o):
+    return [each for each in gc.get_referents(o) if type(each) is dict]
+
+
+def look_for_what_is_missing(o):
+    assert not hasattr(o, "missing") and getattr(o, "missing", None) is None
+
+
+def set_what_is_no_attribute_in_a_dict(o):
+    if isinstance(o, Exception):
+        o.args = (2,)
+    if isinstance(o, Slotted):
+        o.a = o.b = 2
+        del o.b
+
+
+def reduce_and_copy(o):
+    if isinstance(o, (Exception, functools.partial)):
+        assert copy.copy(o).__reduce__() == o.__reduce__() == o.__reduce_ex__(4)
+    if isinstance(o, functools.partial):
+        assert functools.partial(o).func is max     # not o, which has no attributes of its own
+
+
+class Number(int):
+    pass
+
+
+MAKE_BARE = {
+    "exception": lambda: Exception(1), "of a class": lambda: Bare(1), "with fields": lambda: OSError(1, "text", "file"),
+    "partial": lambda: functools.partial(max, 1), "number": lambda: Number(5), "function": lambda: lambda: None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [*MAKE_BARE.values(), Row, flat, Thing], ids=[*MAKE_BARE, "row", "flat", "thing"])
+@pytest.mark.parametrize("look", [look_for_what_is_missing, set_what_is_no_attribute_in_a_dict, reduce_and_copy], ids=lambda f: f.__name__)
+def test_a_dict_of_attributes_is_not_made_to_be_locked(make, look):
+    o = make()
+    before = dicts_of(o)
+    run(look, o)
+    assert dicts_of(o) == before
+
+
+def test_a_view_of_attributes_is_not_made_where_a_default_is_shadowed():
+    class Defaulting:
+        default = 100
+
+    o = Defaulting()
+    Defaulting().default = 5  # from here on, instances have room for it
+    run(shadow_the_class, o)
+    assert o.default == 7 and not dicts_of(o)
+
+
+@pytest.mark.parametrize("make", MAKE_BARE.values(), ids=MAKE_BARE)
+@pytest.mark.parametrize("change", [lambda o: setattr(o, "new", 1), vars, lambda o: vars(o).update(new=1), dir], ids=["set", "ask", "put", "list"])
+def test_a_dict_that_was_made_is_taken_away(make, change):
+    o, attempts = make(), []
+    before = len(dicts_of(o))
+
+    def attempt():
+        no_more_aborts()
+        if begins(attempts):
+            change(o)
+            abort(attempts)
+
+    run(attempt)
+    assert "alone" not in attempts
+    assert len(dicts_of(o)) == before
+
+
+def set_unless(world, name, other):
+    o = world["o"]
+    if not hasattr(o, other):
+        setattr(o, name, 1)
+
+
+def look_twice(world):
+    return getattr(world["o"], "x", None), getattr(world["o"], "y", None), getattr(world["o"], "x", None)
+
+
+def names(world):
+    return sorted(vars(world["o"]))
+
+
+def reduced(world):
+    return str(world["o"].__reduce__()[2:])
+
+
+def remove(world, name):
+    if hasattr(world["o"], name):
+        delattr(world["o"], name)
+
+
+def set_field(world):
+    if isinstance(world["o"], Exception):
+        world["o"].args += (1,)
+        return world["o"].args
+
+
+@pytest.mark.parametrize("make", [Exception, functools.partial(functools.partial, max)], ids=["exception", "partial"])
+@pytest.mark.parametrize("seed", range(6))
+def test_who_finds_no_dict_and_who_makes_it_are_one_after_the_other(make, seed):
+    kinds = [(set_unless, "x", "y"), (set_unless, "y", "x"), (look_twice,), (names,), (reduced,), (remove, "x"), (remove, "y"), (set_field,)]
+    calls = random.Random(seed).choices(kinds, k=20)
+    testing.check_serializable(lambda: {"o": make()}, calls, runs=10)
 
 
 @pytest.mark.parametrize("key", [2, 2.0, 10**3])

@@ -53,7 +53,7 @@ def _codes_of_module(namespace):
         if kind is types.FunctionType:
             if value.__globals__ is namespace:
                 yield value.__code__
-            if attributes := vars(value):
+            if attributes := _engine.dict_of_function(value):
                 todo.extend(attributes.copy().values())  # __wrapped__ of decorators
             if value.__closure__:
                 todo.extend(cell.cell_contents for cell in value.__closure__ if _is_filled(cell))

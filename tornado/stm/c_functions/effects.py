@@ -46,6 +46,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     WRAPS        makes a function of others: copies what they say of themselves; of a partial, what that adds
     BUILDS_CLASS calls what the arguments, bases and a metaclass, have for that
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
+    REDUCES      tells what the first argument is made of, by a ``__reduce__`` that may look whether there is a dict
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
     RELEASES     releases a memoryview
@@ -289,6 +290,9 @@ def _awaitables():
 
 _AWAITABLES = _awaitables()
 
+#: made among variables of its own: those of the program get no decimal context, which all its callbacks would share
+_LOCAL_DECIMALS = contextvars.Context().run(decimal.localcontext)
+
 
 class _Sequence:
     def __getitem__(self, i):
@@ -335,7 +339,7 @@ HIDDEN_TYPES = [
     (_string.formatter_field_name_split("")[1], "ITERATOR"),
     (functools.cmp_to_key(len), "INERT"),
     (codecs.charmap_build(encodings.cp437.decoding_table), "INERT"),
-    (decimal.localcontext(), "INERT"),
+    (_LOCAL_DECIMALS, "INERT"),
     (sys.version_info, "TUPLE"),
     (sys.flags, "TUPLE"),
     (sys.float_info, "TUPLE"),
@@ -596,7 +600,7 @@ CALLS = """
     builtins.BaseException.with_traceback RAISES
     builtins.BaseExceptionGroup.derive DEEP    # makes another one, which see
     builtins.BaseExceptionGroup.__class_getitem__ PURE
-    builtins.BaseException.__reduce__ ATTRIBUTES    # its dict is in what it returns
+    builtins.BaseException.__reduce__ REDUCES    # its dict is in what it returns
 
     builtins.object.__setattr__ SETS_ATTR
     builtins.object.__delattr__ DELETES_ATTR
@@ -612,7 +616,7 @@ CALLS = """
     builtins.object.__hash__ PURE
     builtins.object.__init_subclass__ PURE
     builtins.object.__format__ PRINTS
-    builtins.object.__reduce_ex__ ATTRIBUTES
+    builtins.object.__reduce_ex__ REDUCES
     builtins.object.__reduce__ ATTRIBUTES
     builtins.object.__getstate__ ATTRIBUTES
     builtins.object.__dir__ ATTRIBUTES
@@ -634,7 +638,7 @@ CALLS = """
     collections.defaultdict.__reduce__ READS
     collections.defaultdict.__class_getitem__ PURE
     collections.OrderedDict.__reduce__ ATTRIBUTES
-    functools.partial.__reduce__ ATTRIBUTES
+    functools.partial.__reduce__ REDUCES
     functools.partial.__class_getitem__ PURE
     functools._lru_cache_wrapper.__copy__ PURE
     functools._lru_cache_wrapper.__deepcopy__ PURE
@@ -1068,8 +1072,8 @@ HIDDEN_CALLS = [
     *((method, "ITERATES") for view in (type({}.keys()), type({}.items()))
       for method in (view.isdisjoint, view.__reversed__)),
     (type({}.values()).__reversed__, "ITERATES"),
-    (type(decimal.localcontext()).__enter__, "SETS_CONTEXT"),
-    (type(decimal.localcontext()).__exit__, "SETS_CONTEXT"),
+    (type(_LOCAL_DECIMALS).__enter__, "SETS_CONTEXT"),
+    (type(_LOCAL_DECIMALS).__exit__, "SETS_CONTEXT"),
 ]
 
 #: what calls of instances do

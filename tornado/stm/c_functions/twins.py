@@ -18,6 +18,7 @@ import _thread
 import _tokenize
 import _warnings
 import builtins
+import contextvars
 import copyreg
 import decimal
 import functools
@@ -563,7 +564,8 @@ def enter_decimal_context(manager, /):
     return core.fresh(context) if core.is_fresh(manager) else context
 
 
-_enter_decimal_context = type(decimal.localcontext()).__enter__
+#: among variables of its own, as in effects.py
+_enter_decimal_context = type(contextvars.Context().run(decimal.localcontext)).__enter__
 
 
 @trusted
@@ -674,18 +676,6 @@ def set_state(exception, state, /):
             raise TypeError("state is not a dictionary")
         for name, value in state.items():
             setattr(exception, name, value)
-
-
-@trusted
-def set_partial_state(partial, state, /):
-    """Twin of ``functools.partial.__setstate__``: the copy gets no dict of the original's that has been made to be locked."""
-    core.exclusive("the state of a functools.partial")
-    if type(state) is tuple and len(state) == 4 and type(state[3]) is dict and not state[3]:
-        state = *state[:3], None
-    return _set_partial_state(partial, state)
-
-
-_set_partial_state = functools.partial.__setstate__
 
 
 # ---- Abstract classes ---------------------------------------------------------------------------------------------------
@@ -863,7 +853,6 @@ TWINS = {
     zoneinfo.ZoneInfo._unpickle: unpickled_zone,
     BaseException.add_note: add_note,
     BaseException.__setstate__: set_state,
-    _set_partial_state: set_partial_state,
     _enter_decimal_context: enter_decimal_context,
     _local_context: local_context,
     pickle.loads: loads,

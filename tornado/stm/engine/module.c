@@ -25,6 +25,7 @@
 #include "dispatch/task.h"
 #include "guard.h"
 #include "objects/access.h"
+#include "objects/attributes.h"
 #include "objects/class.h"
 #include "objects/deep.h"
 #include "objects/dict.h"
@@ -208,6 +209,14 @@ rebound_globals(PyObject *self, PyObject *globals)
 {
     (void)self;
     return globals_rebound(globals);
+}
+
+static PyObject *
+dict_of_function(PyObject *self, PyObject *function)
+{
+    (void)self;
+    PyObject *dict = PyFunction_Check(function) ? own_dict(function) : NULL;
+    return dict != NULL ? dict : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -1102,6 +1111,7 @@ static PyMethodDef methods[] = {
      DOC("register_unordered(generator): nobody can tell in which order its random numbers are drawn (None: of no generator)")},
     {"register_module", register_module, METH_VARARGS,
      DOC("register_module(globals, names): functions of this module read these names with a barrier")},
+    {"dict_of_function", dict_of_function, METH_O, DOC("the dict with the function's attributes; None: it has none, and none is made")},
     {"rebound_globals", rebound_globals, METH_O, DOC("the names given to register_module, or None")},
     {"holds", holds, METH_VARARGS,
      DOC("holds(type, name): what this attribute is will be called; for the conflict log")},
@@ -1156,9 +1166,9 @@ static PyMethodDef methods[] = {
     {"handle_event", _PyCFunction_CAST(handle_event), METH_FASTCALL,
      DOC("handle_event(dispatcher, watch, reader, writer): the same of those two of a descriptor that are not None and still there")},
     {"handles_begin", _PyCFunction_CAST(handles_begin), METH_FASTCALL,
-     DOC("handles_begin(Handle, TimerHandle, call_soon, run, tell, file, line): asyncio's classes, and the function that call_soon() is in"
-         " the place of; run(handle) in debug mode, and for other classes; tell(handle, exception) of what a callback has raised,"
-         " which asyncio calls in that line")},
+     DOC("handles_begin(Handle, TimerHandle, call_soon, run, tell, function, instruction, line): asyncio's classes, and the function"
+         " that call_soon() is in the place of; run(handle) in debug mode, and for other classes; tell(handle, exception) of what a"
+         " callback has raised, which asyncio calls in that function, there")},
     {"futures_begin", futures_begin, METH_O,
      DOC("futures_begin(finalizer): asyncio has been imported; finalizer(future, unfinished): one dies with something to tell")},
     {"tasks_begin", tasks_begin, METH_O, DOC("tasks_begin(eager_start): what begins the first step of a task at once")},

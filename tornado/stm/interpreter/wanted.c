@@ -9,6 +9,7 @@
 
 #include "core/orec.h"
 #include "locations.h"
+#include "objects/instance.h"
 #include "objects/namespaces.h"
 #include "thread.h"
 
@@ -91,10 +92,10 @@ is_of(Wanted *w, const void *memory, PyObject *object, bool attribute)
     if (memory == NULL)
         return false;
     uint64_t bits = key_of_cell(w->cell, memory);
-    if (bits != WHOLE && (w->key = find_key(w, bits)) == NULL)
+    if (bits != WHOLE && (w->key = bits == MISSING_BITS ? stm_dict_name : find_key(w, bits)) == NULL)
         return false;
     w->object = object;
-    w->attribute = attribute;
+    w->attribute = attribute || bits == MISSING_BITS;
     return true;
 }
 

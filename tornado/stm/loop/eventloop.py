@@ -10,6 +10,7 @@ import _thread
 import asyncio
 import contextlib
 import contextvars
+import selectors
 import socket
 import threading
 import weakref
@@ -114,6 +115,7 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         super().__init__(selector)
         with contextlib.suppress(AttributeError):  # one of the program's may have no room for it
             self._selector.select = _polls_by_itself
+            self._selector.get_key = self._selector_key
         self._transports = _Transports()
 
     # -- Callbacks and timers ------------------------------------------------------------------------------------------
@@ -214,6 +216,14 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
                 if watch.of is of:
                     return watch
             raise
+
+    def _selector_key(self, of):
+        """In the place of the selector's ``get_key``, by which transports say in their text whether they wait."""
+        watch = self._watch_of(of)
+        waits = 0 if watch is None else (watch.reader and selectors.EVENT_READ or 0) | (watch.writer and selectors.EVENT_WRITE or 0)
+        if not waits:
+            raise KeyError(f"{of!r} is not registered")
+        return selectors.SelectorKey(watch.of, watch.fd, waits, (watch.reader, watch.writer))
 
     @trusted
     def look_again(self, fd):

@@ -9,7 +9,7 @@ import sys
 import traceback
 import types
 import weakref
-from asyncio import base_events, constants, events, format_helpers, futures, tasks
+from asyncio import base_events, constants, format_helpers, futures, tasks
 
 from .. import core
 from ..core import trusted
@@ -155,9 +155,10 @@ def tell_of_callback(handle, exception):
     handle._loop.call_exception_handler(context)
 
 
-def line_of_call(function):
-    """The number of the first line in which the function calls something."""
-    return next(each.line_number for each in dis.get_instructions(function) if each.opname.startswith("CALL"))
+def first_call(function):
+    """The first instruction by which the function calls something, and its line, by their numbers."""
+    return next((each.offset, each.line_number) for each in dis.get_instructions(function)
+                if each.opname in ("CALL", "CALL_KW", "CALL_FUNCTION_EX"))  # fmt: skip
 
 
 @core.once
@@ -180,7 +181,7 @@ def use_engine_futures():
     core.tasks_begin(start_eagerly)
     core.handles_begin(
         asyncio.Handle, asyncio.TimerHandle, base_events.BaseEventLoop.call_soon, run_slowly, tell_of_callback,
-        events.__file__, line_of_call(asyncio.Handle._run),
+        asyncio.Handle._run, *first_call(asyncio.Handle._run),
     )
     core.hide_frames(futures.__file__, "Future.")
     core.hide_frames(tasks.__file__, "Task.")

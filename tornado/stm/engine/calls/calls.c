@@ -10,6 +10,7 @@
 
 #include "../../interpreter/entry.h"
 #include "../objects/access.h"
+#include "../objects/attributes.h"
 #include "../objects/class.h"
 #include "../objects/deep.h"
 #include "../objects/dict.h"
@@ -429,7 +430,11 @@ open_partial(Tx *tx, PyObject *obj)
 {
     if (kind_of(tx, obj) != &method_kind || lookup_instances(Py_TYPE(obj))->effect != EFFECT_PARTIAL)
         return check_doomed(tx);
-    return lock_function_attribute(tx, obj, stm_dict_name, false) < 0 ? -1 : open_whole_read(tx, ((Partial *)obj)->keywords);
+    PyObject *dict = NULL;
+    if (find_own_dict(tx, obj, &dict) < 0)
+        return -1;
+    Py_XDECREF(dict);
+    return open_whole_read(tx, ((Partial *)obj)->keywords);
 }
 
 /* A staticmethod, classmethod or property copies what the function says of itself. */
@@ -738,6 +743,8 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
     }
     case EFFECT_ATTRIBUTES:
         return open_attributes(tx, receiver);
+    case EFFECT_REDUCES:
+        return open_reduced(tx, receiver);
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RELEASES:

@@ -18,6 +18,7 @@
 #include "conversion.h"
 
 #include "../objects/access.h"
+#include "../objects/attributes.h"
 #include "../objects/deep.h"
 #include "../objects/instance.h"
 #include "../objects/known.h"
@@ -417,18 +418,13 @@ check_asked_of_class(Tx *tx, PyTypeObject *type)
 static int
 reach_attributes(Tx *tx, PyObject *obj, Reached *r)
 {
-    PyTypeObject *type = Py_TYPE(obj);
-    if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-        PyObject *dict = PyObject_GenericGetDict(obj, NULL), *name, *value;
-        Py_ssize_t pos = 0;
-        int ok = dict == NULL ? -1 : 0;
-        while (ok == 0 && PyDict_Next(dict, &pos, &name, &value))
-            ok = check_asked(tx, name, value) < 0 ? -1 : reach(r, value);
-        Py_XDECREF(dict);
-        if (ok < 0)
-            return -1;
-    }
-    return 0;
+    PyObject *dict = can_have_dict(Py_TYPE(obj)) ? own_dict(obj) : NULL, *name, *value;
+    Py_ssize_t pos = 0;
+    int ok = 0;
+    while (dict != NULL && ok == 0 && PyDict_Next(dict, &pos, &name, &value))
+        ok = check_asked(tx, name, value) < 0 ? -1 : reach(r, value);
+    Py_XDECREF(dict);
+    return ok;
 }
 
 /* The elements of a set that has been opened: nothing else opens those, for in C they are only compared, by methods of their own. */

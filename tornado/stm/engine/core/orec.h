@@ -41,6 +41,8 @@ static inline uint64_t key_bits(Py_hash_t h) { return (uint64_t)h | (1ull << 63)
 #define FUNCTION_BITS 0x3c6ef372fe94f82aull
 /* The cell of a socket that says whether anything can be sent by it. */
 #define SENDING_BITS 0x1f83d9abfb41bd6bull
+/* The cell of the dict of attributes that an object does not have. */
+#define MISSING_BITS 0x510e527fade682d1ull
 
 /* ---- Tables -------------------------------------------------------------
  * Read marks and ownership records lie in two tables each.  Few cells are in use at a time, and they shall be in the processor's cache:

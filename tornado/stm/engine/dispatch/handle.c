@@ -10,15 +10,15 @@
 #include "future.h"
 #include "task.h"
 
-#include "internal/pycore_traceback.h"
+#include <frameobject.h>
 
 /* ---- Slots ------------------------------------------------------------------------------------------ */
 
 static PyTypeObject *handle_type, *timer_type;
 static PyObject *run_slowly, *tell, *plain_call_soon, *rearm;
 
-/* The line of asyncio's from which callbacks are called: tracebacks have it, as those who read them are used to. */
-static struct { PyObject *file; int line; } caller;
+/* The function of asyncio's from which callbacks are called: tracebacks have it, as those who read them are used to. */
+static struct { PyObject *function; int at, line; } caller;
 
 static struct { Py_ssize_t callback, args, cancelled, loop, source_traceback, repr, context, when, scheduled; } at;
 static PyObject *cancelled_name, *scheduled_name;
@@ -234,6 +234,24 @@ tell_of(PyObject *handle, PyObject *raised)
     return result;
 }
 
+/* The exception has come through asyncio's function that calls back. */
+static void
+trace_caller(PyObject *raised)
+{
+    if (caller.function == NULL)
+        return;
+    PyFrameObject *frame = PyFrame_New(PyThreadState_Get(), (PyCodeObject *)PyFunction_GET_CODE(caller.function),
+                                       PyFunction_GET_GLOBALS(caller.function), NULL);
+    PyObject *before = PyException_GetTraceback(raised);
+    PyObject *traced = frame == NULL ? NULL : PyObject_CallFunction((PyObject *)&PyTraceBack_Type, "OOii", before != NULL ? before : Py_None,
+                                                                    frame, caller.at, caller.line);
+    if (traced == NULL || PyException_SetTraceback(raised, traced) < 0)
+        PyErr_Clear();
+    Py_XDECREF(traced);
+    Py_XDECREF(before);
+    Py_XDECREF(frame);
+}
+
 static int
 run(PyObject *handle)
 {
@@ -256,9 +274,8 @@ run(PyObject *handle)
         Py_DECREF(args);
         if (result == NULL && !PyErr_ExceptionMatches(stm_Abort) && !PyErr_ExceptionMatches(PyExc_SystemExit)
             && !PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-            if (caller.file != NULL)
-                _PyTraceback_Add("_run", PyUnicode_AsUTF8(caller.file), caller.line);
             PyObject *raised = PyErr_GetRaisedException();
+            trace_caller(raised);
             result = tell_of(handle, raised);
             Py_DECREF(raised);
         }
@@ -385,8 +402,8 @@ handle_event(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
 PyObject *
 handles_begin(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
 {
-    if (n != 7 || !PyType_Check(args[0]) || !PyType_Check(args[1]) || !PyUnicode_Check(args[5])) {
-        PyErr_SetString(PyExc_TypeError, "handles_begin() takes two classes, three functions, a file and a line");
+    if (n != 8 || !PyType_Check(args[0]) || !PyType_Check(args[1]) || !PyFunction_Check(args[5])) {
+        PyErr_SetString(PyExc_TypeError, "handles_begin() takes two classes, four functions, an instruction and a line");
         return NULL;
     }
     PyTypeObject *handle = (PyTypeObject *)args[0], *timer = (PyTypeObject *)args[1];
@@ -399,9 +416,9 @@ handles_begin(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n)
         if ((*all[i].offset = offset_of(all[i].type, all[i].name)) < 0)
             return NULL;
     }
-    if ((caller.line = PyLong_AsInt(args[6])) == -1 && PyErr_Occurred())
+    if (((caller.at = PyLong_AsInt(args[6])) == -1 || (caller.line = PyLong_AsInt(args[7])) == -1) && PyErr_Occurred())
         return NULL;
-    caller.file = Py_NewRef(args[5]);
+    caller.function = Py_NewRef(args[5]);
     plain_call_soon = Py_NewRef(args[2]);
     run_slowly = Py_NewRef(args[3]);
     tell = Py_NewRef(args[4]);

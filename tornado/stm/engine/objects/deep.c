@@ -9,6 +9,7 @@
 #include "../calls/calls.h"
 #include "../thread.h"
 #include "access.h"
+#include "attributes.h"
 #include "dict.h"
 #include "instance.h"
 #include "known.h"
@@ -192,26 +193,11 @@ open_plain_read(Tx *tx, PyObject *obj)
     return r < 0 ? -1 : !r;
 }
 
-/* All attributes of an instance, in its dict and in slots, and what it contains: what copy
- * and pickle take for its state. */
-int
-open_attributes(Tx *tx, PyObject *obj)
+/* Those in slots, and what it contains. */
+static int
+open_beside_dict(Tx *tx, PyObject *obj)
 {
     PyTypeObject *type = Py_TYPE(obj);
-    if (PyType_Check(obj))
-        return check_doomed(tx);
-    if (PyModule_Check(obj))
-        return open_whole_read(tx, PyModule_GetDict(obj));
-    if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-        PyObject *dict = PyObject_GenericGetDict(obj, NULL);
-        if (dict == NULL)
-            return -1;
-        forget_capture(tx, dict);
-        int r = open_whole_read(tx, dict);
-        Py_DECREF(dict);
-        if (r < 0)
-            return -1;
-    }
     PyObject *mro = type->tp_mro;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro) && is_python_class(type); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
@@ -229,6 +215,52 @@ open_attributes(Tx *tx, PyObject *obj)
     return kind_of(tx, obj) == &instance_kind ? check_doomed(tx) : open_whole_read(tx, obj);
 }
 
+/* All attributes of an instance, in its dict and in slots, and what it contains: what copy
+ * and pickle take for its state, by asking for its __dict__. */
+int
+open_attributes(Tx *tx, PyObject *obj)
+{
+    if (PyType_Check(obj))
+        return check_doomed(tx);
+    if (PyModule_Check(obj))
+        return open_whole_read(tx, PyModule_GetDict(obj));
+    if (can_have_dict(Py_TYPE(obj))) {
+        PyObject *dict = NULL;
+        if (make_own_dict(tx, obj, &dict) < 0)
+            return -1;
+        if (dict != NULL)
+            forget_capture(tx, dict);
+        Py_XDECREF(dict);
+        if (open_own_dict(tx, obj) < 0)
+            return -1;
+    }
+    return open_beside_dict(tx, obj);
+}
+
+/* Will object.__reduce_ex__() not ask for its __dict__, but call a __reduce__ which is in Python, or in C and looks whether there is a dict? */
+static bool
+tells_whether_dict(PyTypeObject *type)
+{
+    static PyObject *reduce_name;
+    if (reduce_name == NULL)
+        reduce_name = PyUnicode_InternFromString("__reduce__");
+    PyObject *method = reduce_name == NULL ? NULL : _PyType_LookupRef(type, reduce_name);
+    PyTypeObject *owner = method != NULL && Py_IS_TYPE(method, &PyMethodDescr_Type) ? PyDescr_TYPE(method) : NULL;
+    bool tells = owner == NULL ? method != NULL && PyFunction_Check(method)
+        : classify(owner) == &method_kind || PyType_IsSubtype(owner, (PyTypeObject *)PyExc_BaseException);
+    Py_XDECREF(method);
+    return tells;
+}
+
+/* All of that, for obj.__reduce__() or object.__reduce_ex__(obj). */
+int
+open_reduced(Tx *tx, PyObject *obj)
+{
+    if (!can_have_dict(Py_TYPE(obj)) || !tells_whether_dict(Py_TYPE(obj)))
+        return open_attributes(tx, obj);
+    return open_own_dict(tx, obj) < 0 ? -1 : open_beside_dict(tx, obj);
+}
+
 /* Memory of unknown kinds is only changed by who runs alone. */
 static int
 open_memory(Tx *tx, PyObject *value)
@@ -243,11 +275,10 @@ open_memory_of_attributes(Tx *tx, PyObject *obj)
 {
     PyTypeObject *type = Py_TYPE(obj);
     int r = 0;
-    if (type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-        PyObject *dict = PyObject_GenericGetDict(obj, NULL), *name, *value;
+    if (can_have_dict(type)) {
+        PyObject *dict = own_dict(obj), *name, *value;
         Py_ssize_t pos = 0;
-        r = dict == NULL ? -1 : 0;
-        while (r == 0 && PyDict_Next(dict, &pos, &name, &value))
+        while (dict != NULL && r == 0 && PyDict_Next(dict, &pos, &name, &value))
             r = open_memory(tx, value);
         Py_XDECREF(dict);
     }

@@ -20,6 +20,7 @@ int open_dict_operand(Tx *tx, PyObject *other);
 int open_interpolated(Tx *tx, PyObject *text, PyObject *values);
 int open_plain_read(Tx *tx, PyObject *obj);
 int open_attributes(Tx *tx, PyObject *obj);
+int open_reduced(Tx *tx, PyObject *obj);
 int open_memory_of_attributes(Tx *tx, PyObject *obj);
 
 #endif

@@ -1,9 +1,8 @@
 /* Attributes of functions, of functools.partial and lru_cache objects, and of other objects of C
  * types that can be given attributes.
  *
- * The dict is made when the first attribute is: so each attribute is locked by the object and
- * its name, and, once there is a dict, as a key of that.  Who finds no dict has read that there
- * is none.
+ * The dict is made when the first attribute is (attributes.c): so each attribute is locked by the object and
+ * its name, and, once there is a dict, as a key of that.
  *
  * Calls read `__kwdefaults__` without asking.  Who gets hold of that dict, or has given it, can change it in place: from then on it is
  * changed exclusively only, as the globals of a module are.
@@ -11,6 +10,7 @@
 #include "function.h"
 
 #include "access.h"
+#include "attributes.h"
 #include "deep.h"
 #include "instance.h"
 #include "known.h"
@@ -18,7 +18,7 @@
 
 #include "internal/pycore_descrobject.h"
 
-static PyObject *dict_name, *qualname_name, *annotations_name;
+static PyObject *qualname_name, *annotations_name;
 static getter get_defaults;     /* the interpreter's */
 static setter set_defaults;
 
@@ -41,13 +41,12 @@ set_defaults_to_keep(PyObject *function, PyObject *value, void *closure)
 int
 functions_init(void)
 {
-    dict_name = PyUnicode_InternFromString("__dict__");
     qualname_name = PyUnicode_InternFromString("__qualname__");
     annotations_name = PyUnicode_InternFromString("__annotations__");
     PyObject *dict = PyType_GetDict(&PyFunction_Type);
     PyObject *found = dict != NULL ? PyDict_GetItemString(dict, "__kwdefaults__") : NULL;
     Py_XDECREF(dict);
-    if (dict_name == NULL || qualname_name == NULL || annotations_name == NULL)
+    if (qualname_name == NULL || annotations_name == NULL)
         return -1;
     if (found == NULL || !Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
         PyErr_SetString(PyExc_ImportError, "__kwdefaults__ of functions is something else in this Python");
@@ -116,30 +115,6 @@ lock_function_attribute(Tx *tx, PyObject *function, PyObject *name, bool write)
     return write ? lock_exclusive(tx, c, &first) : lock_shared(tx, c);
 }
 
-/* Make the dict, if there is none. */
-static int
-open_dict(Tx *tx, PyObject *obj, PyObject **dict)
-{
-    bool first;
-    if (*dict != NULL)
-        return 0;
-    if (lock_exclusive(tx, attribute_cell(obj, dict_name), &first) < 0)
-        return -1;
-    PyObject *made = PyObject_GenericGetDict(obj, NULL);
-    if (made == NULL)
-        return -1;
-    forget_capture(tx, made);
-    Py_DECREF(made);
-    return 0;
-}
-
-PyObject *
-open_function_dict(Tx *tx, PyObject *function)
-{
-    PyObject **dict = _PyObject_GetDictPtr(function);
-    return open_dict(tx, function, dict) < 0 ? NULL : *dict;
-}
-
 static int
 change_annotations(Tx *tx, PyObject *function)
 {
@@ -184,14 +159,17 @@ read_attr(Tx *tx, PyObject *obj, PyObject *name)
         return open_attr_read(tx, PyMethod_GET_FUNCTION(obj), name);
     if (PyObject_TypeCheck(obj, &PyProperty_Type) && PyUnicode_EqualToUTF8(name, "__name__"))
         return read_name_of_getter(tx, obj, name);
-    PyObject **dict = _PyObject_GetDictPtr(obj);
-    if (dict == NULL)
+    if (!can_have_dict(Py_TYPE(obj)))
         return check_doomed(tx);
-    if (name == dict_name || PyUnicode_Equal(name, dict_name))
-        return open_dict(tx, obj, dict);
-    if (lock_shared(tx, attribute_cell(obj, name)) < 0)
+    bool makes = name == stm_dict_name || PyUnicode_Equal(name, stm_dict_name);
+    if (!makes && lock_shared(tx, attribute_cell(obj, name)) < 0)
         return -1;
-    return *dict != NULL ? open_key_read(tx, *dict, name) : lock_shared(tx, attribute_cell(obj, dict_name));
+    PyObject *dict;
+    if ((makes ? make_own_dict : find_own_dict)(tx, obj, &dict) < 0)
+        return -1;
+    int r = dict == NULL || makes ? 0 : open_key_read(tx, dict, name);
+    Py_XDECREF(dict);
+    return r;
 }
 
 /* What nothing but Python code, and the text of error messages, is made of. */
@@ -214,8 +192,7 @@ change_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool Py_UNUSED(raw)
     if (is_python_class(Py_TYPE(obj)))
         return 1;
     PyTypeObject *type = Py_TYPE(obj);
-    PyObject **dict = _PyObject_GetDictPtr(obj);
-    if (type->tp_setattro != PyObject_GenericSetAttr || dict == NULL)
+    if (type->tp_setattro != PyObject_GenericSetAttr || !can_have_dict(type))
         return exclusive_for(tx, "attribute assignment to", obj);
     PyObject *descr = _PyType_LookupRef(type, name);
     bool data = descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL, first;
@@ -227,8 +204,14 @@ change_attr(Tx *tx, PyObject *obj, PyObject *name, bool del, bool Py_UNUSED(raw)
         return change_annotations(tx, obj);
     if (lock_exclusive(tx, attribute_cell(obj, name), &first) < 0)
         return -1;
-    if (!data)
-        return open_dict(tx, obj, dict) < 0 ? -1 : open_key_write(tx, *dict, name, del);
+    if (!data) {
+        PyObject *dict;
+        int r = make_own_dict(tx, obj, &dict);
+        if (r == 0 && dict != NULL)
+            r = open_key_write(tx, dict, name, del);
+        Py_XDECREF(dict);
+        return r;
+    }
     if (!first || tx->grade == GRADE_EXCLUSIVE)
         return 0;
     PyObject *old = PyObject_GetAttr(obj, name);

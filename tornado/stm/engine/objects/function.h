@@ -10,8 +10,6 @@ int functions_init(void);
 int lock_function_attribute(Tx *tx, PyObject *function, PyObject *name, bool write);
 /* For who asks for its annotations, which may be made then: beside others, each of which will see them evaluated or not. */
 int open_function_annotations(Tx *tx, PyObject *function);
-/* Its dict, borrowed, made if need be; NULL with an exception. */
-PyObject *open_function_dict(Tx *tx, PyObject *function);
 
 /* A function in C that all threads use, for long: its references are not counted, for which they would wait for each other. */
 PyObject *shared_function(PyMethodDef *def, PyObject *self);

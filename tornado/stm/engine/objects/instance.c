@@ -8,6 +8,7 @@
 #include "../../interpreter/tracebacks.h"
 #include "../calls/calls.h"
 #include "access.h"
+#include "attributes.h"
 #include "dict.h"
 #include "dictkeys.h"
 #include "exception.h"
@@ -63,38 +64,18 @@ inline_values(PyObject *obj)
     return NULL;
 }
 
-/* The dict in which the instance has its attributes, made if need be; NULL
- * without an exception if it has none. */
-static PyObject *
-dict_of_instance(PyObject *obj)
-{
-    PyTypeObject *t = Py_TYPE(obj);
-    if (!(t->tp_flags & Py_TPFLAGS_MANAGED_DICT) && t->tp_dictoffset == 0)
-        return NULL;
-    PyObject **place = t->tp_flags & Py_TPFLAGS_MANAGED_DICT ? NULL : _PyObject_GetDictPtr(obj);
-    bool there = (place == NULL ? (PyObject *)_PyObject_GetManagedDict(obj) : *place) != NULL;
-    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
-    if (dict == NULL)
-        PyErr_Clear();
-    else if (!PyDict_Check(dict))
-        Py_CLEAR(dict);
-    else if (!there && stm_self != NULL)
-        forget_capture(stm_self, dict);     /* it has been made just now, maybe where a captured one has died */
-    return dict;
-}
-
-/* Is the name among the attributes that instances of the class have room for?
- * Only then is it sure that a new one leaves the values where they are. */
-static bool
-has_room_for(PyDictKeysObject *keys, PyObject *name)
+/* Where instances of the class have the value of that name; -1: they have no room for it.  Only where they have is it sure that a new
+ * one leaves the values where they are. */
+static Py_ssize_t
+place_of_name(PyDictKeysObject *keys, PyObject *name)
 {
     Py_ssize_t n = _Py_atomic_load_ssize_acquire(&keys->dk_nentries);
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *k = DK_UNICODE_ENTRIES(keys)[i].me_key;
         if (k == name || (k != NULL && PyUnicode_Check(name) && PyUnicode_Equal(k, name)))
-            return true;
+            return i;
     }
-    return false;
+    return -1;
 }
 
 static int
@@ -111,7 +92,9 @@ lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
         bias_seen(tx, obj);
         return 0;
     }
-    PyObject *dict = dict_of_instance(obj);
+    PyObject *dict = NULL;
+    if (can_have_dict(Py_TYPE(obj)) && find_own_dict(tx, obj, &dict) < 0)
+        return -1;
     if (dict == NULL) {
         if (lock_shared(tx, slot_cell(obj, name)) < 0)
             return -1;
@@ -129,14 +112,19 @@ lock_attr_shared(Tx *tx, PyObject *obj, PyObject *name)
 static const char globals_of[] = "attributes that are globals of a function";
 
 static int
-lock_attr_cells(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+lock_attr_cells(Tx *tx, PyObject *obj, PyObject *name, bool beside, bool *first)
 {
     PyDictValues *v = inline_values(obj);
+    PyObject *dict;
     if (v != NULL && lock_exclusive(tx, attr_cell(v, name), first) < 0)
         return -1;
-    PyObject *dict = v != NULL && v->valid ? (PyObject *)_PyObject_GetManagedDict(obj) : dict_of_instance(obj);
-    if (v != NULL && v->valid)
+    if (v != NULL && v->valid) {
+        dict = (PyObject *)_PyObject_GetManagedDict(obj);
         return LIKELY(dict == NULL || !is_module_dict(dict)) ? 0 : exclusive_for(tx, globals_of, obj);
+    }
+    dict = NULL;
+    if (can_have_dict(Py_TYPE(obj)) && (beside ? find_own_dict_beside : make_own_dict)(tx, obj, &dict) < 0)
+        return -1;
     if (dict == NULL)
         return lock_exclusive(tx, slot_cell(obj, name), first);
     const void *base = namespace_of(dict);
@@ -147,10 +135,11 @@ lock_attr_cells(Tx *tx, PyObject *obj, PyObject *name, bool *first)
     return r;
 }
 
+/* `beside`: it is no attribute in the dict, but in a slot or a field. */
 static int
-lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool *first)
+lock_attr_owned(Tx *tx, PyObject *obj, PyObject *name, bool beside, bool *first)
 {
-    return lock_attr_cells(tx, obj, name, first) < 0 ? -1 : bias_revoke(tx, obj);
+    return lock_attr_cells(tx, obj, name, beside, first) < 0 ? -1 : bias_revoke(tx, obj);
 }
 
 /* The instance is about to get a new attribute: nobody may look at all of them. */
@@ -163,11 +152,14 @@ lock_new_attr(Tx *tx, PyObject *obj, PyObject *name)
     PyObject *dict = NULL;
     if (v != NULL && v->valid) {
         PyDictKeysObject *keys = ((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys;
-        if (has_room_for(keys, name))
+        if (place_of_name(keys, name) >= 0)
             return 0;
         /* The values may move into a dict: which is to be known for what it is before. */
+        if (make_own_dict(tx, obj, &dict) < 0)
+            return -1;
     }
-    dict = dict_of_instance(obj);
+    else if (can_have_dict(Py_TYPE(obj)))
+        dict = own_dict(obj);
     const void *base = dict ? namespace_of(dict) : NULL;
     int r = base == NULL || base == v ? 0 : lock_intent_write(tx, cell_of(base, WHOLE));
     Py_XDECREF(dict);
@@ -241,13 +233,15 @@ has_captured_dict(Tx *tx, PyObject *obj)
     return dict != NULL && captured(tx, dict) && views_captured(tx, obj, dict) && kind_of(tx, obj) == &instance_kind;
 }
 
-/* Reading obj.__dict__ may make the dict, where a captured one has just died.  Is it captured itself? */
-static bool
+/* Reading obj.__dict__ may make the dict.  1: it is captured itself. */
+static int
 prepare_dict(Tx *tx, PyObject *obj, PyObject *name)
 {
     if (LIKELY(name != stm_dict_name && !PyUnicode_Equal(name, stm_dict_name)))
-        return false;
-    PyObject *dict = dict_of_instance(obj);
+        return 0;
+    PyObject *dict = NULL;
+    if (can_have_dict(Py_TYPE(obj)) && make_own_dict(tx, obj, &dict) < 0)
+        return -1;
     bool own = dict != NULL && views_captured(tx, obj, dict);
     if (own)
         note_captured(tx, dict);
@@ -341,8 +335,9 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
         if (r <= 0)
             return r;
     }
-    if (prepare_dict(tx, obj, name) && kind == &instance_kind)
-        return check_doomed(tx);
+    int own = prepare_dict(tx, obj, name);
+    if (own < 0 || (own && kind == &instance_kind))
+        return own < 0 ? -1 : check_doomed(tx);
     bool python = is_python_class(Py_TYPE(obj));
     if (!python && kind != &instance_kind && !kind->has_attributes)
         return open_c_attr(tx, obj, name, kind);
@@ -359,14 +354,19 @@ open_attr_read(Tx *tx, PyObject *obj, PyObject *name)
 
 /* ---- Writing ---------------------------------------------------------------------------- */
 
-/* The value in the instance itself, whatever the class has under that name. */
+/* The value in the instance itself, whatever the class has under that name.  Requires: the attribute is locked. */
 static PyObject *
 instance_value(PyObject *obj, PyObject *name, bool class_has_it)
 {
     if (!class_has_it)
         return _PyObject_GenericGetAttrWithDict(obj, name, NULL, 1);
+    PyDictValues *v = inline_values(obj);
+    if (v != NULL && v->valid) {
+        Py_ssize_t i = place_of_name(((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys, name);
+        return i < 0 ? NULL : Py_XNewRef(_Py_atomic_load_ptr_relaxed(&v->values[i]));   /* moved meanwhile or not */
+    }
     PyObject *value = NULL;
-    PyObject *dict = dict_of_instance(obj);
+    PyObject *dict = can_have_dict(Py_TYPE(obj)) ? own_dict(obj) : NULL;
     if (dict != NULL) {
         PyDict_GetItemRef(dict, name, &value);
         Py_DECREF(dict);
@@ -410,7 +410,7 @@ log_attr(Tx *tx, PyObject *obj, PyObject *name, PyObject *old, bool in_dict)
     if (UNLIKELY(!PyUnicode_CheckExact(name)))
         return exclusive_for(tx, "assignment to an attribute whose name is of a class derived from str, of", obj);
     PyDictValues *v = inline_values(obj);
-    PyObject *dict = !in_dict || (v != NULL && v->valid) ? NULL : dict_of_instance(obj);
+    PyObject *dict = !in_dict || (v != NULL && v->valid) || !can_have_dict(Py_TYPE(obj)) ? NULL : own_dict(obj);
     Undo *u = dict == NULL || LIKELY(dict_is_of_strings(dict)) ? undo_push(tx, &undo_attr, obj, name, old)
         : log_key(tx, dict, name, PyObject_Hash(name), old);
     Py_XDECREF(dict);
@@ -465,7 +465,7 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     if (UNLIKELY(PyUnicode_EqualToUTF8(name, "__class__")))
         return exclusive_for(tx, "change of the class of", obj);
     bool first;
-    if (lock_attr_owned(tx, obj, name, &first) < 0)
+    if (lock_attr_owned(tx, obj, name, raw, &first) < 0)
         return -1;
     bool shares_hashes = thread_of(tx)->order.shares_hashes;    /* then owning the name does not tell that it is logged */
     if (tx->grade == GRADE_EXCLUSIVE || (!first && !thread_of(tx)->order.deletes_keys && !shares_hashes))
@@ -474,7 +474,7 @@ open_attr_write(Tx *tx, PyObject *obj, PyObject *name, bool raw_write)
     if (old == NULL && PyErr_Occurred())
         PyErr_Clear();
     int r = 0;
-    if (old == NULL && lock_new_attr(tx, obj, name) < 0)
+    if (old == NULL && !raw && lock_new_attr(tx, obj, name) < 0)
         r = -1;
     else if (first || old == NULL || shares_hashes)
         r = log_attr(tx, obj, name, old, !raw);
@@ -503,7 +503,9 @@ open_attr_delete(Tx *tx, PyObject *obj, PyObject *name, bool raw)
         return open_attr_write(tx, obj, name, true);
     if (captured(tx, obj))
         return check_doomed(tx);
-    PyObject *dict = dict_of_instance(obj);
+    PyObject *dict = NULL;
+    if (can_have_dict(type) && make_own_dict(tx, obj, &dict) < 0)
+        return -1;
     if (dict == NULL)
         return check_doomed(tx);    /* there is nothing to delete */
     const void *base = namespace_of(dict);
@@ -533,16 +535,19 @@ visit_attributes(Tx *tx, PyObject *obj, Visit visit, void *arg)
         return visit_exception(tx, obj, visit, arg);
     if (is_python_class(Py_TYPE(obj)) && !shows_attributes(Py_TYPE(obj)))
         return check_doomed(tx);    /* its methods are Python, and have barriers of their own */
-    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
-    if (dict == NULL) {
-        PyErr_Clear();
+    if (!can_have_dict(Py_TYPE(obj))) {
         if (classify(c_base(Py_TYPE(obj))) == &inert_kind)
             return check_doomed(tx);    /* there are none, but those in slots, of which str's methods know nothing */
         return exclusive_for(tx, "all attributes at once of", obj);
     }
-    forget_capture(tx, dict);
-    int r = visit(tx, dict, arg);
-    Py_DECREF(dict);
+    PyObject *dict = NULL;
+    if (open_own_dict(tx, obj) < 0)
+        return -1;
+    dict = own_dict(obj);
+    if (dict != NULL)
+        forget_capture(tx, dict);
+    int r = dict == NULL ? 0 : visit(tx, dict, arg);
+    Py_XDECREF(dict);
     return r;
 }
 

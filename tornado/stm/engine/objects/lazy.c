@@ -12,8 +12,9 @@
 
 #include "../calls/calls.h"
 #include "access.h"
-#include "known.h"
+#include "attributes.h"
 #include "function.h"
+#include "known.h"
 
 #include "internal/pycore_function.h"
 #include "internal/pycore_moduleobject.h"
@@ -70,10 +71,14 @@ open_kept(PyObject *method, const char *attribute)
     Tx *tx = stm_open;
     if (tx == NULL)
         return 0;
-    PyObject *name = PyUnicode_InternFromString(attribute), *dict = name ? open_function_dict(tx, method) : NULL;
-    int there = dict == NULL || open_key_read(tx, dict, name) < 0 ? -1 : PyDict_Contains(dict, name);
-    int r = there != 0 ? there : open_key_write(tx, dict, name, false);
+    PyObject *name = PyUnicode_InternFromString(attribute), *dict = NULL;
+    int r = name == NULL ? -1 : make_own_dict(tx, method, &dict);
+    if (r == 0 && dict != NULL) {
+        int there = open_key_read(tx, dict, name) < 0 ? -1 : PyDict_Contains(dict, name);
+        r = there != 0 ? there : open_key_write(tx, dict, name, false);
+    }
     Py_XDECREF(name);
+    Py_XDECREF(dict);
     return r < 0 ? -1 : 0;
 }
 

@@ -26,6 +26,7 @@
 
 #include "../thread.h"
 #include "access.h"
+#include "attributes.h"
 #include "dict.h"
 #include "dictkeys.h"
 #include "instance.h"
@@ -218,12 +219,9 @@ inserted_into(Undo *u, Table *t)
             t->keys = ((PyHeapTypeObject *)type)->ht_cached_keys;
             return true;
         }
-        t->dict = PyObject_GenericGetDict(u->obj, NULL);
-        PyErr_Clear();
-        if (t->dict == NULL || !PyDict_Check(t->dict)) {
-            Py_CLEAR(t->dict);
+        t->dict = can_have_dict(type) ? own_dict(u->obj) : NULL;
+        if (t->dict == NULL)
             return false;       /* a slot */
-        }
         Py_DECREF(t->dict);     /* the instance has it */
     }
     t->keys = ((PyDictObject *)t->dict)->ma_keys;
