@@ -32,7 +32,8 @@ def together(coroutine):
 
 async def ask(app, client, path, **form):
     body = urllib.parse.urlencode(form) if form else None
-    response = await client.fetch(HTTPRequest(app.url(path), "POST" if form else "GET", body=body), raise_error=False)
+    request = HTTPRequest(app.url(path), "POST" if form else "GET", body=body, connect_timeout=TIMEOUT, request_timeout=TIMEOUT)
+    response = await client.fetch(request, raise_error=False)
     return response.code, response.body.decode()
 
 

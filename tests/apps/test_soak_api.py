@@ -15,7 +15,7 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from app_process import HOWS, App
+from app_process import HOWS, TIMEOUT, App
 from tornado.stm import core
 
 for name in "fastapi", "uvicorn", "sqlalchemy", "aiosqlite", "greenlet":
@@ -37,7 +37,9 @@ class Clients:
 
     def __init__(self, app, seed):
         self.app, self.choose, self.counts, self.memory = app, random.Random(seed), Counter(), []
-        self.client = SimpleAsyncHTTPClient(force_instance=True, max_clients=CLIENTS + 1)
+        self.client = SimpleAsyncHTTPClient(
+            force_instance=True, max_clients=CLIENTS + 1, defaults={"connect_timeout": TIMEOUT, "request_timeout": TIMEOUT}
+        )
 
     async def ask(self, path, **form):
         request = HTTPRequest(self.app.url(path))

@@ -19,7 +19,7 @@ from stm_bench.errors import BenchmarkError, WrongAnswer  # noqa: E402
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "stm_bench", "apps", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "stm_bench", "apps", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
 
 

@@ -27,7 +27,7 @@ compiled_only = pytest.mark.skipif(not core.PARALLEL, reason="needs the compiled
 
 def run(*arguments, **options):
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, **options)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, **options)
 
 
 def one_line(text):

@@ -14,7 +14,7 @@ pytest.importorskip("rich")
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "stm_bench", "fresh", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "stm_bench", "fresh", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
 
 

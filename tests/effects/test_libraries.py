@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interpreters import ROOT
+from interpreters import ROOT, without_report
 from tornado.stm import core, effects
 from tornado.stm.c_functions import libraries
 
@@ -33,7 +33,9 @@ core.Transaction(ask, ()).run()
 
 
 def run(*arguments, text=None):
-    return subprocess.run([sys.executable, *arguments], input=text, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, *arguments], input=text, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done.stderr = without_report(done.stderr)
+    return done
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

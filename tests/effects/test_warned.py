@@ -62,7 +62,7 @@ threads = [threading.Thread(target=core.Transaction(function, ()).run, daemon=Tr
 for thread in threads:
     thread.start()
 for thread in threads:
-    thread.join(20)
+    thread.join(60)
 print(sorted(shared), [thread.is_alive() for thread in threads])
 """
 
@@ -224,7 +224,7 @@ threads = [threading.Thread(target=leave_open, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
 for thread in threads:
-    thread.join(20)
+    thread.join(60)
 print(len(shown), [thread.is_alive() for thread in threads])
 """
 

@@ -148,6 +148,7 @@ from tornado.stm import transaction
 def work(number):
     return number
 
+transaction.set_threads(2)  # also where there is one processor
 for _ in range(300):
     transaction.add(work, 1)
 transaction.run()

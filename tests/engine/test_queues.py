@@ -533,6 +533,7 @@ def test_where_no_other_thread_runs_any_transactions_are_sequential(threads):
     """They need neither locks nor undo: so many are counted of 101, one of which adds another one, and the last raises."""
     program = f"""
 from tornado.stm import core, transaction
+transaction.set_threads(2)  # also where there is one processor
 ran = []
 tasks = transaction.TransactionQueue()
 def task(n):

@@ -79,8 +79,15 @@ def test_on_several_threads_none_is_of_what_has_been_long(coroutine):
 def steps_beside_one_that_computes():
     steps, sequentials, computed = [], [], []
 
+    @trusted
+    def wait_for_steps():
+        until = time.monotonic() + 60
+        while len(steps) < 10 and time.monotonic() < until:
+            time.sleep(0.001)
+
     async def compute():
-        sum(n * n % 7 for n in range(3_000_000))
+        sum(n * n % 7 for n in range(300_000))
+        wait_for_steps()
         computed.append(None)
 
     async def rest_beside():
@@ -101,7 +108,7 @@ def steps_beside_one_that_computes():
 
 def test_none_keeps_another_thread_from_going_on():
     steps, sequentials = in_a_process("steps_beside_one_that_computes()")
-    assert sequentials <= 3 < steps
+    assert sequentials <= 3 and steps >= 10
 
 
 def stats_with_injected_aborts():

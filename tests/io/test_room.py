@@ -152,7 +152,7 @@ def test_what_waits_is_sent_without_waiting_for_the_peer_where_the_program_has_m
         return received
 
     with ours, theirs:
-        assert tornado.stm.run(asyncio.wait_for(main(), 20), threads=2) == 150_000
+        assert tornado.stm.run(asyncio.wait_for(main(), 60), threads=2) == 150_000
 
 
 def test_what_is_written_and_closed_at_once_arrives():
@@ -193,7 +193,7 @@ def test_what_is_sent_beside_a_close_arrives():
     sender = threading.Thread(target=core.Transaction(send, ()).run)
     with theirs:
         sender.start()
-        sent.wait(10)
+        sent.wait(60)
         core.Transaction(close, ()).run()
         closed.set()
         sender.join()

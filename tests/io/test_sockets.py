@@ -309,7 +309,7 @@ def test_whoever_has_received_what_a_commit_sent_first_receives_the_rest(receive
 
         @trusted
         def between():
-            seen.wait(10)
+            seen.wait(60)
             told.wait(0.02)  # only where the reader does not wait for this commit
 
         def send():
@@ -319,7 +319,7 @@ def test_whoever_has_received_what_a_commit_sent_first_receives_the_rest(receive
 
         @trusted
         def receive_first():
-            select.select([reader], [], [], 10)
+            select.select([reader], [], [], 60)
             received = receive(reader)
             seen.set()
             return received
@@ -422,7 +422,7 @@ def received_from_the_next_of_that_number(use):
 
     with peer:
         try:
-            return tornado.stm.run(asyncio.wait_for(main(), 10), threads=2)
+            return tornado.stm.run(asyncio.wait_for(main(), 60), threads=2)
         finally:
             ours.detach()
 
@@ -462,7 +462,7 @@ def test_the_reader_is_told_of_what_an_aborted_attempt_has_received():
             loop.add_reader(ours, lambda: received.done() or received.set_result(ours.recv(8)))
             await asyncio.sleep(0)
             loop.call_soon(receive_first, [], [])
-            assert await asyncio.wait_for(received, 10) == b"data"
+            assert await asyncio.wait_for(received, 60) == b"data"
             loop.remove_reader(ours)
 
     with ours, peer:

@@ -492,7 +492,7 @@ def test_who_is_called_back_by_tls_may_wait_for_who_writes(way, monkeypatch):
     calling = threading.Thread(target=core.Transaction(be_called_back, ()).run, daemon=True)
     calling.start()
     for thread in writing, calling:
-        thread.join(20)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
     assert shared.count == 1 + len(called) and called
     for each, end in (one, client), (other, other_client):

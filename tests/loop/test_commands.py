@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from interpreters import ROOT, has_gil, on_both, parallel_only
+from interpreters import ROOT, has_gil, on_both, parallel_only, without_report
 
 WHO_AM_I = """
 import asyncio, json, sys
@@ -145,6 +145,7 @@ def program(folder, text, name="app.py"):
 
 def without_notice(python, stderr):
     """What the program itself wrote: on an interpreter with a GIL the first line says why there is one thread."""
+    stderr = without_report(stderr)
     if not has_gil(python):
         return stderr
     notice, _, rest = stderr.partition("\n")
@@ -443,7 +444,7 @@ def test_gil_switched_on_from_the_start(tmp_path):
     program(tmp_path, CONFLICTS)
     result = stm(sys.executable, "-j", "2", "app.py", cwd=tmp_path, PYTHON_GIL="1")
     assert (result.returncode, result.stdout) == (0, "200\n"), result.stderr
-    (line,) = result.stderr.splitlines()
+    (line,) = without_report(result.stderr).splitlines()
     assert "GIL" in line and "one thread" in line
 
 

@@ -26,7 +26,7 @@ if not sysconfig.get_config_var("Py_GIL_DISABLED"):
 
 #: how to run a script
 WAYS = {
-    "upstream": [], "ours": ["-m", "tornado.stm", "-j", "2"], "one thread": ["-m", "tornado.stm", "-j", "1"],
+    "upstream": [], "ours": ["-m", "tornado.stm", "-q", "-j", "2"], "one thread": ["-m", "tornado.stm", "-q", "-j", "1"],
     "aborts": [str(APPS / "launch.py"), "41"],
 }
 ours = pytest.mark.parametrize("way", ["ours", "one thread", "aborts"])

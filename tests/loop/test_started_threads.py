@@ -217,7 +217,7 @@ def start_a_thread_and_wait():
     lock = _thread.allocate_lock()
     lock.acquire()
     _thread.start_new_thread(begin, (lock,))
-    state["began"] = lock.acquire(timeout=10)
+    state["began"] = lock.acquire(timeout=TIMEOUT)
 
 
 @trusted

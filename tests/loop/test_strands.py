@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tornado.stm
 from tornado.stm import core
+from tornado.stm.core import trusted
 from tornado.stm.program import runner
 
 pytestmark = pytest.mark.usefixtures("whole_module_short")  # what is not leaves its strand
@@ -356,10 +357,17 @@ def test_a_new_reader_or_writer_is_called_after_what_was_scheduled_with_it(seque
     assert log == ["scheduled", "told"] * 2 * repetitions
 
 
+def heard_or_a_minute_later():
+    """An event, and what a callback can ask that computes until it is set, or for too long."""
+    heard, until = threading.Event(), time.monotonic() + 60
+    return heard, trusted(lambda: heard.is_set() or time.monotonic() > until)
+
+
 def test_what_does_not_return_keeps_no_answer_waiting(connections):
     """Though it was scheduled with the question, and expected to be short."""
     log = []
     asking, asked, told, telling = connections
+    heard, is_heard = heard_or_a_minute_later()
 
     async def main():
         loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -369,8 +377,7 @@ def test_what_does_not_return_keeps_no_answer_waiting(connections):
             loop.call_soon(compute)
 
         def compute():
-            until = time.monotonic() + 2
-            while time.monotonic() < until:
+            while not is_heard():
                 pass
             log.append("computed")
             over.set()
@@ -378,6 +385,7 @@ def test_what_does_not_return_keeps_no_answer_waiting(connections):
         def hear():
             told.recv(1)
             log.append("answered")
+            core.defer(heard.set)
 
         loop.add_reader(told, hear)
         loop.call_soon(ask)
@@ -459,13 +467,13 @@ def test_who_waits_for_a_connection_goes_on_before_its_data_come(connect):
 def test_what_does_not_return_keeps_nobody_from_what_he_begins_to_read():
     """Though it was scheduled beside that, and expected to be short."""
     log, reading = [], socket_end()
+    heard, is_heard = heard_or_a_minute_later()
 
     async def main():
         loop, over = asyncio.get_running_loop(), asyncio.Event()
 
         def compute_long():
-            until = time.monotonic() + 4
-            while time.monotonic() < until:
+            while not is_heard():
                 pass
             log.append("computed")
             over.set()
@@ -473,6 +481,7 @@ def test_what_does_not_return_keeps_nobody_from_what_he_begins_to_read():
         def hear():
             loop.remove_reader(reading)
             log.append("heard")
+            core.defer(heard.set)
 
         loop.call_soon(lambda: [loop.call_soon(loop.add_reader, reading, hear), loop.call_soon(compute_long)])
         await over.wait()

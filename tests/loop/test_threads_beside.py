@@ -388,7 +388,7 @@ def test_asking_for_a_lock_that_a_thread_has():
     assert core.Transaction(ask, ()).run() == (True, False, False, False)
     give_back.open()
     holding.result()
-    assert core.Transaction(lambda: lock.acquire(timeout=5) and lock.release(), ()).run() is None
+    assert core.Transaction(lambda: lock.acquire(timeout=TIMEOUT) and lock.release(), ()).run() is None
     assert try_lock(lock)
 
 

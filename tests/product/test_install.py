@@ -14,7 +14,7 @@ from importlib.metadata import version
 import pytest
 
 import tutorial
-from interpreters import FREE_THREADED, GIL, ROOT, needs_gil, parallel_only
+from interpreters import FREE_THREADED, GIL, ROOT, needs_gil, parallel_only, without_report
 from tornado.stm import core
 
 pytest.importorskip("setuptools", "77")
@@ -245,7 +245,7 @@ class Place:
                 answer = connection.getresponse().read().decode()
                 connection.close()
                 server.terminate()
-                return answer, server.communicate(timeout=60)[1]
+                return answer, without_report(server.communicate(timeout=60)[1])
             finally:
                 server.kill()
 

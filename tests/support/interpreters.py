@@ -1,6 +1,7 @@
 """The interpreters that tests run programs on: this one, and what `make setup` has found with a GIL, one a minor version."""
 
 import os
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -41,6 +42,12 @@ def needs_engine():
     """In a module of tests: all that follows is about transactions that run beside each other, or are rolled back."""
     if not core.PARALLEL:
         pytest.skip("transactions run one at a time", allow_module_level=True)
+
+
+def without_report(stderr):
+    """What a program wrote, without what it is told of that takes long, as any may on a busy machine."""
+    lines = r"tornado\.stm: (\d+ transactions on|transactions ran one at a time|warning: (a callback has run for|[\d.]+ % of the time)).*\n"
+    return re.sub(rf"^{lines}( +[\d.]+ % +\d+ times .*\n)*", "", stderr, flags=re.MULTILINE)
 
 
 def has_gil(python):
