@@ -19,6 +19,7 @@ import re
 import socket
 import threading
 import types
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
@@ -1162,6 +1163,19 @@ def test_a_slot_is_read_by_its_descriptor(get):
 
     assert meet(lambda: (Slotted(),), get, change) == CONFLICT
     assert meet(lambda: (Slotted(),), get, get) == APART
+
+
+def test_keys_of_an_ordered_dict_are_not_called_by_who_iterates():
+    """Its iterator refers to the current one."""
+
+    class Called:
+        def __call__(self):
+            pass
+
+    called = Called()
+    for key in weakref.ref(called), called, called.__call__, len, [].append, test_defaults_of_keywords_are_changed_alone:
+        it = iter(OrderedDict.fromkeys([key, "b"]))
+        assert run(lambda it=it: (next(it), core.is_exclusive())) == (key, False)
 
 
 def test_defaults_of_keywords_are_changed_alone():

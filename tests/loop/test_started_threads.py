@@ -1,6 +1,7 @@
 """A thread that a transaction starts begins when that has committed, and never for an attempt that was rolled back."""
 
 import _thread
+import asyncio
 import concurrent.futures
 import contextvars
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 import apart
 from interpreters import needs_engine
+from tornado import stm
 from tornado.stm import activation, core, transaction
 from tornado.stm.core import trusted
 
@@ -255,3 +257,29 @@ def threads_begin_beside_who_waits_to_be_alone():
 def test_a_thread_begins_at_a_commit_though_another_transaction_waits_to_be_alone():
     """It waits for nobody who borrows, and who waits to be alone does not."""
     assert apart.in_a_process(__file__, "threads_begin_beside_who_waits_to_be_alone()") == [True] * 4
+
+
+def test_a_pool_gets_threads_from_the_loop_s_thread_whichever_commits():
+    """They are daemons if that is one, as the threads that run transactions are."""
+    started = []
+
+    async def use_a_pool_of_its_own(pool):
+        sum(range(50_000))
+        where = _thread.get_ident()  # the real one: that step commits there
+        await asyncio.get_running_loop().run_in_executor(pool, int)
+        started.append((where != threading.main_thread().ident, next(iter(pool._threads)).daemon))
+
+    async def use_pools():
+        for _ in range(500):
+            pools = [concurrent.futures.ThreadPoolExecutor(1) for _ in range(4)]
+            await asyncio.gather(*map(use_a_pool_of_its_own, pools))
+            for pool in pools:
+                pool.shutdown(wait=False)
+            if sum(elsewhere for elsewhere, _ in started) > 3:
+                break
+        return threading.enumerate()
+
+    threads = stm.run(use_pools(), threads=2)
+    assert any(elsewhere for elsewhere, _ in started)
+    assert not any(daemon for _, daemon in started)
+    assert not any(isinstance(thread, threading._DummyThread) for thread in threads)

@@ -2479,6 +2479,7 @@ ITERATORS = {
     "values": lambda: iter({1: 2, 3: 4, 5: 6}.values()),
     "reversed dict": lambda: reversed({1: 2, 3: 4, 5: 6}),
     "OrderedDict": lambda: iter(OrderedDict({1: 2, 3: 4, 5: 6})),
+    "OrderedDict of what can be called": lambda: iter(OrderedDict.fromkeys([weakref.ref(loop_over_list), len, loop_over_list, print])),
     "set": lambda: iter({1, 2, 3, 4}),
     "frozenset": lambda: iter(frozenset((1, 2, 3))),
     "deque": lambda: iter(deque("abcd")),

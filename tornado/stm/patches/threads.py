@@ -50,8 +50,8 @@ _clock_gettime_ns = time.clock_gettime_ns
 
 @trusted
 def _loop():
-    """The loop whose transaction this is, or None."""
-    loop = asyncio._get_running_loop() if core.in_transaction() else None
+    """The loop whose transaction this is, or one of whose threads does what was put off to a commit (it starts threads of a pool); or None."""
+    loop = asyncio._get_running_loop() if core.in_transaction() or _thread.get_ident() in _workers else None
     return loop if getattr(loop, "_thread_id", None) is not None else None
 
 

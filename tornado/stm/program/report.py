@@ -173,16 +173,24 @@ def reasons(stats, whole, most, explain):
     lines = []
     for reason in dearest(stats, most):
         lines.append(f"  {percent(seconds[reason], whole):>7} {counts.get(reason, 0):7} times  {reason}")
-        if explain and (declaration := declaration_of(reason)):
-            lines.append(f"{'':24}if you know what its C code does: {declaration}")
+        if explain and (hint := hint_of(reason)):
+            lines.append(f"{'':24}{hint}")
     return lines
 
 
-def declaration_of(reason):
-    """What would declare the call that this is a reason for: of a function, or of an object as one; None if it is no such reason."""
+def hint_of(reason):
+    """What could be done where this is a reason for: a call of what nobody has declared, perhaps for this release; else None."""
     what, of, called = reason.partition(":")[0].partition("call of ")
     if what or not of:
         return None
+    from ..c_functions import libraries
+
+    declaration = declaration_of(called)
+    return libraries.not_for_this_release(called) or (declaration and f"if you know what its C code does: {declaration}")
+
+
+def declaration_of(called):
+    """What would declare a function by this name, or an object as one; None if that is no name."""
     kind, _, name = called.partition(" object ")
     if name:
         return f"tornado.stm.effects.declare({name}, EFFECT)"

@@ -123,14 +123,18 @@ def begin(after_load):
     for module in list(sys.modules):
         after_load(module)
     with _lock:
-        for file in _files():
-            _waiting.extend(parse(file.read_text(), file.name))
+        _waiting.extend(_of_files())
         _ready = True
         _declare_known()
 
 
 def _files():
     return sorted(Path(__file__).parent.glob("*.effects"))
+
+
+@functools.cache
+def _of_files():
+    return [declaration for file in _files() for declaration in parse(file.read_text(), file.name)]
 
 
 def declaring(load):
@@ -213,13 +217,35 @@ def covers(library):
     return file.exists() and any(is_installed(*declaration.releases) for declaration in parse(file.read_text(), file.name))
 
 
+def not_for_this_release(name):
+    """What is said of a function that is declared, but for other releases than the one that is installed; None if it is not."""
+    with _lock:
+        declarations = _of_program + _of_files()
+    names = name, f"{name.rpartition('.')[0]}.*"
+    found = [each.releases for each in declarations if each.name in names and each.releases is not None]
+    if not found or any(is_installed(*releases) for releases in found):
+        return None
+    distribution, first, too_late = found[0]
+    return (f"this is known of {distribution} from {_text(first)} on, below {_text(too_late)}; "
+            f"what is installed is {_installed(distribution) or 'another one'}")  # fmt: skip
+
+
+def _text(release):
+    return ".".join(map(str, release))
+
+
 @functools.cache
 def is_installed(distribution, first, too_late):
     """Is a release of the distribution installed that is not before the first, and before the one that is too late?"""
+    text = _installed(distribution)
+    return text is not None and first <= tuple(map(int, itertools.takewhile(str.isdecimal, text.split(".")))) < too_late
+
+
+def _installed(distribution):
+    """The release of it that is installed, as a text, or None."""
     import importlib.metadata  # which takes long, and most programs have no such library
 
     try:
-        text = importlib.metadata.version(distribution)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return first <= tuple(map(int, itertools.takewhile(str.isdecimal, text.split(".")))) < too_late
+        return None

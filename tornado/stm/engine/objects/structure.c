@@ -622,12 +622,20 @@ has_guards(const Layout *layout)
 
 typedef struct { Tx *tx; int result; int depth; PyTypeObject *type; } Traversal;
 
+/* The current key of an OrderedDict's iterator: it is looked up, by a hash of its own or of where it lies, and not called. */
+static bool
+is_callable_key(Tx *tx, PyTypeObject *type, PyObject *o)
+{
+    return type == &PyODictIter_Type && (PyWeakref_CheckRefExact(o) || PyFunction_Check(o) || PyMethod_Check(o) || PyCFunction_Check(o)
+                                         || kind_of(tx, o) == &instance_kind);
+}
+
 /* What an iterator without a layout refers to. */
 static int
 open_referent(PyObject *o, void *arg)
 {
     Traversal *v = arg;
-    if (o == NULL || o == (PyObject *)v->type)
+    if (o == NULL || o == (PyObject *)v->type || is_callable_key(v->tx, v->type, o))
         return 0;
     if (!PyType_Check(o) && PyCallable_Check(o)) {
         int effect = effect_as_callback(v->tx, o);
