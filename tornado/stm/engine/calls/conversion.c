@@ -540,6 +540,9 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     if (PyExceptionInstance_Check(obj))
         return exclusive_for(tx, "a look into", obj);
     if (kind == &instance_kind || (python && (has_items || kind == &inert_kind))) {
+        /* Two may look into it at a time, so neither makes the dict for itself. */
+        if (can_have_dict(type) && give_own_dict(tx, obj) < 0)
+            return -1;
         if (open_attributes(tx, obj) < 0 || reach_attributes(tx, obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
             return -1;
         if (kind == &instance_kind || kind == &inert_kind)
