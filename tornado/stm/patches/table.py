@@ -105,6 +105,7 @@ PATCHES = {
         posix,os:system                loop.signals:starting()                likewise
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         concurrent.futures.thread:ThreadPoolExecutor._counter  patches.threads:Numbering()  each one without a name gets a number
+        concurrent.futures.thread:_WorkItem.__init__  patches.threads:awaited()  the thread that has done it tells of it
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
         asyncio.base_subprocess:BaseSubprocessTransport._connect_pipes  loop.subprocesses:connecting()  the protocol is told in asyncio's order
         asyncio.base_subprocess:BaseSubprocessTransport._call  loop.subprocesses:telling()  likewise
