@@ -84,6 +84,33 @@ def test_what_takes_long_is_not_tried_for_long(restraint):
     assert load.pass_time(0.4) == 1.0
 
 
+def varied(deviation, steps, seed):
+    """So many times as many for so many milliseconds each, and with so wide a spread."""
+    randomness = random.Random(seed)
+    varied = itertools.chain.from_iterable(itertools.repeat(randomness.lognormvariate(0, deviation), steps) for _ in itertools.count())
+    return lambda: next(varied)
+
+
+def test_what_takes_long_is_left_to_all_though_a_window_has_few_of_them(restraint):
+    """Loaded for a second, then for three not at all."""
+    called = []
+    for seed in range(20):
+        load = Load(restraint, 290, 410, varied(0.2, 50, seed))
+        load.pass_time(1)
+        for _ in range(20):
+            load.now += 3
+            called.append(load.pass_time(1))
+    assert sum(called) / len(called) > 0.93
+
+
+def test_what_takes_long_is_left_to_one_where_all_are_no_gain(restraint):
+    load = Load(restraint, 290, 410)
+    load.pass_time(10)
+    load.rates = (290, 280)
+    load.pass_time(20)
+    assert load.pass_time(20) < 0.05
+
+
 def test_what_was_found_is_looked_at_again(restraint):
     load = Load(restraint, 10_000, 14_000)
     load.pass_time(30)
@@ -137,9 +164,7 @@ def test_a_window_in_which_there_was_too_little_to_do_says_nothing(restraint):
 def test_what_comes_in_bursts_misleads_nobody(restraint, gain, least, most):
     called = []
     for seed in range(20):
-        randomness = random.Random(seed)
-        bursts = itertools.chain.from_iterable(itertools.repeat(randomness.lognormvariate(0, 0.5), 70) for _ in itertools.count())
-        load = Load(restraint, 10_000, gain * 10_000, lambda: next(bursts))
+        load = Load(restraint, 10_000, gain * 10_000, varied(0.5, 70, seed))
         load.pass_time(10)
         called.append(load.pass_time(60))
     assert least <= sum(called) / len(called) <= most

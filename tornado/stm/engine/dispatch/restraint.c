@@ -6,11 +6,15 @@
 #define STALE (4 * WINDOW)  /* in so long a window there was too little to do */
 #define SETTLING 3          /* windows: so long it takes until what it has switched to does its best */
 #define GAIN 1.25           /* all threads are called if they run so many times as many as one: they take more of the processors' time */
-#define TRIALS 3            /* if so many in a row say so; each may be mistaken, for what there is to do comes in bursts; */
-#define FEW 6000.0          /* but one is enough if one thread runs less than so many a second: what takes that long has much to gain */
-#define LOSS 0.8            /* a trial of all threads is over once they run less than so many times as many, twice in a row */
-#define LEAST_GAIN 1.1      /* and no longer once a trial says that they run less than so many times as many */
-#define SHORTEST 10         /* windows */
+#define LEAST_GAIN 1.1      /* and no longer if they run less than so many times as many */
+#define TRIALS 3            /* so many in a row must say so; each may be mistaken, for what there is to do comes in bursts; */
+#define FEW 6000.0          /* but one is enough for all threads if one runs less than so many a second: what takes that long has much to */
+                            /* gain, and a window is over after few of them; and for one thread if it runs more */
+#define LOSS 0.8            /* a trial has lost clearly if what is tried runs less than so many times as many; */
+#define ALL_LOSE LOSS       /* that of all threads is over once it has lost so much twice in a row, */
+#define ONE_LOSES 0.7       /* that of one thread so much, for it takes longer to settle */
+#define SHORTEST 10         /* windows from one trial to the next at first; then twice as many, or */
+#define CLEARLY 4           /* so many times as many where it has lost clearly, up to */
 #define LONGEST 160
 #define FAR 2.5             /* a load of another kind has so many times the rate that was usual, or the other way round, */
 #define LATELY 4            /* on an average of about so many windows: in one, there was a burst, or the machine did something else */
@@ -21,14 +25,21 @@ static void
 judge(Restraint *r, double after)
 {
     double as_settled = (r->before + after) / 2;
-    bool was = r->settled, change = was ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
-    if (!change)
-        r->in_a_row = 0;
-    else if (was || (r->in_a_row += as_settled < FEW ? TRIALS : 1) >= TRIALS) {
+    bool was = r->settled;
+    bool gains = was ? as_settled < LEAST_GAIN * r->tried : r->tried > GAIN * as_settled;
+    bool takes_long = (was ? r->tried : as_settled) < FEW;
+    r->in_a_row = gains ? r->in_a_row + 1 : 0;
+    if (r->in_a_row >= (was == takes_long ? TRIALS : 1)) {
         r->settled = !was;
         r->in_a_row = 0;
     }
-    r->keep = change || r->keep == 0 ? SHORTEST : r->keep < LONGEST ? 2 * r->keep : r->keep;
+    if (gains || r->keep == 0)
+        r->keep = SHORTEST;
+    else {
+        r->keep *= r->tried < LOSS * as_settled ? CLEARLY : 2;
+        if (r->keep > LONGEST)
+            r->keep = LONGEST;
+    }
     r->left = r->keep;
     r->at = KEEPS;
     r->usual = r->lately = r->settled == was ? as_settled : r->tried;
@@ -65,7 +76,7 @@ window_over(Restraint *r, double rate)
         r->left = 0;
         r->usual = r->lately;
     }
-    if (r->at == SWITCHED && !r->settled && fmax(rate, r->tried) < LOSS * r->before) {
+    if (r->at == SWITCHED && fmax(rate, r->tried) < (r->settled ? ONE_LOSES : ALL_LOSE) * r->before) {
         r->at = TRIAL;      /* this window tells enough */
         r->left = 0;
     }

@@ -22,7 +22,7 @@ typedef struct {
     uint64_t callbacks;     /* that had run by then */
     double before, tried;   /* rates of those windows; while it is SWITCHED, `tried` is that of the window before, INFINITY in the first */
     double usual, lately;   /* rates of what was found, on the whole and in the last windows */
-    int in_a_row;           /* so many trials, the last ones, spoke for all threads; fewer than it takes */
+    int in_a_row;           /* so many trials, the last ones, spoke for a change; fewer than it takes */
     int keep;               /* what was found is kept for so many windows */
     int left;               /* so many more windows of what it is at than this one: KEEPS, SWITCHED or SWITCHED_BACK */
 } Restraint;
