@@ -1,7 +1,9 @@
 """C code that makes data of other data: pydantic's models, in transactions on several threads."""
 
+import copy
 import functools
 import sqlite3
+import traceback
 from typing import Annotated, Any
 
 import pytest
@@ -118,23 +120,57 @@ def error_of(model, data):
 
 @needs_threads
 def test_errors_of_a_validation_are_told_beside_others():
-    """As each answer 422 of FastAPI's does."""
+    """As each answer 422 of FastAPI's does, and a log of what was wrong."""
 
     def told():
         error = error_of(Plain, WRONG)
         return error.error_count(), error.errors(include_url=False), error.errors()
 
-    assert runs_beside_others(told) == told()
+    def printed():
+        error = error_of(Plain, WRONG)
+        return str(error), repr(error), f"{error}", error.json(), error.json(indent=2), error.title
+
+    def logged():
+        try:
+            Plain.model_validate(WRONG)
+        except pydantic.ValidationError:
+            return traceback.format_exc()
+
+    for tell in (told, printed, logged):
+        assert runs_beside_others(tell) == tell()
     assert told()[0] == 3
+    assert "input_value='x'" in logged()
+
+
+@needs_threads
+@pytest.mark.parametrize("tell", [str, pydantic.ValidationError.json])
+def test_the_text_of_an_error_has_what_was_validated(tell):
+    """Also what has come to be in there since."""
+
+    def printed(known):
+        data = {"size": [], "lines": []}  # the default would be copied by a function in Python
+        error = error_of(Plain, data)
+        data["size"].append(known)
+        return tell(error)
+
+    assert meet(lambda: ([],), printed, lambda known: known.append(1)) == CONFLICT
+    assert meet(lambda: ([],), printed, lambda known: known[:]) == APART
 
 
 @needs_threads
 def test_errors_that_nobody_has_looked_through_are_told_alone():
     assert alone_after(lambda: error_of(Checked, {"size": 1}).errors())  # what a function has raised may refer to anything
     kept = error_of(Plain, WRONG)
-    assert alone_after(kept.errors)
-    assert alone_after(lambda: str(error_of(Plain, WRONG)))  # all of the data is in there
-    assert alone_after(lambda: error_of(Plain, WRONG).json())
+    for tell in (kept.errors, kept.json, lambda: str(kept), lambda: copy.copy(kept)):
+        assert alone_after(tell)
+    assert alone_after(lambda: str(error_of(Checked, {"size": 1})))
+    assert alone_after(lambda: error_of(Checked, {"size": 1}).json())
+    assert alone_after(lambda: Derived("title", []))
+
+
+class Derived(pydantic.ValidationError):
+    def __init__(self, *args):
+        pass
 
 
 @needs_threads

@@ -41,7 +41,7 @@ def run(*arguments, text=None):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_line_means_something(file):
     found = libraries.parse(file.read_text(), file.name)
-    assert found and all(declaration.releases for declaration in found)
+    assert found and all(declaration.releases or file.stem in sys.stdlib_module_names for declaration in found)
     assert {declaration.name.partition(".")[0] for declaration in found} == {file.stem}
 
 
@@ -49,7 +49,7 @@ def test_every_line_means_something(file):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_line_of_a_library_that_is_installed_is_about_something_there(file):
     found = libraries.parse(file.read_text(), file.name)
-    if not libraries.is_installed(*found[0].releases):
+    if not (found[0].releases is None or libraries.is_installed(*found[0].releases)):
         pytest.skip("another release is installed, or none")
     names = sorted({declaration.name.rpartition(".")[0] for declaration in found if declaration.what == "hidden"})
     parts = [declaration.name.split(".") for declaration in found]

@@ -44,7 +44,6 @@ FEATURES = {}
 #: features that run alone, and why
 ALONE = {
     "instance_dict_replaced": "attributes that others have open would be those of another dict",
-    "exception_groups": "the effect of split is not declared",
     "type_with_three_arguments": "classes are changed exclusively",
     "abstract_classes_made_at_run_time": "functions are changed exclusively",
     "dataclasses_made_at_run_time": "classes are changed exclusively",

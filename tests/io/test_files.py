@@ -875,3 +875,52 @@ def test_those_that_write_to_one_file_do_so_beside_one_another(path, tmp_path):
             assert Meeting(lambda: (), write, lambda file=file: write(file)).run() == APART
     log.removeHandler(handler)
     handler.close()
+
+
+LINES = b"one\ntwo\nthree\n" * 1000
+
+
+def compressed_lines(module):
+    packed = module.compress(LINES)
+    with module.open(io.BytesIO(packed)) as file:
+        read = file.readline(), file.read(6), len(file.readlines())
+    out = io.BytesIO()
+    with module.open(out, "wt") as file:
+        file.write("some\ntext")
+    with module.open(io.BytesIO(out.getvalue()), "rt") as file:
+        return read, file.readline(), list(file)
+
+
+@pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])
+def test_streams_of_compressed_bytes_run_beside_others(name):
+    module = pytest.importorskip(name)
+    assert runs_beside_others(compressed_lines, module) == compressed_lines(module)
+
+
+def test_a_compressed_stream_is_left_open_beside_others():
+    def read(packed):
+        return gzip.GzipFile(fileobj=io.BytesIO(packed)).read(3)
+
+    assert runs_beside_others(read, gzip.compress(LINES)) == b"one"
+
+
+def test_a_buffer_around_bytes_of_the_transactions_own_is_used_beside_others():
+    def use():
+        buffer = io.BufferedReader(io.BytesIO(LINES))
+        start = buffer.read(3)
+        buffer.flush()
+        return start, buffer.readline(), len(buffer.read())
+
+    assert runs_beside_others(use) == (b"one", b"\n", len(LINES) - 4)
+
+
+@pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])
+def test_what_was_compressed_or_read_in_part_before_goes_on_alone(name):
+    module = pytest.importorskip(name)
+    kept = module.open(io.BytesIO(module.compress(LINES)))
+    kept.readline()
+    assert not beside_others(kept.readline)[0]
+    text = module.open(io.BytesIO(module.compress(LINES)), "rt")
+    assert not beside_others(text.readline)[0]
+    stream = io.BytesIO(LINES)
+    assert not beside_others(io.BufferedReader, stream)[0]

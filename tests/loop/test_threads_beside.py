@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import os
 import queue
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -762,6 +764,97 @@ def test_an_executor_that_has_been_shut_down_takes_nothing_from_a_transaction():
             asyncio.get_running_loop().run_in_executor(executor, print)
 
     on_a_loop(main)
+
+
+@pytest.fixture
+def pool_of_one():
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def test_what_a_pool_has_done_before_anybody_asks_is_told_by_its_thread(pool_of_one):
+    """As what it does next: it was told by the thread that had handed it over, at the end of that commit, after some of what followed."""
+    submit = pool_of_one.submit
+
+    def over_at_once(function, *args):
+        submitted = submit(function, *args)
+        concurrent.futures.wait([submitted])
+        return submitted
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        call = loop.call_soon_threadsafe
+
+        def call_soon_threadsafe(*args):
+            tellers.add(threading.current_thread())
+            return call(*args)
+
+        loop.call_soon_threadsafe = call_soon_threadsafe
+        jobs = [loop.run_in_executor(pool_of_one, functools.partial(divmod, 7), i) for i in (2, 3)]
+        results.extend(await asyncio.gather(*jobs))
+
+    tellers, results = set(), []
+    pool_of_one.submit = over_at_once
+    on_a_loop(main)
+    assert results == [(3, 1), (2, 1)] and tellers == pool_of_one._threads
+
+
+def test_what_somebody_wraps_for_a_pool_is_told_as_well(pool_of_one):
+    """Tools that follow what is handed to threads do that."""
+    submit, wrapped = pool_of_one.submit, []
+
+    def wrapping(function, *args):
+        wrapped.append(args)
+        return submit(lambda: function(*args))
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        results.extend(await asyncio.gather(*[loop.run_in_executor(pool_of_one, str, i) for i in range(3)]))
+
+    results = []
+    pool_of_one.submit = wrapping
+    on_a_loop(main)
+    assert results == ["0", "1", "2"] and wrapped == [(0,), (1,), (2,)]
+
+
+def test_the_traceback_of_what_fails_on_a_thread_of_a_pool(pool_of_one):
+    def fails():
+        raise ValueError
+
+    def frames(raised):
+        frames = [frame for frame, _ in traceback.walk_tb(raised.__traceback__)]
+        names = [frame.f_code.co_name for frame in frames]
+        at = names.index("run")
+        return names[at:], [frame.f_locals.get("fn") for frame in frames[at:]]
+
+    async def main():
+        with pytest.raises(ValueError) as raised:
+            await asyncio.get_running_loop().run_in_executor(pool_of_one, fails)
+        seen.append(frames(raised.value))
+
+    seen = []
+    on_a_loop(main)
+    assert seen == [frames(pool_of_one.submit(fails).exception())]
+
+
+def test_a_pool_that_has_no_thread_for_what_it_keeps(pool_of_one):
+    """Whoever has handed that over is told so; that it is done later all the same is told to nobody."""
+    submit = pool_of_one.submit
+
+    def without_thread(function, *args):
+        concurrent.futures.wait([submit(function, *args)])
+        raise RuntimeError("can't start new thread")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: complaints.append(context))
+        results.extend(await asyncio.gather(loop.run_in_executor(pool_of_one, str, 1), return_exceptions=True))
+        await asyncio.sleep(0.01)
+
+    results, complaints = [], []
+    pool_of_one.submit = without_thread
+    on_a_loop(main)
+    assert complaints == [] and str(results[0]) in ("1", "can't start new thread")
 
 
 # ---- Forks -------------------------------------------------------------------------------------------------------------------

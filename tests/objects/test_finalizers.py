@@ -634,6 +634,54 @@ def test_what_a_class_makes_in_python_may_never_have_been(name):
     assert ended == []
 
 
+@pytest.mark.parametrize("awaitable", ["anext", "asend", "athrow", "aclose"])
+def test_what_is_awaited_of_a_generator_in_a_cycle_was_never_there(awaitable, recwarn):
+    """It had been sent to, which was undone: the collector warned of what nobody had awaited."""
+    waits = types.coroutine(lambda: (yield))
+
+    async def endless():
+        while True:
+            try:
+                yield await waits()
+            except KeyError:
+                await waits()
+            finally:
+                await waits()
+
+    async def one(generator, cycle):
+        cycle.append(cycle)
+        if awaitable == "anext":
+            await anext(generator)
+        elif awaitable == "asend":
+            await generator.asend(None)
+        elif awaitable == "athrow":
+            await generator.athrow(KeyError)
+        else:
+            await generator.aclose()
+
+    def attempt():
+        if begins(attempts):
+            cycle = []
+            cycle.append(one(generator, cycle))
+            cycle[0].send(None)
+            abort(attempts)
+
+    def finish(awaited):
+        with pytest.raises(StopIteration):
+            while True:
+                awaited.send(None)
+
+    generator, attempts = endless(), []
+    if awaitable in ("athrow", "aclose"):
+        finish(generator.asend(None))
+    run(attempt)
+    assert attempts == ["attempt"] * 2
+    gc.collect()
+    core.settle()
+    finish(generator.aclose())
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 @pytest.mark.parametrize("make", [lambda generator: next(islice(generator, 1)), next], ids=["within", "alone"])
 def test_thousands_that_die_when_the_transaction_is_to_run_alone_end_one_after_the_other(make):
     depths = []

@@ -1750,6 +1750,45 @@ def test_giving_a_new_object_another_class_does_not_run_alone():
     assert rolled and vars(made) == {"a": 2}
 
 
+class LocalFault(Exception):
+    def __init__(self, text, status=400):
+        Exception.__init__(self, text)
+        self.status = status
+
+
+class RemoteFault(LocalFault):
+    pass
+
+
+def test_giving_a_new_exception_another_class_does_not_run_alone():
+    """h11 does, with each message that it cannot parse."""
+
+    def pass_on():
+        try:
+            raise LocalFault("late")
+        except LocalFault as e:
+            e.__class__ = RemoteFault
+            e.seen = e.status + 1
+            raise
+
+    def caught():
+        with pytest.raises(RemoteFault) as raised:
+            pass_on()
+        return raised.value
+
+    run(caught)
+    before = core.stats()["exclusives"]
+    made = run(caught)
+    assert core.stats()["exclusives"] == before
+    assert type(made) is RemoteFault and made.args == ("late",) and vars(made) == {"status": 400, "seen": 401}
+
+    def change(made):
+        made.status, made.args, made.more = 5, (), 6
+
+    rolled, _ = rolled_back(change, made)
+    assert rolled and made.args == ("late",) and vars(made) == {"status": 400, "seen": 401}
+
+
 def test_a_class_that_does_not_fit_is_refused_and_the_object_stays_its_transaction_s():
     def refused():
         made = Thing(a=1)

@@ -20,7 +20,7 @@ import os
 import stat
 import types
 
-from .. import core
+from .. import _engine, core
 from ..core import trusted
 
 _open = builtins.open
@@ -311,14 +311,53 @@ def leave(file, /, *exception):
 
 @trusted
 def buffered_reader(*args, **named):
-    """Twin of ``BufferedReader``: around a stream in Python, as ``gzip`` has it, it is the transaction's own."""
+    """Twin of ``BufferedReader``: around a stream in Python, as ``gzip`` has it, or bytes of its own, it is the transaction's own."""
     raw = args[0] if args else named.get("raw")
-    if not isinstance(getattr(type(raw), "readinto", None), types.FunctionType):
+    own_bytes = type(raw) is _io.BytesIO and core.is_fresh(raw)
+    if not own_bytes and not isinstance(getattr(type(raw), "readinto", None), types.FunctionType):
         core.exclusive("a buffer around what others may use")
     return core.fresh(_buffered_reader(*args, **named))
 
 
 _buffered_reader = _io.BufferedReader
+
+
+def reader_flush(file, /):
+    """Twin of ``BufferedReader.flush``, which calls that of the stream around which it is."""
+    return _stream_below(file).flush()
+
+
+@trusted
+def _stream_below(file):
+    if not core.is_fresh(file):
+        core.exclusive("call of BufferedReader.flush")
+    return file.raw
+
+
+def read_into(original):
+    """``DecompressReader.readinto``, also into memory of the buffer in C that calls it: that is the transaction's own, as the reader is."""
+
+    def readinto(self, b):
+        size = _size_of_own(self, b)
+        if size is None:
+            return original(self, b)
+        data = self.read(size)
+        _put_into(b, data)
+        return len(data)
+
+    return readinto
+
+
+@trusted
+def _size_of_own(reader, view):
+    """Of a view of memory that is no object's, which only C code makes, for the time of a call; else None."""
+    own = type(view) is memoryview and view.obj is None and view.format == "B" and _engine.is_captured(reader)
+    return view.nbytes if own else None
+
+
+@trusted
+def _put_into(view, data):
+    view[: len(data)] = data
 
 
 def _of_own_file(method):
@@ -590,6 +629,7 @@ TWINS = {
     _tell: tell,
     _close: close,
     _buffered_reader: buffered_reader,
+    _io.BufferedReader.flush: reader_flush,
     _written_close: written_close,
     **{method: _moving(method) for method in (
         getattr(_io.BufferedReader, name) for name in ("readline", "read1", "peek"))},

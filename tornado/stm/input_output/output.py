@@ -7,7 +7,7 @@ import sys
 import types
 import weakref
 
-from .. import core, forks
+from .. import _engine, core, forks
 from ..core import trusted
 from . import files
 
@@ -76,11 +76,19 @@ def _writes_at_once(file):
 _text_stream = _io.TextIOWrapper
 
 
+def _compresses(buffer):
+    """Is it a file of the standard library's that C code may use by methods in Python, which return bytes and numbers?"""
+    return any(type(buffer) is getattr(sys.modules.get(module), name, None) for module, name in _COMPRESSING.items())
+
+
+_COMPRESSING = {"gzip": "GzipFile", "bz2": "BZ2File", "lzma": "LZMAFile"}
+
+
 @trusted
 def text_stream(*args, **named):
-    """Twin of ``TextIOWrapper``: around bytes that the transaction has made it is the transaction's own, as these are."""
+    """Twin of ``TextIOWrapper``: around bytes that the transaction has made, or compresses, it is the transaction's own, as these are."""
     buffer = args[0] if args else named.get("buffer")
-    if type(buffer) is not _io.BytesIO or not core.is_fresh(buffer):
+    if not (core.is_fresh(buffer) if type(buffer) is _io.BytesIO else _compresses(buffer) and _engine.is_captured(buffer)):
         core.exclusive("a text stream around what others may use")
     return core.fresh(_text_stream(*args, **named))
 

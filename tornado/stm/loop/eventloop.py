@@ -20,6 +20,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from .. import activation, core
 from ..core import trusted
 from ..patches import table
+from ..patches.threads import Job
 from ..transaction.apart import in_transaction
 from . import signals, subprocesses  # noqa: F401, the latter is what patches name
 from .futures import use_engine_futures
@@ -417,18 +418,21 @@ class Work:
     def start(self, executor):
         """At commit: hand it over.  Pools have locks, which the program may have taken as well."""
         core.leave_mutexes()
+        job = Job(self.func)
+        job.told = self.done
         try:
-            self.submitted = self.context.run(executor.submit, self.func, *self.args)
+            self.submitted = self.context.run(executor.submit, job, *self.args)
         except BaseException as e:
             self.loop._dispatcher.submit(events.Handle(_fail, (self.future, e), self.loop, None))
             return
-        self.submitted.add_done_callback(self.done)
+        if job.told is not None:
+            self.submitted.add_done_callback(self.done)
 
     @trusted
     def done(self, submitted):
-        """Mostly on a thread of the pool: what has come of it is for the transaction's future."""
+        """On the thread of the pool that has done it, or on that which cancels it: what has come of it is for the transaction's future."""
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(futures._copy_future_state, submitted, self.future)
+            self.loop.call_soon_threadsafe(_take_over, submitted, self.future)
 
     def cancel(self, future):
         """The future is done: was it cancelled?"""
@@ -441,9 +445,17 @@ class Work:
             self.submitted.cancel()
 
 
+# A pool that has no thread for what it has been given raises that, and may come to it later.
+
+
 def _fail(future, exception):
-    if not future.cancelled():
+    if not future.done():
         future.set_exception(exception)
+
+
+def _take_over(submitted, future):
+    if not future.done():
+        futures._copy_future_state(submitted, future)
 
 
 def _is_pool(executor):

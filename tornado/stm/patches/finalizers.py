@@ -3,7 +3,7 @@
 And a finalizer that has nothing to do as a rule.
 """
 
-import gzip  # noqa: F401, what it has is changed
+import gzip
 import sys
 
 from .. import core
@@ -11,9 +11,22 @@ from ..core import trusted
 
 
 def quiet_gzip_file(finalizer):
-    """``GzipFile.__del__``, but for one that is closed: nothing is left to do, and the finalizer would do that alone."""
+    """``GzipFile.__del__``, but for one that is closed: nothing is left to do, and the finalizer would do that alone.
 
-    return _unless_none("fileobj", finalizer)
+    One that is read is closed as by Python code.
+    """
+
+    def finalizer_of_readers(dying):
+        if type(dying) is not gzip.GzipFile or dying.mode != gzip.READ:
+            finalizer(dying)
+            return
+        try:
+            dying.close()
+        except BaseException:
+            if sys.flags.dev_mode:
+                raise
+
+    return _unless_none("fileobj", finalizer_of_readers)
 
 
 def quiet_transport(finalizer):

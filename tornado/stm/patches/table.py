@@ -63,6 +63,7 @@ PATCHES = {
         gc,*:disable                   core:collector_disable                 likewise
         gc,*:isenabled                 core:collector_is_enabled              likewise
         gzip:GzipFile.__del__          patches.finalizers:quiet_gzip_file()   what is closed would run alone to do nothing
+        compression._common._streams:DecompressReader.readinto  input_output.files:read_into()  a buffer in C has what is read put into its memory
         importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
         importlib.machinery:SourceFileLoader.exec_module     c_functions.libraries:declaring()  likewise, and it may be changed below
         sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer
@@ -105,6 +106,7 @@ PATCHES = {
         posix,os:system                loop.signals:starting()                likewise
         os:supports_fd                 loop.signals:with_execve()             os.execve takes descriptors
         concurrent.futures.thread:ThreadPoolExecutor._counter  patches.threads:Numbering()  each one without a name gets a number
+        concurrent.futures.thread:_WorkItem.__init__  patches.threads:awaited()  the thread that has done it tells of it
         asyncio.selector_events:_SelectorTransport.__del__  patches.finalizers:quiet_transport()  a closed one's would run alone
         asyncio.base_subprocess:BaseSubprocessTransport._connect_pipes  loop.subprocesses:connecting()  the protocol is told in asyncio's order
         asyncio.base_subprocess:BaseSubprocessTransport._call  loop.subprocesses:telling()  likewise

@@ -336,6 +336,35 @@ class Numbering:
         return self._count()
 
 
+class Job(functools.partial):
+    """A `function` on its way to a pool of threads, and in `told` who is to be called with the pool's future when that is done.
+
+    Where the pool makes no work item of it (somebody's ``submit`` has wrapped it), it is called itself, in C: no traceback shows it.
+    """
+
+    def __init__(self, function):
+        self.function, self.told = function, None
+
+
+def awaited(make):
+    """In the place of the constructor of a pool's work items: who waits for a `Job` does so before a thread of the pool can have it.
+
+    So it is the thread that has done it which tells, in the order in which it does what it is given.  Who asked for that only when it has been
+    done would be told on a thread of the loop, and could be told of the next one first.
+    """
+
+    @functools.wraps(make)
+    def __init__(self, future, task):
+        job = task[0] if type(task) is tuple and task else None
+        if type(job) is Job:
+            future.add_done_callback(job.told)
+            job.told = None
+            task = (job.function, *task[1:])
+        make(self, future, task)
+
+    return __init__
+
+
 class ForDebuggers:
     """In the place of the module `threading` in `bdb`, which follows one thread: the one that stopped, not the loop's."""
 

@@ -814,8 +814,10 @@ static bool
 only_makes(PyTypeObject *type)
 {
     Kind kind = classify(type);
-    return type->tp_new == PyBaseObject_Type.tp_new || (kind == &dict_kind && type->tp_new == PyDict_Type.tp_new)
-        || (kind == &list_kind && type->tp_new == PyList_Type.tp_new) || (kind == &set_kind && type->tp_new == PySet_Type.tp_new);
+    newfunc makes = type->tp_new;
+    return makes == PyBaseObject_Type.tp_new || makes == ((PyTypeObject *)PyExc_BaseException)->tp_new
+        || (kind == &dict_kind && makes == PyDict_Type.tp_new) || (kind == &list_kind && makes == PyList_Type.tp_new)
+        || (kind == &set_kind && makes == PySet_Type.tp_new);
 }
 
 /* Does a call of that class do what that of a container in C does from which it is derived, and nothing else? */

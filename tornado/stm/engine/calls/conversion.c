@@ -346,10 +346,36 @@ calls_only_known(Tx *tx, PyObject *obj)
     return known;
 }
 
-/* What the converter reads of its own is to be reached, too. */
+int
+visit_errors(Tx *tx, PyObject *exception, Visit visit, void *arg)
+{
+    static PyObject *errors_name, *data_names[2];
+    if (!is_own_exception(tx, exception))
+        return exclusive_for(tx, "a look into", exception);
+    if (errors_name == NULL) {
+        data_names[0] = PyUnicode_InternFromString("input");
+        data_names[1] = PyUnicode_InternFromString("ctx");
+        errors_name = PyUnicode_InternFromString("errors");
+    }
+    PyObject *errors = errors_name == NULL ? NULL : PyObject_CallMethodNoArgs(exception, errors_name);
+    int r = errors == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(errors); i++) {
+        for (int j = 0; r == 0 && j < 2; j++) {
+            PyObject *data = PyDict_GetItemWithError(PyList_GET_ITEM(errors, i), data_names[j]);     /* the dict is new */
+            if (data != NULL && !is_leaf(data))
+                r = visit(tx, data, arg);
+        }
+    }
+    Py_XDECREF(errors);
+    return r;
+}
+
+/* What the converter reads of its own is to be reached, too: also an exception that it has made can be converted. */
 static int
 check_converter(Tx *tx, PyObject *converter, Reached *reached)
 {
+    if (PyExceptionInstance_Check(converter))
+        return visit_errors(tx, converter, visit_reached, reached);
     if (is_leaf(converter))     /* it refers to nothing that it could call */
         return 0;
     PyObject *id = PyLong_FromVoidPtr(converter), *answer = NULL;
@@ -540,6 +566,9 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     if (PyExceptionInstance_Check(obj))
         return exclusive_for(tx, "a look into", obj);
     if (kind == &instance_kind || (python && (has_items || kind == &inert_kind))) {
+        /* Two may look into it at a time, so neither makes the dict for itself. */
+        if (can_have_dict(type) && give_own_dict(tx, obj) < 0)
+            return -1;
         if (open_attributes(tx, obj) < 0 || reach_attributes(tx, obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
             return -1;
         if (kind == &instance_kind || kind == &inert_kind)

@@ -2,7 +2,7 @@
 #ifndef TORNADO_STM_CONVERSION_H
 #define TORNADO_STM_CONVERSION_H
 
-#include "../core/tx.h"
+#include "../objects/types.h"
 
 /* A call that is under way. */
 typedef struct Conversion {
@@ -35,6 +35,9 @@ int open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize
 bool is_converters_method(PyObject *function, PyObject *receiver);
 /* Has a conversion of this attempt made it, an exception, which refers to nothing but what was read, and what nobody else has? */
 bool is_own_exception(Tx *tx, PyObject *obj);
+/* What was wrong of the data that this exception tells of, and what is said of it: all that its text is made of.  Alone, if it is not the
+ * attempt's own. */
+int visit_errors(Tx *tx, PyObject *exception, Visit visit, void *arg);
 /* The call itself: stands in for the function. */
 PyObject *call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *kwnames);
 /* A Python function returns that to its C code: takes the reference. NULL with an exception. */

@@ -1,4 +1,5 @@
-/* Methods, operators and parsers in C that make a list, dict or set: what they return is the attempt's own, for nobody else knows it yet.
+/* Methods, operators and parsers in C that make a list, dict or set, and asynchronous generators, which make what is awaited of them: what they
+ * return is the attempt's own, for nobody else knows it yet.
  *
  * No barrier sees what a call returns.  So the functions are exchanged in the interpreter's own types, once and for all threads: those
  * that stand in for them make the call, and note what it has made.  Where a method is called in another way than is known here, it is left
@@ -67,6 +68,32 @@ NAMED(bytes_splitlines)
 NAMED(pattern_findall)
 NAMED(pattern_split)
 
+/* What is awaited of an asynchronous generator: neither locked nor logged, nor, after a rollback, what nobody has awaited. */
+static PyObject *
+own_awaitable(PyObject *made)
+{
+    Tx *tx = stm_open;
+    if (tx != NULL && made != NULL && !in_trusted_code()) {
+        PyUnstable_Type_AssignVersionTag(Py_TYPE(made));
+        note_captured(tx, made);
+    }
+    return made;
+}
+
+#define AWAITED(method) \
+    static PyCFunction async_generator_##method##_itself; \
+    static PyObject *async_generator_##method(PyObject *self, PyObject *argument) \
+    { \
+        return own_awaitable(async_generator_##method##_itself(self, argument)); \
+    }
+
+AWAITED(asend)
+AWAITED(athrow)
+AWAITED(aclose)
+
+static unaryfunc async_next_itself;
+static PyObject *async_next(PyObject *generator) { return own_awaitable(async_next_itself(generator)); }
+
 #define MAKER(type, name, flags) {#type, #name, flags, &type##_##name##_itself, _PyCFunction_CAST(type##_##name)}
 static const struct {
     const char *type, *name;
@@ -89,6 +116,9 @@ static const struct {
     MAKER(bytes, splitlines, METH_FASTCALL | METH_KEYWORDS),
     MAKER(pattern, findall, METH_FASTCALL | METH_KEYWORDS),
     MAKER(pattern, split, METH_FASTCALL | METH_KEYWORDS),
+    MAKER(async_generator, asend, METH_O),
+    MAKER(async_generator, athrow, METH_VARARGS),
+    MAKER(async_generator, aclose, METH_NOARGS),
 };
 
 /* How the type has it defined, or NULL: as nothing that is known here, or with an exception. */
@@ -96,7 +126,7 @@ static PyMethodDef *
 definition_of(const char *type, const char *name)
 {
     PyObject *owner = strcmp(type, "pattern") == 0 ? PyImport_ImportModuleAttrString("re", "Pattern")
-        : PyImport_ImportModuleAttrString("builtins", type);
+        : strcmp(type, "async_generator") == 0 ? Py_NewRef(&PyAsyncGen_Type) : PyImport_ImportModuleAttrString("builtins", type);
     PyObject *method = owner != NULL ? PyObject_GetAttrString(owner, name) : NULL;
     PyMethodDef *found = method == NULL ? NULL : Py_IS_TYPE(method, &PyMethodDescr_Type) ? ((PyMethodDescrObject *)method)->d_method
         : PyCFunction_CheckExact(method) ? ((PyCFunctionObject *)method)->m_ml : NULL;
@@ -165,6 +195,10 @@ exchange_operators(void)
     exchange_operator(&set->nb_and, &set_and_itself, set_and);
     exchange_operator(&set->nb_subtract, &set_subtract_itself, set_subtract);
     exchange_operator(&set->nb_xor, &set_xor_itself, set_xor);
+    if (PyAsyncGen_Type.tp_as_async->am_anext != async_next) {
+        async_next_itself = PyAsyncGen_Type.tp_as_async->am_anext;
+        PyAsyncGen_Type.tp_as_async->am_anext = async_next;
+    }
     if (PyList_Type.tp_as_sequence->sq_repeat != list_repetition) {
         list_repetition_itself = PyList_Type.tp_as_sequence->sq_repeat;
         PyList_Type.tp_as_sequence->sq_repeat = list_repetition;

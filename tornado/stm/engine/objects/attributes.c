@@ -133,7 +133,7 @@ put_in_place(PyObject *obj, PyObject **place, PyObject *made)
     return missing;
 }
 
-/* Nobody else knows the object, or all others stand still: as the interpreter does it. */
+/* As the interpreter does it: nobody else knows the object, or others may find the dict at once. */
 static int
 make_unasked(Tx *tx, PyObject *obj, PyObject **dict)
 {
@@ -183,4 +183,18 @@ make_own_dict(Tx *tx, PyObject *obj, PyObject **dict)
         }
         Py_DECREF(made);        /* a thread beside the loop has been faster */
     }
+}
+
+int
+give_own_dict(Tx *tx, PyObject *obj)
+{
+    PyObject *dict;
+    bool first, unasked = has_values_inside(obj) || captured(tx, obj) || dict_at(place_of_dict(obj)) != NULL;
+    if (!unasked && lock_exclusive(tx, missing_cell(obj), &first) < 0)      /* who has found none would not know of it */
+        return -1;
+    if (make_unasked(tx, obj, &dict) < 0)
+        return -1;
+    forget_capture(tx, dict);
+    Py_DECREF(dict);
+    return 0;
 }

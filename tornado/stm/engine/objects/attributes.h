@@ -22,6 +22,9 @@ int find_own_dict_beside(Tx *tx, PyObject *obj, PyObject **dict);
 /* The same for who makes it if it is missing, as reading obj.__dict__ and setting an attribute do: *dict is not NULL, but where the
  * transaction is exclusive. */
 int make_own_dict(Tx *tx, PyObject *obj, PyObject **dict);
+/* It is made, if it is missing, for whoever asks for obj.__dict__ in C, as the interpreter does it: others find it at once, and a rollback leaves
+ * it there, with nothing in it. */
+int give_own_dict(Tx *tx, PyObject *obj);
 /* All attributes, in the dict or beside a missing one, are about to be read. */
 int open_own_dict(Tx *tx, PyObject *obj);
 

@@ -11,6 +11,7 @@
 #include "access.h"
 #include "attributes.h"
 #include "dict.h"
+#include "exception.h"
 #include "instance.h"
 #include "known.h"
 
@@ -212,6 +213,8 @@ open_beside_dict(Tx *tx, PyObject *obj)
         if (r < 0)
             return -1;
     }
+    if (UNLIKELY(tells_errors(type)))
+        return exclusive_for(tx, "a look into", obj);
     return kind_of(tx, obj) == &instance_kind ? check_doomed(tx) : open_whole_read(tx, obj);
 }
 

@@ -1,6 +1,7 @@
 /* Exceptions: what raising one sets is locked with the exception as a whole. */
 #include "exception.h"
 
+#include "../calls/conversion.h"
 #include "access.h"
 #include "deep.h"
 #include "instance.h"
@@ -143,6 +144,12 @@ open_exception_group(Tx *tx, PyObject *exception, int depth)
     return r;
 }
 
+bool
+tells_errors(PyTypeObject *type)
+{
+    return !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && !is_python_class(type) && PyType_IsSubtype(type, (PyTypeObject *)PyExc_BaseException);
+}
+
 /* Its text: the arguments, and what a type of its own has besides them, but for what an attribute was missed in. */
 int
 visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
@@ -155,6 +162,8 @@ visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
     PyObject *args = ((PyBaseExceptionObject *)obj)->args;
     int r = args == NULL ? 0 : visit(tx, args, arg);
     PyTypeObject *type = c_base(Py_TYPE(obj));
+    if (r == 0 && tells_errors(type))
+        return visit_errors(tx, obj, visit, arg);
     for (; r == 0 && type != NULL && type->tp_str != ((PyTypeObject *)PyExc_BaseException)->tp_str; type = type->tp_base) {
         for (PyMemberDef *m = type->tp_members; r == 0 && m != NULL && m->name != NULL; m++) {
             PyObject *name = PyUnicode_InternFromString(m->name), *value = NULL;

@@ -8,6 +8,8 @@ bool set_by_raising(PyObject *obj, PyObject *name);
 int open_exception(Tx *tx, PyObject *exception);
 int open_exception_init(Tx *tx, PyObject *exception);
 int open_exception_group(Tx *tx, PyObject *exception, int depth);
+/* Does this type of exceptions, in C but not Python's own, keep what it tells of by its method errors()? */
+bool tells_errors(PyTypeObject *type);
 int visit_exception(Tx *tx, PyObject *exception, Visit visit, void *arg);
 
 #endif

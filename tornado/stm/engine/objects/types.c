@@ -8,6 +8,8 @@
  */
 #include "types.h"
 
+#include "exception.h"
+
 #include "ndarray.h"
 #include "special.h"
 #include "structure.h"
@@ -140,7 +142,7 @@ classify(PyTypeObject *type)
                 return &unknown_kind;
             continue;
         }
-        if (k == &database_kind)        /* twins know these types alone */
+        if (k == &database_kind || tells_errors(base))      /* twins know these types alone; nobody knows what their constructors read */
             return &unknown_kind;
         /* The first one says most: an OrderedDict is a dict, too. An instance of a subclass
          * of int or tuple has attributes of its own. */
