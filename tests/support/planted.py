@@ -121,8 +121,8 @@ BUGS_CONFLUENT = {
         ("engine/dispatch/poller.c", "    if (descriptor->armed != 0 || (events != 0 && !(events & EPOLLONESHOT)))\n",
          "    if ((descriptor->armed | events) != 0)\n"),
         ("engine/dispatch/poller.c", "set_armed(poller, fd, descriptor->armed != 0 ? EPOLLONESHOT : 0);", "set_armed(poller, fd, 0);"),
-        ("engine/dispatch/poller.c", "    set_armed(poller, fd, event.events);\n",
-         "    set_armed(poller, fd, event.events & EPOLLONESHOT ? 0 : event.events);\n"),
+        ("engine/dispatch/poller.c", "    set_armed(poller, fd, event.events);\n    if (epoll_ctl(poller->epoll, known ?",
+         "    set_armed(poller, fd, event.events & EPOLLONESHOT ? 0 : event.events);\n    if (epoll_ctl(poller->epoll, known ?"),
     ],
     "callbacks of a future backwards": [
         ("engine/dispatch/future.c", "for (Py_ssize_t i = 0; r == 0 && callbacks != NULL && i < PyList_GET_SIZE(callbacks); i++) {",

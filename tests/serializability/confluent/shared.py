@@ -14,6 +14,7 @@ import weakref
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 
 from suspended import Color, Problem, counting
+
 from tornado import gen, locks, queues
 
 #: a variable of a module that tasks change

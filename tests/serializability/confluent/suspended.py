@@ -1,16 +1,11 @@
 """What is left in the middle while its task waits for something else."""
 
-import array
 import asyncio
 import contextlib
 import contextvars
 import enum
-import io
-import itertools
 import re
-import struct
 import types
-from collections import ChainMap, Counter, OrderedDict, deque
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default=0)
 
