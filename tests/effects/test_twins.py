@@ -876,7 +876,7 @@ BY_HAND = {
     **dict.fromkeys([*files._CHANGES, *files._LOOKS, os.truncate, os.utime, os.copy_file_range,
                      os.open, os.close, os.read, os.write, os.fsync, os.ftruncate, os.lseek,
                      _io.BufferedReader, _io.BufferedWriter.close, _io.TextIOWrapper.close,
-                     *(getattr(_io.BufferedReader, name) for name in ("readline", "read1", "peek")),
+                     *(getattr(_io.BufferedReader, name) for name in ("readline", "read1", "peek", "flush")),
                      *(getattr(_io.FileIO, name) for name in ("read", "readall", "write", "seek", "tell", "truncate", "close")),
                      *(getattr(_io.BufferedRandom, name) for name in (
                          "read", "readline", "read1", "peek", "write", "seek", "tell", "flush", "truncate", "close"))],

@@ -47,12 +47,12 @@ async def main():
 
 #: whether a function in C that nobody knows has run alone
 WHAT_RAN_ALONE = """
-import _lzma
+import syslog
 from tornado.stm import transaction
 
 async def main():
-    await asyncio.gather(*[asyncio.create_task(call(_lzma.is_check_supported)) for _ in range(20)])
-    return [any("is_check_supported" in reason for reason in transaction.stats()["exclusive_reasons"])]
+    await asyncio.gather(*[asyncio.create_task(call(syslog.LOG_MASK)) for _ in range(20)])
+    return [any("LOG_MASK" in reason for reason in transaction.stats()["exclusive_reasons"])]
 
 async def call(function):
     function(1)
@@ -92,7 +92,7 @@ def test_as_the_program_says(run):
 def test_what_the_program_says_besides_counts_too(run, tmp_path):
     """Its own `install` takes nothing of the command's options but the threads."""
     file = tmp_path / "some.effects"
-    file.write_text("call _lzma.is_check_supported PURE\n")
+    file.write_text("call syslog.LOG_MASK PURE\n")
     done = run(
         "-m", "tornado.stm", "-j", "3", "--effects", str(file), inside=WHAT_RAN_ALONE, before="import tornado.stm; tornado.stm.install(2)",
         environment={"TORNADO_STM_SEQUENTIAL": "0"},
@@ -158,7 +158,7 @@ def test_another_interpreter_is_told_nothing(run, way, tmp_path):
 @pytest.mark.parametrize("declared", [False, True])
 def test_effects_are_known(run, tmp_path, declared):
     file = tmp_path / "some.effects"
-    file.write_text("call _lzma.is_check_supported PURE\n" if declared else "# nothing\n")
+    file.write_text("call syslog.LOG_MASK PURE\n" if declared else "# nothing\n")
     done = run(
         "-m", "tornado.stm", "-j", "3", "--effects", str(file), inside=WHAT_RAN_ALONE, environment={"TORNADO_STM_SEQUENTIAL": "0"}
     )
