@@ -868,6 +868,7 @@ BY_HAND = {
     zoneinfo.ZoneInfo._unpickle: "test_copying_zones",
     **dict.fromkeys([pickle.dump, pickle.load], "test_pickling_to_a_file"),
     io.BytesIO.getbuffer: "test_looking_into_a_stream",
+    _socket.socket.sendto: "tests/io/test_sockets.py",
     type.__subclasses__: "tests/objects/test_classes.py",
     _abc._abc_subclasscheck: "tests/objects/test_classes.py",
     **dict.fromkeys([io.open_code, os.scandir, os.DirEntry.stat], "tests/io/test_files.py"),

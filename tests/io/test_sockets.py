@@ -369,6 +369,20 @@ def test_each_datagram_is_told_of_at_once_and_goes_its_own_way():
         assert [receiver.recv(10), receiver.recv(10)] == [b"one", b"two"]
 
 
+def test_a_datagram_with_an_address_is_told_of_by_the_same_words():
+    """They are explained among the remedies; as an unknown C function it was to be declared as one whose effects nobody knows."""
+    with socket.socket(type=socket.SOCK_DGRAM) as sender, socket.socket(type=socket.SOCK_DGRAM) as receiver:
+        sender.setblocking(False)
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(10)
+        before = core.stats()["exclusive_reasons"]
+        assert core.Transaction(sender.sendto, (b"one", receiver.getsockname())).run() == 3
+        assert core.Transaction(lambda: sender.sendto(b"two", 0, receiver.getsockname()), ()).run() == 3
+        new = {reason for reason, count in core.stats()["exclusive_reasons"].items() if count != before.get(reason)}
+        assert [reason for reason in new if not reason.startswith("sending a datagram")] == []
+        assert [receiver.recv(10), receiver.recv(10)] == [b"one", b"two"]
+
+
 def nonblocking_pair():
     pair = socket.socketpair()
     for end in pair:
@@ -745,6 +759,29 @@ def test_who_is_alone_sends_after_what_waits(connected):
     ours.close()
     received += iter(lambda: client.recv(1 << 16), b"")
     assert b"".join(received) == b"".join((b"%d " % i * 500)[:n] for i, n in enumerate(sent))
+
+
+def test_what_a_stream_sends_to_an_address_comes_after_what_waits(connected):
+    """To whichever: a connected stream ignores it."""
+    ours, client = connected
+    refused = []
+
+    @trusted
+    def take(data):
+        if not refused:
+            refused.append(data)
+            raise BlockingIOError
+        return os.write(ours.fileno(), data)
+
+    async def main():
+        core.put_off(ours, b"first, ", take)
+        await asyncio.sleep(0)
+        ours.sendto(b"second", client.getsockname())
+        ours.close()
+
+    tornado.stm.run(main(), threads=2)
+    client.settimeout(10)
+    assert b"".join(iter(lambda: client.recv(100), b"")) == b"first, second"
 
 
 def probe_first(sock, attempts, probe):

@@ -536,6 +536,16 @@ def _sendmsg(sock, buffers, /, *rest):
 
 
 @trusted
+def sendto(sock, *arguments):
+    """Twin of ``socket.sendto``: each datagram is told of at once, and what a stream sends comes after what waits there."""
+    if sock.type == socket.SOCK_STREAM:
+        send_at_once(sock)
+    else:
+        core.exclusive("sending a datagram")
+    return _methods.sendto(sock, *arguments)
+
+
+@trusted
 def sendfile(out_fd, in_fd, offset, count):
     """Twin of ``os.sendfile``: at once, but never before what has been sent and not yet taken."""
     core.exclusive("sending a file")
@@ -724,6 +734,7 @@ TWINS = {
     _methods.recvmsg_into: recvmsg_into,
     _methods.sendall: sendall,
     _methods.sendmsg: sendmsg,
+    _methods.sendto: sendto,
     _sendfile: sendfile,
     _close: close,
     _shutdown: shutdown,
