@@ -117,13 +117,6 @@ BUGS_BESIDE = {
 
 #: the same, of what tasks of one loop rely on: for the programs of `serializability/confluent` to find
 BUGS_CONFLUENT = {
-    "a report believed that came too late": [
-        ("engine/dispatch/poller.c", "    if (descriptor->armed != 0 || (events != 0 && !(events & EPOLLONESHOT)))\n",
-         "    if ((descriptor->armed | events) != 0)\n"),
-        ("engine/dispatch/poller.c", "set_armed(poller, fd, descriptor->armed != 0 ? EPOLLONESHOT : 0);", "set_armed(poller, fd, 0);"),
-        ("engine/dispatch/poller.c", "    set_armed(poller, fd, event.events);\n    if (epoll_ctl(poller->epoll, known ?",
-         "    set_armed(poller, fd, event.events & EPOLLONESHOT ? 0 : event.events);\n    if (epoll_ctl(poller->epoll, known ?"),
-    ],
     "callbacks of a future backwards": [
         ("engine/dispatch/future.c", "for (Py_ssize_t i = 0; r == 0 && callbacks != NULL && i < PyList_GET_SIZE(callbacks); i++) {",
          "for (Py_ssize_t i = callbacks != NULL ? PyList_GET_SIZE(callbacks) : 0; r == 0 && --i >= 0;) {"),

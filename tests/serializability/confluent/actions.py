@@ -134,6 +134,21 @@ for f in reversed($v): f.set_result(1)
 await asyncio.sleep(0)
 await asyncio.wait($v)
 
+$v = loop.create_future()
+for q in range(3): $v.add_done_callback(lambda f, q=q: log(q))
+await asyncio.sleep(0)
+for q in range(3, 5): $v.add_done_callback(lambda f, q=q: log((q, f.result())))
+$v.set_result($n)
+await asyncio.sleep(0)
+await asyncio.wait([$v])
+
+$v = asyncio.create_task(asyncio.sleep(0, $n))
+$v.add_done_callback(y.append)
+for q in range($m): $v.add_done_callback(lambda f, q=q: log(q))
+log($v.remove_done_callback(y.append))
+log(await $v)
+await asyncio.sleep(0)
+
 $v1, $v2 = socket.socketpair()
 with $v1, $v2:
     $v1.setblocking(False); $v2.setblocking(False)

@@ -1,4 +1,4 @@
-"""Run programs, and print a line for each: its seed, and what has come out.
+"""Run programs, and print a line for each: its seed, and what has come out.  One that hangs is the last.
 
     python run.py FIRST COUNT                                                     on upstream's loop
     python -m tornado.stm -q -j N run.py FIRST COUNT ABORTS REPEAT                on this one, with so many aborts, each so often
@@ -29,12 +29,13 @@ async def run(main, reported):
 
 
 def result(main):
-    reported = set()
+    """What it returns, or the traceback that it ends with; what the loop's handler of exceptions was told; and whether it hung."""
+    reported, hung = set(), False
     try:
         returned = asyncio.run(run(main, reported))
     except Exception as e:
-        returned = "".join(traceback.format_exception(e))
-    return returned, sorted(reported)
+        returned, hung = "".join(traceback.format_exception(e)), isinstance(e, TimeoutError)
+    return returned, sorted(reported), hung
 
 
 def main(first, count, aborts="0", repeat="1"):
@@ -49,11 +50,13 @@ def main(first, count, aborts="0", repeat="1"):
             if core:
                 core.inject_aborts(float(aborts), seed * 1000 + again)
                 core.inject_delays(0.01 if float(aborts) else 0, 0.0003)
-            line = repr(result(space["main"]))
+            *found, hung = result(space["main"])
             if core:
                 core.inject_aborts(0, 0)
                 core.inject_delays(0, 0)
-            print(seed, line, flush=True)
+            print(seed, found, flush=True)
+            if hung:
+                sys.exit("it hangs")
     faulthandler.cancel_dump_traceback_later()
 
 
