@@ -923,18 +923,10 @@ def test_single_operations_are_whole_beside_threads(made):
 # ---- A random mix --------------------------------------------------------------------------------------------------------------
 
 
-#: python -c: `python -m tornado.stm` with the package in that directory
-ELSEWHERE = """
-import runpy, sys, tornado
-tornado.__path__.insert(0, sys.argv.pop(1) + "/tornado")
-runpy.run_module("tornado.stm", run_name="__main__", alter_sys=True)
-"""
-
-
 def mix(threads, seed, rounds, seconds=0, engine=ROOT):
     """Run the rounds of apps/locked_beside.py on so many threads; what it prints if it finds something wrong."""
     done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(engine), "-j", str(threads), "tests/apps/locked_beside.py", str(seed), str(rounds),
+        [sys.executable, "-c", planted.ELSEWHERE, str(engine), "-j", str(threads), "tests/apps/locked_beside.py", str(seed), str(rounds),
          str(seconds)],
         cwd=ROOT, capture_output=True, text=True,
     )

@@ -115,6 +115,29 @@ BUGS_BESIDE = {
     ],
 }
 
+#: the same, of what tasks of one loop rely on: for the programs of `serializability/confluent` to find
+BUGS_CONFLUENT = {
+    "callbacks of a future backwards": [
+        ("engine/dispatch/future.c", "for (Py_ssize_t i = 0; r == 0 && callbacks != NULL && i < PyList_GET_SIZE(callbacks); i++) {",
+         "for (Py_ssize_t i = callbacks != NULL ? PyList_GET_SIZE(callbacks) : 0; r == 0 && --i >= 0;) {"),
+    ],
+    "callbacks of a future left by a rollback": [
+        ("engine/dispatch/future.c", "    if (f->callbacks != NULL && PyList_GET_SIZE(f->callbacks) > u->n) {", "    if (false) {"),
+    ],
+    "bytes received and not put back": [
+        ("engine/sockets/socket.c", "undo_push(tx, &undo_call, put_back, arguments, NULL) != NULL;", "true;"),
+    ],
+}
+#: all of them
+ALL = BUGS | BUGS_BESIDE | BUGS_CONFLUENT
+
+#: python -c: `python -m tornado.stm` with the package in that directory
+ELSEWHERE = """
+import runpy, sys, tornado
+tornado.__path__.insert(0, sys.argv.pop(1) + "/tornado")
+runpy.run_module("tornado.stm", run_name="__main__", alter_sys=True)
+"""
+
 
 def replaced(path, old, new):
     """The text of the file with the replacement, which must be possible in just one way."""
@@ -128,7 +151,7 @@ def plant(name, directory):
     shutil.copytree(ROOT / "tornado", directory / "tornado", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for file in ("setup.py", "pyproject.toml", "README.rst", "LICENSE"):
         shutil.copy(ROOT / file, directory)
-    for file, old, new in (BUGS | BUGS_BESIDE)[name]:
+    for file, old, new in ALL[name]:
         path = directory / "tornado" / "stm" / file
         path.write_text(replaced(path, old, new))
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
