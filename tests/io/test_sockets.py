@@ -100,6 +100,22 @@ def test_an_aborted_attempt_sets_nothing(connected, calls):
     assert calls == [("setsockopt", *NODELAY, 1, 0)]
 
 
+ROOM = socket.SOL_SOCKET, socket.SO_RCVBUF
+
+
+def give_less_room_in_a_first_attempt(sock):
+    if core.rehearse():
+        sock.setsockopt(*ROOM, 10_000)
+        raise_in_a_first_attempt([])
+
+
+def test_what_the_kernel_heeds_at_once_is_not_set_by_an_aborted_attempt(connected):
+    ours, _ = connected
+    before = ours.getsockopt(*ROOM)
+    core.Transaction(give_less_room_in_a_first_attempt, (ours,)).run()
+    assert ours.getsockopt(*ROOM) == before
+
+
 def set_on_any(sock):
     sock.setsockopt(*NODELAY, 1)
 

@@ -392,6 +392,8 @@ def loads(data, /, *, fix_imports=True, encoding="ASCII", errors="strict", buffe
 @trusted
 def _loads(data, options):
     core.open_items(data)
+    if data is None:  # a stream would take it for nothing
+        return pickle.loads(data)
     return _Unpickler(io.BytesIO(data), **options).load()
 
 

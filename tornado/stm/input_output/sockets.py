@@ -6,7 +6,7 @@
   room for: beyond that a send would block, as on a full socket.  A connection that has failed is used at once, alone: so whoever
   sends is told.
 * Closing and shutting down wait for the commit, and for the outbox to be empty.
-* Options that say how bytes are sent are set at commit, in order with the sending.
+* Options that say how bytes are sent are set at commit, in order with the sending; others by whoever runs alone.
 
 Sockets with a time-out or in blocking mode are not for an event loop: using one is exclusive.
 
@@ -197,7 +197,8 @@ def _is_stream(sock):
 @trusted
 def recv(sock, bufsize, flags=0, /):
     """Twin of ``socket.recv``."""
-    if operator.index(flags) and operator.index(bufsize):
+    bufsize, flags = operator.index(bufsize), operator.index(flags)
+    if flags and bufsize:
         left = _left(sock, bufsize, flags)
         return _recv(sock, bufsize, flags) if left is None else left[0]
     return receive(sock, bufsize, _recv, sock)
@@ -226,6 +227,8 @@ def _left(sock, size, flags=0):
 @trusted
 def receive(sock, size, read, *readers):
     """At most so many bytes from the socket: what an aborted attempt left, else what ``read(*readers, size)`` gives."""
+    if operator.index(size) < 0:
+        return read(*readers, size)  # which raises what it has to
     if not _reads_accepted and is_accepted(_fileno(sock)):
         raise _would_block()
     if not size and (read is _recv or _is_stream(sock)):  # nothing is taken, and nothing is to be put back
@@ -360,10 +363,10 @@ def _keep_error(owner, error):
         _errors[_fileno(owner())] = owner, error
 
 
-#: (level, option) that say how bytes are sent, or what becomes of them when the socket is closed
+#: (level, option) that say how bytes are sent, what becomes of them when the socket is closed, or whether a silent peer is asked
 _SENDING = {
     (socket.IPPROTO_TCP, socket.TCP_NODELAY), (socket.IPPROTO_TCP, getattr(socket, "TCP_CORK", None)),
-    (socket.SOL_SOCKET, socket.SO_LINGER),
+    (socket.SOL_SOCKET, socket.SO_LINGER), (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
 }
 
 
@@ -375,6 +378,8 @@ def setsockopt(sock, level, option, /, *value):
         isinstance(value[0], bytes) and len(value[0]) >= 8 if option == socket.SO_LINGER
         else isinstance(value[0], int) and -(1 << 31) <= value[0] < 1 << 31
     )
+    if not usual:
+        core.exclusive("setting a socket's option")  # the kernel heeds it at once: whom it receives from, how much it keeps
     if not usual or not transactional(sock):
         return _setsockopt(sock, level, option, *value)
     core.open_all(value)
@@ -519,7 +524,8 @@ def sendall(sock, data, flags=0, /):
 
 def sendmsg(sock, buffers, /, *rest):
     """Twin of ``socket.sendmsg``."""
-    if type(buffers) not in (list, tuple) and hasattr(buffers, "__iter__"):
+    looks_at_them = len(rest) < 2 or (len(rest) < 4 and isinstance(rest[1], int))
+    if looks_at_them and type(buffers) not in (list, tuple) and hasattr(buffers, "__iter__"):
         buffers = list(buffers)
     return _sendmsg(sock, buffers, *rest)
 

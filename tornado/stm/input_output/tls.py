@@ -115,7 +115,7 @@ def do_handshake(connection):
     sock = _socket_of(connection)
     transactional = sock is not None and sockets.transactional(sock)
     if transactional:
-        if sockets.waits_to_be_sent(sock):
+        if _version(connection) is None and sockets.waits_to_be_sent(sock):
             raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "what was sent before the handshake is not sent yet")
         core.own(connection)
         if _calls_back(connection):

@@ -725,6 +725,12 @@ search(Tx *tx, Search *s, PyObject *x, bool right)
         return -1;
     if (hi == TO_THE_END && (hi = PySequence_Size(s->a)) < 0)
         return -1;
+    PySequenceMethods *methods = Py_TYPE(s->a)->tp_as_sequence;
+    if (methods == NULL || methods->sq_item == NULL) {      /* which is said also where nothing is looked at */
+        PyObject *item = PySequence_GetItem(s->a, 0);
+        Py_XDECREF(item);
+        return -1;
+    }
     while (lo < hi) {
         Py_ssize_t middle = lo + (hi - lo) / 2;
         PyObject *item = key_of_item(tx, s->key, PySequence_GetItem(s->a, middle));

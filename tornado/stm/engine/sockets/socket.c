@@ -229,7 +229,14 @@ send_in_order(PyObject *sock, PyObject *const *args, Py_ssize_t n)
     PyObject *given[] = {sock, n > 0 ? args[0] : NULL, n > 1 ? args[1] : NULL};
     if (n == 1 || n == 2)
         return send_later(send_pair, given, n + 1, NULL);
-    return PyErr_Format(PyExc_TypeError, "send expected %s, got %zd", n < 1 ? "at least 1 argument" : "at most 2 arguments", n);
+    PyObject *all = PyTuple_New(n + 1);
+    if (all == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i <= n; i++)
+        PyTuple_SET_ITEM(all, i, Py_NewRef(i == 0 ? sock : args[i - 1]));
+    PyObject *r = PyObject_Call(PyTuple_GET_ITEM(send_pair, 0), all, NULL);      /* which says what is wrong */
+    Py_DECREF(all);
+    return r;
 }
 
 PyObject *
