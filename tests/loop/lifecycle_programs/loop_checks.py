@@ -204,6 +204,22 @@ async def many_cancelled_timers_are_forgotten():
     assert await fired == "yes" and seen == []
 
 
+async def waiting_timers_are_where_tools_look_for_them():
+    loop = asyncio.get_running_loop()
+    before, seen = set(loop._scheduled), []
+    late, due, gone = (loop.call_later(delay, seen.append, delay) for delay in (3600, 0, 3600))
+    gone.cancel()
+    for _ in range(2):  # now, and where they have long been set
+        assert {timer for timer in loop._scheduled if not timer.cancelled()} - before == {late, due}
+        due._run()
+        due.cancel()
+        due = loop.call_later(3600, seen.append, "later")
+        await asyncio.sleep(0.01)
+    late.cancel()
+    due.cancel()
+    assert seen == [0, "later"]
+
+
 async def loop_time_goes_on():
     loop = asyncio.get_running_loop()
     before = loop.time()

@@ -4,6 +4,8 @@ A line of LINES is an action, and so is a paragraph of PARAGRAPHS.  The task is 
 generator `ctr`, a Shared of its own, `priv`, and the list that `log` appends to; `h` is what all share (shared.py).
 """
 
+import re
+
 # ---- Of the task's own: the result is always the same -----------------------------------------------------------------------
 
 OWN_LINES = """\
@@ -383,6 +385,9 @@ def split(lines, paragraphs):
 
 
 OWN, SHARED = split(OWN_LINES, OWN_PARAGRAPHS), split(SHARED_LINES, SHARED_PARAGRAPHS)
+
+#: what does not wait
+AT_ONCE = [action for action in SHARED if not re.search(r"\b(await|async)\b", action)]
 
 #: what is sent, and what is done with what is received, `GOT`
 SENT = "$n", "[$n, 'a']", "x", "len(y)", "next(it, 0)", "{'k': $n}"

@@ -25,6 +25,17 @@ class Queue:
     def close(self):
         pass
 
+    #: what can be done to it that an aborted attempt is to leave no trace of
+    UPSETS = [
+        lambda self: self.queue.put_nowait("never"),
+        lambda self: self.queue.get_nowait(),
+        lambda self: self.queue.shutdown(immediate=True),
+        lambda self: self.close(),
+    ]
+
+    def upset(self, number):
+        self.UPSETS[number % len(self.UPSETS)](self)
+
 
 class QueueAtOnce(Queue):
     async def send(self, value):
@@ -58,6 +69,8 @@ class Generator(Queue):
         number, value = await anext(self.values)
         return value
 
+    UPSETS = [lambda self: self.values.aclose().send(None), lambda self: self.values.athrow(ValueError).send(None), *Queue.UPSETS]
+
 
 class Condition(Queue):
     def __init__(self):
@@ -72,6 +85,13 @@ class Condition(Queue):
         async with self.condition:
             await self.condition.wait_for(lambda: self.items)
             return self.items.popleft()
+
+    UPSETS = [
+        lambda self: self.items.append("never"),
+        lambda self: self.items.clear(),
+        lambda self: self.condition.notify_all(),
+        lambda self: self.condition.release(),
+    ]
 
 
 class Event(Queue):
@@ -88,6 +108,8 @@ class Event(Queue):
             await self.event.wait()
         return self.items.pop(0)
 
+    UPSETS = [lambda self: self.items.append("never"), lambda self: self.event.set(), lambda self: self.event.clear()]
+
 
 class Futures(Queue):
     """Each has a value and the next one."""
@@ -102,6 +124,13 @@ class Futures(Queue):
     async def receive(self):
         value, self.to_await = await self.to_await
         return value
+
+    UPSETS = [
+        lambda self: self.to_set.set_result(("never", None)),
+        lambda self: self.to_set.set_exception(ValueError("never")),
+        lambda self: self.to_await.cancel(),
+        lambda self: self.to_await.add_done_callback(print),
+    ]
 
 
 def line_of(value):
@@ -127,6 +156,19 @@ class Sockets(Queue):
     def close(self):
         self.near.close()
         self.far.close()
+
+    UPSETS = [
+        lambda self: self.near.send(b"never\n"),
+        lambda self: self.near.sendall(b"never\n"),
+        lambda self: self.far.recv(100),
+        lambda self: self.far.recv_into(bytearray(3)),
+        lambda self: self.near.shutdown(socket.SHUT_WR),
+        lambda self: self.far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1),
+        lambda self: self.far.setblocking(True),
+        lambda self: self.near.settimeout(1),
+        lambda self: self.near.detach(),
+        lambda self: self.close(),
+    ]
 
 
 class Reader(Sockets):
@@ -157,6 +199,14 @@ class Reader(Sockets):
         asyncio.get_running_loop().remove_reader(self.far)
         super().close()
 
+    UPSETS = [
+        lambda self: asyncio.get_running_loop().remove_reader(self.far),
+        lambda self: asyncio.get_running_loop().add_reader(self.far, print),
+        lambda self: asyncio.get_running_loop().add_writer(self.far, print, "never"),
+        lambda self: self.ready(),
+        *Sockets.UPSETS,
+    ]
+
 
 class Writer(Sockets):
     """add_writer(), with a callback that writes some of what there is, and is removed with the last."""
@@ -176,6 +226,14 @@ class Writer(Sockets):
         if not self.left:
             asyncio.get_running_loop().remove_writer(self.near)
 
+    UPSETS = [
+        lambda self: asyncio.get_running_loop().remove_writer(self.near),
+        lambda self: asyncio.get_running_loop().add_writer(self.near, print, "never"),
+        lambda self: asyncio.get_running_loop().add_reader(self.near, print, "never"),
+        lambda self: self.ready(),
+        *Sockets.UPSETS,
+    ]
+
 
 class Streams(Sockets):
     async def open(self):
@@ -192,6 +250,19 @@ class Streams(Sockets):
     def close(self):
         self.writer.close()
         self.other_writer.close()
+
+    UPSETS = [
+        lambda self: self.writer.write(b"never"),
+        lambda self: self.writer.writelines([b"never", b"more"]),
+        lambda self: self.writer.transport.abort(),
+        lambda self: self.other_writer.transport.pause_reading(),
+        lambda self: self.other_writer.close(),
+        lambda self: self.writer.write_eof(),
+        lambda self: self.reader.feed_data(b"never"),
+        lambda self: self.reader.feed_eof(),
+        lambda self: self.reader.set_exception(ValueError("never")),
+        lambda self: self.writer.transport.set_write_buffer_limits(0),
+    ]
 
 
 class Pipe(Queue):
@@ -215,6 +286,14 @@ class Pipe(Queue):
     def close(self):
         self.sink.close()
         self.source.close()
+
+    UPSETS = [
+        lambda self: self.sink.write(b"never"),
+        lambda self: self.sink.write_eof(),
+        lambda self: self.sink.abort(),
+        lambda self: self.source.pause_reading(),
+        lambda self: self.close(),
+    ]
 
 
 ALL = [Queue, QueueAtOnce, Threads, Generator, Condition, Event, Futures, Sockets, Reader, Writer, Streams, Pipe]

@@ -7,12 +7,14 @@ import textwrap
 import actions
 import channels
 import nesting
+import rehearsed
 import suspended
 
 DEPTH = 5  # as deep are the blocks at most
 
 IMPORTS = """\
-import array, asyncio, contextlib, contextvars, datetime, decimal, functools, heapq, io, itertools, json, operator, re, socket, struct, sys
+import array, asyncio, contextlib, contextvars, datetime, decimal, functools, heapq, io, itertools, json, logging, operator, re, socket
+import struct, sys, threading, warnings
 from collections import ChainMap, Counter, OrderedDict, deque
 from fractions import Fraction
 
@@ -20,6 +22,7 @@ from tornado import locks
 from tornado.ioloop import IOLoop
 
 import channels, shared
+from rehearsed import *
 from shared import *
 from suspended import *
 """
@@ -33,6 +36,14 @@ async def task{number}(h, ways, L):
     next(ctr)
     BODY
     log((x, y[-3:], sorted(z.items(), key=str), next(it, 'end')))
+"""
+
+REHEARSED = """
+if rehearse():
+    try:
+        BODY
+    finally:
+        give_up()
 """
 
 MAIN = """
@@ -60,6 +71,10 @@ async with asyncio.TaskGroup() as group:
 for each in asyncio.as_completed(tasks):
         await each
 """.rstrip().split("\n\n")
+
+
+#: what is done by an attempt that is rolled back
+REHEARSED_ACTIONS = actions.split(rehearsed.LINES, rehearsed.PARAGRAPHS) + rehearsed.CHANNELS
 
 
 def program(seed):
@@ -111,6 +126,8 @@ class Generator:
         """The actions, each once and in this order, some in what actions stand in."""
         out = []
         while steps:
+            if self.chance.random() < 0.15:
+                out.append(self.rehearsed())
             if depth < DEPTH and self.chance.random() < 0.45:
                 count = self.chance.randint(1, min(6, len(steps)))
                 out.append(self.nested(steps[:count], depth + 1))
@@ -119,6 +136,10 @@ class Generator:
                 out.append(steps[0])
             steps = steps[count:]
         return "\n".join(out) or "pass"
+
+    def rehearsed(self):
+        table = self.chance.choices(REHEARSED_ACTIONS + actions.AT_ONCE, k=self.chance.randint(1, 3))
+        return placed(REHEARSED.strip(), "BODY", "\n".join(map(self.filled, table)))
 
     def nested(self, steps, depth):
         count, v, w = str(len(steps)), self.name(), self.name()

@@ -175,6 +175,16 @@ class TransactionalEventLoop(EndsGracefully, asyncio.SelectorEventLoop):
         if handle._scheduled:
             core.defer(self._dispatcher.timer_cancelled, handle)
 
+    @property
+    def _scheduled(self):
+        """The timers that wait: asyncio keeps them under this name, and tools look into it which let time go by in a test."""
+        core.exclusive("looking at all timers of a loop")
+        return self._dispatcher.timers()
+
+    @_scheduled.setter
+    def _scheduled(self, timers):
+        """Asyncio's loop is being made, which begins with none."""
+
     def _check_thread(self):
         # Its transactions are on the loop's thread, whichever that is, and so are those of a queue that it waits for; not another loop's.
         if self._thread_id is None or (core.in_transaction() and events._get_running_loop() in (None, self)):

@@ -493,6 +493,35 @@ call_at(PyObject *self, PyObject *args)
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+/* Add the program's handles that wait to a list. */
+static int
+add_waiting(PyObject *all, Timers *timers)
+{
+    int r = 0;
+    for (Py_ssize_t i = 0; r == 0 && i < timers->n; i++) {
+        PyObject *timer = timers->heap[i].timer;
+        if (!PyTuple_CheckExact(timer) && timer_waits(timer))
+            r = PyList_Append(all, timer);
+    }
+    return r;
+}
+
+static PyObject *
+timers(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    Dispatcher *d = as_dispatcher(self);
+    PyObject *all = PyList_New(0);
+    if (all == NULL)
+        return NULL;
+    dispatcher_lock(d);
+    Scheduling *s = mine(d);
+    int r = s == NULL ? -1 : add_waiting(all, &s->early) < 0 ? -1 : add_waiting(all, &d->timers);
+    dispatcher_unlock(d);
+    if (r < 0)
+        Py_CLEAR(all);
+    return all;
+}
+
 static void
 drop_timer_later(Dispatcher *d, Timer timer)
 {
@@ -1723,6 +1752,7 @@ static PyMethodDef methods[] = {
                " scheduled.")},
     {"timer_cancelled", timer_cancelled, METH_O,
      PyDoc_STR("timer_cancelled($self, timer, /)\n--\n\nAt commit: this timer is only waiting to be forgotten.")},
+    {"timers", timers, METH_NOARGS, PyDoc_STR("timers($self, /)\n--\n\nThe program's that wait for their time, as a list.")},
     {"call_at", call_at, METH_VARARGS,
      PyDoc_STR("call_at($self, when, function, args, /)\n--\n\nfunction(*args) as one transaction at that time.  No program waits for it.")},
     {"watch", watch, METH_O, PyDoc_STR("watch($self, watch, /)\n--\n\nAt commit: its reader or writer has changed.")},
