@@ -817,6 +817,37 @@ def test_importing_what_is_there_does_not_run_alone():
     assert run(step) == (False, True)
 
 
+def test_importing_what_is_there_by_a_relative_name_does_not_run_alone():
+    # Packages that import what they offer when it is asked for do so in each use: websockets.connect.
+    importlib.import_module("xml.sax.handler")
+    namespace = vars(importlib.import_module("xml.sax"))
+
+    def step():
+        modules = [
+            __import__("handler", namespace, None, ["ContentHandler"], 1),
+            __import__("sax.handler", globals=namespace, fromlist=("ContentHandler",), level=2),
+            __import__("handler", {"__package__": "xml.sax"}, None, ["ContentHandler"], 1),
+        ]
+        return modules, core.is_exclusive()
+
+    assert run(step) == ([sys.modules["xml.sax.handler"]] * 3, False)
+
+    def cannot(*arguments):
+        with pytest.raises((ImportError, TypeError, ValueError, OverflowError, KeyError)):
+            __import__("handler", *arguments)
+        return core.is_exclusive()
+
+    for arguments in (
+        ({}, None, ["ContentHandler"], 1),
+        ({"__package__": 5}, None, ["ContentHandler"], 1),
+        (namespace, None, ["ContentHandler"], 9),
+        (namespace, None, ["ContentHandler"], -1),
+        (namespace, None, ["ContentHandler"], 2**70),
+        (None, None, ["ContentHandler"], 1),
+    ):
+        assert run(lambda: cannot(*arguments))
+
+
 def test_every_list_of_many_is_put_back():
     # Marks hold 32 bits of what they are for: among so many, one looked as if it said that a list was logged.
     numbers = dict.fromkeys(range(150_000), 0)

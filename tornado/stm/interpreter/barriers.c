@@ -651,26 +651,7 @@ stm_import(_PyInterpreterFrame *frame, PyObject *name, PyObject *level)
     BARRIER_OF(tx);
     if (!PyLong_Check(level))
         return exclusive_for(tx, "import of", name);
-    long up = PyLong_AsLong(level);
-    PyObject *full = NULL;
-    if (up == 0)
-        full = Py_NewRef(name);
-    else {
-        PyObject *package = PyDict_GetItemString(frame->f_globals, "__package__");
-        if (package != NULL && PyUnicode_Check(package)) {
-            Py_ssize_t end = PyUnicode_GET_LENGTH(package);
-            while (--up > 0 && end > 0) {
-                end = PyUnicode_FindChar(package, '.', 0, end, -1);
-                if (end < 0)
-                    end = 0;
-            }
-            PyObject *base = PyUnicode_Substring(package, 0, end);
-            if (base != NULL)
-                full = PyUnicode_GET_LENGTH(name)
-                    ? PyUnicode_FromFormat("%U.%U", base, name) : Py_NewRef(base);
-            Py_XDECREF(base);
-        }
-    }
+    PyObject *full = full_module_name(frame->f_globals, name, PyLong_AsLong(level));
     int r = full == NULL ? 0 : open_module_name(tx, full);
     PyObject *module = full && r == 0 ? PyImport_GetModule(full) : NULL;
     Py_XDECREF(full);

@@ -1192,27 +1192,60 @@ is_imported(PyObject *name, PyObject *attributes)
     return there;
 }
 
+/* What that names where the globals are, a reference; NULL without an exception if that cannot be told without importing it. */
+static PyObject *
+imported_name(Tx *tx, PyObject *name, PyObject *globals, PyObject *attributes, PyObject *level)
+{
+    if (!PyUnicode_Check(name))
+        return NULL;
+    if (level == NULL || (PyLong_CheckExact(level) && PyLong_IsZero(level)))
+        return Py_NewRef(name);
+    /* Without attributes, what is given is the module of a part of the name. */
+    bool usual = PyLong_CheckExact(level) && globals != NULL && PyDict_CheckExact(globals) && attributes != NULL
+        && (PyTuple_CheckExact(attributes) || PyList_CheckExact(attributes)) && PySequence_Fast_GET_SIZE(attributes) > 0;
+    long up = usual ? PyLong_AsLong(level) : 0;
+    static PyObject *package_name, *spec_name;
+    if (package_name == NULL)
+        package_name = PyUnicode_InternFromString("__package__");
+    if (spec_name == NULL)
+        spec_name = PyUnicode_InternFromString("__spec__");
+    if (up <= 0) {
+        PyErr_Clear();          /* it will complain */
+        return NULL;
+    }
+    if (open_key_read(tx, globals, package_name) < 0 || open_key_read(tx, globals, spec_name) < 0)
+        return NULL;
+    return full_module_name(globals, name, up);
+}
+
 /* __import__(name, globals, locals, fromlist, level) */
 static PyObject *
 import_module(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
 {
     Tx *tx = stm_self;
-    PyObject *attributes = n > 3 ? args[3] : NULL, *level = n > 4 ? args[4] : NULL;
+    PyObject *globals = n > 1 ? args[1] : NULL, *attributes = n > 3 ? args[3] : NULL, *level = n > 4 ? args[4] : NULL;
     for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "fromlist") == 0)
+        if (PyUnicode_CompareWithASCIIString(name, "globals") == 0)
+            globals = args[n + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "fromlist") == 0)
             attributes = args[n + i];
         else if (PyUnicode_CompareWithASCIIString(name, "level") == 0)
             level = args[n + i];
     }
     if (tx != NULL && tx->open && attributes != NULL && open_whole_read(tx, attributes) < 0)
         return NULL;
-    if (tx != NULL && tx->open && n > 0 && PyUnicode_Check(args[0]) && open_module_name(tx, args[0]) < 0)
-        return NULL;
-    bool relative = level != NULL && !(PyLong_CheckExact(level) && PyLong_IsZero(level));
-    if (tx != NULL && tx->open && (n == 0 || relative || !is_imported(args[0], attributes))
-        && exclusive_for(tx, "an import", NULL) < 0)
-        return NULL;
+    if (tx != NULL && tx->open) {
+        PyObject *full = n > 0 ? imported_name(tx, args[0], globals, attributes, level) : NULL;
+        if (PyErr_Occurred() || (full != NULL && open_module_name(tx, full) < 0)) {
+            Py_XDECREF(full);
+            return NULL;
+        }
+        bool there = full != NULL && is_imported(full, attributes);
+        Py_XDECREF(full);
+        if (!there && exclusive_for(tx, "an import", NULL) < 0)
+            return NULL;
+    }
     return PyObject_Vectorcall(original, args, n, kwnames);
 }
 

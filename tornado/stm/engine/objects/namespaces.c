@@ -321,6 +321,32 @@ open_module_name(Tx *tx, PyObject *name)
     return r;
 }
 
+/* The name of the module that is meant by this one, so many levels up from where the globals are; NULL, perhaps with an exception,
+ * if they do not say in which package that is. */
+PyObject *
+full_module_name(PyObject *globals, PyObject *name, long up)
+{
+    if (up == 0)
+        return Py_NewRef(name);
+    PyObject *package, *full = NULL;
+    if (PyDict_GetItemStringRef(globals, "__package__", &package) <= 0)
+        return NULL;
+    if (PyUnicode_Check(package)) {
+        Py_ssize_t end = PyUnicode_GET_LENGTH(package);
+        while (--up > 0 && end > 0) {
+            end = PyUnicode_FindChar(package, '.', 0, end, -1);
+            if (end < 0)
+                end = 0;
+        }
+        PyObject *base = PyUnicode_Substring(package, 0, end);
+        if (base != NULL)
+            full = PyUnicode_GET_LENGTH(name) ? PyUnicode_FromFormat("%U.%U", base, name) : Py_NewRef(base);
+        Py_XDECREF(base);
+    }
+    Py_DECREF(package);
+    return full;
+}
+
 /* ---- Instances ------------------------------------------------------------------------ */
 
 /* The base of a dict that is watched, or a view of values; NULL for one like any other. */

@@ -19,6 +19,7 @@ int see_globals(Tx *tx, PyObject *globals);
 int keep_unchanged(PyObject *dict);
 int keep_builtins(PyObject *globals);
 int open_module_name(Tx *tx, PyObject *name);
+PyObject *full_module_name(PyObject *globals, PyObject *name, long up);
 int open_locals(Tx *tx);
 const void *namespace_base(PyObject *dict);
 
