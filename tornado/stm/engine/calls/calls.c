@@ -745,6 +745,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return open_attributes(tx, receiver);
     case EFFECT_REDUCES:
         return open_reduced(tx, receiver);
+    case EFFECT_REMAKES:
+        if (open_attributes(tx, receiver) < 0)
+            return -1;
+        return kind_of(tx, receiver) == &fields_kind ? open_making(tx, Py_TYPE(receiver)) : check_doomed(tx);
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RELEASES:
@@ -846,6 +850,8 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     bool watch = ends_in_python(type);
     if (watch)
         *entry = &watched;
+    if (type_entry(tx, type)->kind == &fields_kind)
+        return open_making(tx, type);
     bool python_init = false;
     PyObject *names[2] = {init_name, new_name};
     for (int i = 0; i < 2; i++) {
