@@ -9,8 +9,8 @@
  *           made for the purpose, refers to what it calls, and so do those that the classes of the data name.
  *           A converter never changes, so it is looked through once, with its parts: objects of its own type, and records.
  *
- * An exception that it raises is the attempt's own, and tells of what is open, unless a Python function has been called, which may have raised
- * one of its own, with anything inside: so C code may look into what has been noted there, and not beyond (OPAQUE).
+ * An exception that it raises is the attempt's own, and tells of what is open, unless a Python function has raised one of its own, with anything
+ * inside: so C code may look into what has been noted there, and not beyond (OPAQUE).
  *
  * Python functions that it calls have barriers of their own.  What it is given under a name may be an instance that it
  * gives the first attributes (`self_instance`): nobody else knows that one, or an exclusive transaction makes the call.
@@ -39,7 +39,8 @@
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
 static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
-static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name, *name_name;
+static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name, *name_name,
+    *qualname_name;
 
 /* Types without state, whose objects refer to nothing that has any. */
 static PyTypeObject *leaves[MOST_LEAVES];
@@ -63,9 +64,10 @@ conversion_init(void)
     context_name = PyUnicode_InternFromString("custom_error_context");
     abc_name = PyUnicode_InternFromString("_abc_impl");
     name_name = PyUnicode_InternFromString("__name__");
+    qualname_name = PyUnicode_InternFromString("__qualname__");
     return names_in_classes == NULL || looked_through == NULL || call_name == NULL || init_name == NULL || new_name == NULL
         || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL
-        || name_name == NULL ? -1 : 0;
+        || name_name == NULL || qualname_name == NULL ? -1 : 0;
 }
 
 int
@@ -607,6 +609,8 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     Kind kind = kind_of(tx, obj);
     if (as_partial(obj) != NULL)
         return reach_partial(tx, as_partial(obj), reached);
+    if (type == &PyCoro_Type)       /* nobody but who awaits it looks into it; printed, it tells its name */
+        return open_attr_read(tx, obj, qualname_name);
     if (type == &PyFunction_Type || type == &PyCFunction_Type || type == &PyMethod_Type || type == &PyModule_Type || type == &PyType_Type
         || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type)
         return 0;       /* it makes nothing of them, but calls them where it asks for a method */
@@ -764,7 +768,7 @@ is_own_exception(Tx *tx, PyObject *obj)
     return fresh_has(&thread_of(tx)->raised, obj);
 }
 
-/* That of C code which has called no Python function. */
+/* That of C code to which no Python function has raised any. */
 static void
 note_own_exception(Tx *tx)
 {
@@ -796,7 +800,7 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
     PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
     thread_of(tx)->conversion = c.outer;
     Py_XDECREF(c.received);
-    if (result == NULL && !c.calls_python && tx->open)
+    if (result == NULL && !c.raises_python && tx->open)
         note_own_exception(tx);
     return result;
 }

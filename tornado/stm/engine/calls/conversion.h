@@ -11,7 +11,7 @@ typedef struct Conversion {
     Py_ssize_t n;
     PyObject *received;         /* list of what Python functions have returned to it, but for leaves, or NULL */
     Py_ssize_t reached;         /* so many objects have been opened for it */
-    bool calls_python;          /* it has called a Python function, but to ask for the class of something */
+    bool raises_python;         /* a Python function that it has called has raised something */
     struct Conversion *outer;
 } Conversion;
 
