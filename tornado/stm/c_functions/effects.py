@@ -18,6 +18,7 @@ Kinds of types
     LOCAL      attributes of which each thread has its own
     FUTURE     asyncio's futures and tasks, those of the engine
     ELEMENT    elements of trees of XML, in C: their structure is copied (`trees`)
+    TRACEBACK  inert, but for what comes next
     FRAME      changes with the generator whose it is, if that is suspended
     FRAME_LOCALS   the variables of such a frame, as a mapping
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
@@ -135,7 +136,7 @@ TYPES = """
     typing.ParamSpec INERT
     typing.TypeVarTuple INERT
     typing.TypeAliasType INERT
-    types.TracebackType INERT
+    types.TracebackType TRACEBACK
     types.FrameType FRAME
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
