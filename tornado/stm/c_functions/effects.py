@@ -252,6 +252,7 @@ TYPES = """
     _io.IncrementalNewlineDecoder OPAQUE
     _tokenize.TokenizerIter OPAQUE
     _io.BufferedWriter STREAM
+    _io.BufferedReader OPAQUE
     _random.Random STRUCT
     _hashlib.HASH COPIED
     _hashlib.HASHXOF COPIED

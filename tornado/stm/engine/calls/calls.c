@@ -866,6 +866,9 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         Py_XDECREF(m);
         if (r < 0)
             return -1;
+        /* A C function would begin it, with what it is given. */
+        if (i == 0 && !python_init && type_entry(tx, type)->kind == &opaque_kind)
+            return exclusive_for(tx, "construction of", cls);
     }
     if (python_init) {
         if (Py_TYPE(cls)->tp_call == PyType_Type.tp_call && only_makes(type) && !watch) {
