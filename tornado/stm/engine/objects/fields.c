@@ -19,12 +19,16 @@ fields_are_known(PyTypeObject *type)
     PyTypeObject *base = c_base(type);
     if (type->tp_hash != base->tp_hash && type->tp_richcompare == base->tp_richcompare && type->tp_hash != PyObject_HashNotImplemented)
         return false;
+    static PyObject *config_name;
     PyObject *raised = PyErr_GetRaisedException();
-    PyObject *config = PyObject_GetAttrString((PyObject *)type, "__struct_config__");
+    if (config_name == NULL)
+        config_name = PyUnicode_InternFromString("__struct_config__");
+    PyObject *config = config_name == NULL ? NULL : PyType_Type.tp_getattro((PyObject *)type, config_name);    /* past any override in Python */
     PyObject *keeps_hash = config != NULL ? PyObject_GetAttrString(config, "cache_hash") : NULL;
     bool known = keeps_hash == Py_False;
     Py_XDECREF(keeps_hash);
     Py_XDECREF(config);
+    PyErr_Clear();
     PyErr_SetRaisedException(raised);
     return known;
 }
