@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import random
 import sqlite3
 import traceback
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from interpreters import needs_engine
-from tornado.stm import activation, core
+from tornado.stm import activation, core, testing
 
 pytest.importorskip("pydantic", reason="pydantic is not installed")
 needs_engine()
@@ -140,6 +141,102 @@ def test_errors_of_a_validation_are_told_beside_others():
         assert runs_beside_others(tell) == tell()
     assert told()[0] == 3
     assert "input_value='x'" in logged()
+
+
+class Returning(Plain):
+    """Functions in Python that raise nothing: validators, and what copies the default."""
+
+    @pydantic.field_validator("lines", mode="before")
+    @classmethod
+    def wrap(cls, lines):
+        return lines if isinstance(lines, list) else [lines]
+
+    @pydantic.field_validator("size", mode="wrap")
+    @classmethod
+    def look(cls, size, handler):
+        return size if size == "known" else handler(size)
+
+
+@needs_threads
+@pytest.mark.parametrize("model, data", [(Plain, {"size": "x"}), (Returning, {"size": "known", "lines": [0]}), (Returning, {"lines": 0})])
+def test_errors_are_told_beside_others_where_no_function_has_raised_them(model, data):
+    def told():
+        error = error_of(model, data)
+        return error.errors(), error.json(), str(error), repr(error)
+
+    assert runs_beside_others(told) == told()
+
+
+@needs_threads
+def test_what_a_function_has_returned_is_in_the_text_of_an_error_as_it_is_then():
+    class Shared(pydantic.BaseModel):
+        size: int
+
+        @pydantic.field_validator("size", mode="before")
+        @classmethod
+        def replace(cls, size):
+            return size.inside
+
+    class Around:
+        def __init__(self):
+            self.inside = [1]
+
+    def make():
+        around = Around()
+        return around, around.inside
+
+    def tell(around, inside):
+        return str(error_of(Shared, {"size": around}))
+
+    assert meet(make, tell, lambda around, inside: inside.append(2)) == CONFLICT
+    assert meet(make, tell, tell) == APART
+
+
+@pydantic.validate_call(validate_return=True)
+async def checked(size: int, notes: list[int]) -> int:
+    notes.append(size)
+    return size
+
+
+def finish(coroutine):
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
+@needs_threads
+def test_coroutine_functions_are_called_and_checked_beside_others():
+    notes = []
+    assert runs_beside_others(lambda: finish(checked("7", notes))) == 7
+    adapter = pydantic.TypeAdapter(dict[str, int])
+    assert runs_beside_others(adapter.validate_python, {"a": "1"}) == {"a": 1}
+    assert runs_beside_others(adapter.dump_json, {"a": 1}) == b'{"a":1}'
+
+
+class Calls:
+    def __init__(self):
+        self.notes = [1]
+        self.wrong = {"size": "x", "lines": [1]}
+
+
+def test_checked_calls_and_errors_are_what_they_are_one_after_the_other():
+    def call(shelf, n):
+        shelf.notes = shelf.notes[-3:]
+        return finish(checked(len(shelf.notes), shelf.notes)), shelf.notes
+
+    def tell(shelf, n):
+        return str(error_of(Returning, shelf.wrong)), error_of(Plain, {"size": shelf.notes}).json()
+
+    def change(shelf, n):
+        shelf.wrong["lines"].append(-n)
+        shelf.wrong["size"] = [n]
+        shelf.notes.append(n)
+
+    choice = random.Random(3)
+    for seed in range(40):
+        calls = [(choice.choice([call, tell, change]), seed % 5) for _ in range(8)]
+        testing.check_serializable(Calls, calls, seed=seed, aborts=0.02)
 
 
 @needs_threads

@@ -1,16 +1,19 @@
 """msgspec: what its encoders and decoders read, call and make."""
 
+import contextlib
+import copy
 import dataclasses
 import enum
 import functools
 import itertools
 import random
 import sqlite3
+import sys
 import typing
 
 import pytest
 
-from beside import needs_release, runs_alone, runs_beside_others
+from beside import beside_others, needs_release, runs_alone, runs_beside_others
 from meeting import APART, CONFLICT, meet
 from tornado.stm import core, testing
 
@@ -127,21 +130,190 @@ def test_what_msgspec_calls_and_nobody_knows_runs_alone(msgspec):
     assert runs_alone(msgspec.json.Decoder(float_hook=unknown).decode, b"1")
 
 
+def structs(msgspec):
+    """Classes of Structs: what is changed, what is compared and hashed, and one that Python code sees made."""
+
+    class Point(msgspec.Struct, order=True):
+        x: int = 0
+        tags: list[str] = []
+
+    class Key(msgspec.Struct, frozen=True):
+        x: int = 0
+
+    class Seen(msgspec.Struct):
+        point: Point
+        lines: list[int] = msgspec.field(default_factory=lambda: [len(made)])
+
+        def __post_init__(self):
+            made.append(self.point.x)
+            self.lines.append(self.point.x)
+
+    for type_ in Point, Key, Seen:
+        msgspec.json.Decoder(type_)  # which notes in the class what its fields are
+    return Point, Key, Seen
+
+
 @needs_threads
-def test_structs_of_msgspec_run_alone(msgspec):
-    """Nothing is declared of them; but their attributes are read as all slots are."""
+def test_structs_of_msgspec_run_beside_others(msgspec):
+    Point, Key, Seen = structs(msgspec)
+    point = Point(1, ["a"])
+    assert runs_beside_others(lambda: point.x) == 1
+    assert runs_beside_others(lambda: Point(2, tags=["b"])) == Point(2, ["b"])
+    assert runs_beside_others(lambda: (point == Point(1, ["a"]), point < Point(2), {Key(1): 2}[Key(1)])) == (True, True, 2)
+    assert runs_beside_others(repr, point) == "Point(x=1, tags=['a'])"
+    assert runs_beside_others(setattr, point, "x", 3) is None
+    assert runs_beside_others(msgspec.json.encode, [point]) == b'[{"x":3,"tags":["a"]}]'
+    assert runs_beside_others(msgspec.to_builtins, point) == runs_beside_others(msgspec.structs.asdict, point) == {"x": 3, "tags": ["a"]}
+    assert runs_beside_others(msgspec.structs.astuple, point) == (3, ["a"])
+    assert runs_beside_others(lambda: msgspec.structs.replace(point, x=4).x) == 4
+    for again in copy.copy, copy.deepcopy, copy.replace, lambda point: point.__reduce__()[0](*point.__reduce__()[1]):
+        assert runs_beside_others(again, point) == point
+    text = b'{"x":5,"tags":[]}'
+    assert runs_beside_others(msgspec.json.Decoder(typing.Optional[Point]).decode, text) == Point(5)
+    assert runs_beside_others(lambda: msgspec.json.decode(text, type=Point)) == Point(5)
+    assert runs_beside_others(lambda: msgspec.convert({"x": "6"}, Point, strict=False)) == Point(6)
+    assert runs_beside_others(msgspec.convert, {"point": {"x": 7}}, Seen).lines[1:] == [7]
+    assert runs_beside_others(lambda: Seen(point).lines[1:]) == [3]
+
+
+@needs_threads
+def test_structs_of_which_not_all_is_known_run_alone(msgspec):
+    class Counted(msgspec.Struct):
+        number: int = msgspec.field(default_factory=itertools.count().__next__)
+
+    class Ends(msgspec.Struct):
+        __post_init__ = sys.getrefcount
+
+    class Kept(msgspec.Struct, frozen=True, cache_hash=True):
+        x: int = 0
+
+    class Hashed(msgspec.Struct):
+        x: int = 0
+
+        def __hash__(self):
+            return self.x
+
+    class Light(msgspec.Struct, gc=False):
+        x: int = 0
 
     class Point(msgspec.Struct):
         x: int = 0
 
-    point = Point()
-    assert runs_beside_others(lambda: point.x) == 0
-    assert runs_alone(Point)
-    assert runs_alone(setattr, point, "x", 1)
-    assert runs_alone(lambda: point == point)
-    assert runs_alone(msgspec.json.encode, [point])
-    assert runs_alone(msgspec.json.Decoder(typing.Optional[Point]).decode, b"null")
-    assert runs_alone(msgspec.convert, {"x": 1}, Point)
+    for type_ in Counted, Ends, Kept, Hashed, Light:
+        assert runs_alone(type_)
+    assert runs_alone(msgspec.structs.replace, Ends())
+    assert runs_alone(msgspec.structs.force_setattr, Point(), "x", 1)
+    for type_ in Counted, list[Counted]:
+        assert runs_alone(msgspec.json.Decoder(type_ | None).decode, b"null")
+        assert runs_alone(lambda type_=type_: msgspec.convert(None, type_ | None))
+    assert runs_alone(lambda: msgspec.convert({}, Counted))
+    assert not beside_others(msgspec.convert, {}, Point)[0]  # the first time
+    assert beside_others(msgspec.convert, {}, Point)[0]
+    for type_, value in (typing.List[Point], []), (typing.Annotated[Point, 1], {}), (list[Point], []), (Point | int, {}), (Color, "red"):
+        assert runs_alone(lambda type_=type_, value=value: msgspec.convert(value, type_))
+
+
+@needs_threads
+def test_fields_of_structs_conflict_with_what_looks_at_them(msgspec):
+    Point, Key, _ = structs(msgspec)
+
+    def make():
+        return Point(1, ["a"]), Key(1)
+
+    def set_x(point, key):
+        point.x = 2
+
+    def add_tag(point, key):
+        point.tags.append("b")
+
+    def set_frozen(point, key):
+        with contextlib.suppress(AttributeError):
+            key.x = 2
+
+    looks = [
+        lambda point, key: point == Point(3), lambda point, key: repr(point), lambda point, key: point in [Point(3)],
+        lambda point, key: msgspec.json.encode([point]), lambda point, key: msgspec.convert(point, Point),
+    ]  # fmt: skip
+    shallow = [
+        lambda point, key: msgspec.structs.asdict(point), lambda point, key: msgspec.structs.astuple(point),
+        lambda point, key: copy.copy(point), lambda point, key: msgspec.structs.replace(point, tags=[]), lambda point, key: point.__reduce__(),
+    ]  # fmt: skip
+    for look in looks + shallow:
+        assert meet(make, look, set_x) == CONFLICT
+        assert meet(make, look, look) == APART
+    for look in looks:
+        assert meet(make, look, add_tag) == CONFLICT
+    for look in shallow:
+        assert meet(make, look, add_tag) == APART
+    assert meet(make, lambda point, key: point.tags, set_x) == APART
+    assert meet(make, lambda point, key: hash(key), set_frozen) in (APART, CONFLICT)
+
+
+@needs_threads
+def test_an_aborted_attempt_leaves_no_trace_in_structs(msgspec):
+    from rolled_back import check  # which needs the engine
+
+    Point, Key, Seen = structs(msgspec)
+
+    def mutate(points, keys, made):
+        for point in points:
+            point.x += 1
+            point.tags = [*point.tags, point]
+            point.tags.append("b")
+        points.append(Point(3))
+        del points[0].x
+        keys[Key(1)] = 2
+        keys[Key(2)] = Seen(points[1])
+        msgspec.convert({"point": {"x": 7}}, Seen)
+        points.append(msgspec.json.decode(b'{"x":5}', type=Point))
+        with contextlib.suppress(AttributeError):
+            next(iter(keys)).x = 5
+
+    made.clear()
+    for seed in range(20):
+        check(mutate, [Point(1, ["a"]), Point(2)], {Key(1): 1}, made, inject=0.05 if seed else 0.0, seed=seed)
+    assert made == []
+
+
+class Points:
+    def __init__(self, classes):
+        Point, self.Key, self.Seen = classes
+        self.points = [Point(n, [str(n)]) for n in range(3)]
+        self.by_key = {self.Key(n): n for n in range(3)}
+        self.made = made
+        made.clear()
+
+
+@needs_engine
+def test_structs_are_what_they_are_one_after_the_other(msgspec):
+    Point, Key, Seen = classes = structs(msgspec)
+
+    def encode(shelf, n):
+        return msgspec.json.encode(shelf.points), msgspec.structs.asdict(shelf.points[n % 3]), repr(shelf.points)
+
+    def change(shelf, n):
+        point = shelf.points[n % 3]
+        point.x += n
+        point.tags.append(str(n))
+
+    def add(shelf, n):
+        shelf.by_key[Key(n)] = shelf.by_key.get(Key(n), 0) + shelf.points[n % 3].x
+
+    def convert(shelf, n):
+        seen = msgspec.convert({"point": shelf.points[n % 3]}, Seen)
+        return seen.lines, Seen(shelf.points[0]).lines, msgspec.json.decode(b'{"x":%d}' % n, type=Point) in shelf.points
+
+    def replace(shelf, n):
+        shelf.points[n % 3] = msgspec.structs.replace(shelf.points[0], x=n) if n % 2 else copy.copy(shelf.points[1])
+
+    def order(shelf, n):
+        shelf.points.sort()
+        return max(shelf.points).x
+
+    choice = random.Random(2)
+    for seed in range(60):
+        calls = [(choice.choice([encode, change, add, convert, replace, order]), choice.randrange(7)) for _ in range(10)]
+        testing.check_serializable(lambda: Points(classes), calls, seed=seed, aborts=0.02)
 
 
 @needs_threads

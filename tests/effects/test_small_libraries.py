@@ -1,8 +1,10 @@
 """Libraries of which little is in C: what that reads, calls and changes."""
 
+import codecs
 import collections
 import decimal
 import functools
+import io
 import random
 import sqlite3
 import subprocess
@@ -418,3 +420,62 @@ def test_the_version_that_has_not_been_used_for_longest_goes(files_of_class):
     for name in ["a", "b", "a", "c", "a", "d", "b", "e"]:
         files.get_version(settings, name)
     assert [path[-1] for path in files._static_hashes] == ["a", "d", "b", "e"]
+
+
+# ---- East Asian text, part by part ----
+
+PARTS = ["日", "本語", "\u20ac"]
+
+
+def in_parts(encoding, errors="replace"):
+    encoder = codecs.getincrementalencoder(encoding)(errors)
+    encoded = [*map(encoder.encode, PARTS), encoder.encode("", True)]
+    text = b"".join(encoded)
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    decoded = [decoder.decode(text[i : i + 1]) for i in range(len(text))]
+    state = decoder.getstate()
+    decoder.reset()
+    decoder.setstate(state)
+    return encoded, decoded, decoder.decode(b"", True), encoder.getstate(), decoder.errors
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "gb18030", "big5", "shift_jis", "euc_jp", "iso2022_jp", "euc_kr", "cp932", "hz"])
+def test_east_asian_text_is_coded_part_by_part_beside_others(encoding):
+    assert runs_beside_others(in_parts, encoding) == in_parts(encoding)
+
+
+def test_an_incremental_codec_of_before_is_used_alone():
+    decoder = codecs.getincrementaldecoder("gbk")()
+    assert decoder.decode(b"\xc4") == ""
+    assert runs_alone(lambda: decoder.getstate())
+    assert runs_alone(lambda: decoder.decode(b"\xe3\xc4"))
+    assert runs_alone(lambda: codecs.getreader("gbk")(io.BytesIO(b"\xc4\xe3")).read())
+
+
+def test_east_asian_text_is_what_it_is_one_after_the_other():
+    """Handlers of errors that the program has are called with the rest of the attempt, and rolled back with it."""
+
+    class Shelf:
+        def __init__(self):
+            self.text, self.wrong = bytearray("日本".encode("gbk")), wrong
+            wrong.clear()
+
+    wrong = []
+
+    def note(error):
+        wrong.append(error.start)
+        return "?", error.end
+
+    codecs.register_error("noted", note)
+
+    def read(shelf):
+        decoder = codecs.getincrementaldecoder("gbk")("noted")
+        return decoder.decode(shelf.text), decoder.decode(shelf.text[:3], True), in_parts("gbk"), len(shelf.wrong)
+
+    def write(shelf, n):
+        shelf.text[n % len(shelf.text)] = 0xFF if n % 2 else 0xC4
+
+    for seed in range(30):
+        choice = random.Random(seed)
+        calls = [choice.choice([(read,), (write, seed + n)]) for n in range(8)]
+        testing.check_serializable(Shelf, calls, seed=seed, aborts=0.02)

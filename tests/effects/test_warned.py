@@ -127,13 +127,83 @@ def old():
 """
 
 
+MADE = """
+class Old(DeprecationWarning):
+    pass
+
+def warns():
+    warnings.warn(made)
+
+made = Old("made before")
+"""
+
+
 @pytest.mark.parametrize("how", ["printed", "logged"])
 @pytest.mark.parametrize("code, warning", [
     (PRINTED, "DeprecationWarning: datetime.datetime.utcnow() is deprecated"), (OLD + PRINTED, "Old: this is deprecated"),
-], ids=["C code", "the program"])  # fmt: skip
+    (MADE + PRINTED, "Old: made before"),
+], ids=["C code", "the program", "an instance"])  # fmt: skip
 def test_a_warning_of_an_attempt_that_was_rolled_back_is_put_out_by_the_next_one(how, code, warning):
     out, err = run(code, how)
     assert out == "[False, False]\n" and err.count(warning) == 1
+
+
+RAISED = """
+made = UserWarning("made before")
+
+def raises():
+    first = core.rehearse()
+    before = made.__traceback__, made.args
+    try:
+        warnings.warn(made)
+    except UserWarning as e:
+        if first:
+            e.args = ("other",)
+            roll_back()
+        return e is made, before, is_alone()
+
+warnings.simplefilter("error")
+print(core.Transaction(raises, ()).run())
+"""
+
+
+def test_a_warning_that_is_raised_and_rolled_back_is_what_it_was():
+    assert run(RAISED) == ("(True, (None, ('made before',)), False)\n", "")
+
+
+SHARED = """
+made = UserWarning("0")
+barrier = threading.Barrier(2)
+
+def warn(n):
+    made.args = (f"{n} {made.args[0].split()[0]}",)
+    warnings.warn(made)
+    warnings.warn(UserWarning(made.args[0] + " again"))
+
+def work():
+    for n in range(100):
+        barrier.wait()
+        core.Transaction(warn, (n,)).run()
+
+core.inject_aborts(0.02, 7)
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_a_warning_that_two_change_and_give_is_shown_as_it_was_when_it_was_given():
+    out, err = run(SHARED)
+    shown = [line.partition("UserWarning: ")[2] for line in err.splitlines() if "UserWarning" in line]
+    texts, last = [], "0"
+    for n in range(100):
+        for _ in range(2):
+            texts.append(f"{n} {last}")
+            last = f"{n}"
+    expected = [line for text in dict.fromkeys(texts) for line in (text, f"{text} again")]
+    assert (out, shown) == ("", expected)
 
 
 ODD = """

@@ -11,6 +11,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tarfile
 import tempfile
 import zipfile
 import zoneinfo
@@ -20,7 +21,7 @@ import pytest
 from beside import beside_others, is_irrevocable, runs_alone, runs_beside_others
 from interpreters import needs_engine
 from meeting import APART, CONFLICT, Meeting
-from tornado.stm import activation, core
+from tornado.stm import activation, core, testing
 from tornado.stm.core import trusted
 
 needs_engine()
@@ -912,6 +913,76 @@ def test_a_buffer_around_bytes_of_the_transactions_own_is_used_beside_others():
         return start, buffer.readline(), len(buffer.read())
 
     assert runs_beside_others(use) == (b"one", b"\n", len(LINES) - 4)
+
+
+def tar_archive(text):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        member = tarfile.TarInfo("lines")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return out.getvalue()
+
+
+def zip_archive(text):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("lines", text)
+    return out.getvalue()
+
+
+def lines_in_tar(packed):
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        with archive.extractfile("lines") as file:
+            read = type(file).__name__, file.name, file.read(3), file.readline(), file.peek(1)[:1], file.tell(), file.seek(4), len(file.readlines())
+        return read, list(io.TextIOWrapper(archive.extractfile("lines"))), file.closed
+
+
+def lines_in_zip(packed):
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        return archive.read("lines"), list(io.TextIOWrapper(archive.open("lines"))), io.TextIOWrapper(archive.open("lines")).read()
+
+
+@pytest.mark.parametrize("pack, read", [(tar_archive, lines_in_tar), (zip_archive, lines_in_zip)])
+def test_files_in_archives_are_read_beside_others(pack, read):
+    packed = pack(LINES)
+    assert runs_beside_others(read, packed) == read(packed)
+
+
+def test_files_in_archives_are_what_they_are_one_after_the_other():
+    """The bytes are shared, and attempts are rolled back amid them."""
+    packs = [{"tar": tar_archive(text), "zip": zip_archive(text)} for text in (LINES, b"line\n" * 3, b"line\n" * 5)]  # which have the time inside
+
+    def read(shelf, n):
+        shelf["read"] = shelf.get("read", 0) + n
+        return lines_in_tar(shelf["tar"]), len(lines_in_zip(shelf["zip"])[1]), shelf["read"]
+
+    def change(shelf, n):
+        shelf.update(packs[n])
+
+    calls = [(read, 1), (change, 1), (read, 2), (read, 3), (change, 2), (read, 4)]
+    for seed in range(10):
+        testing.check_serializable(lambda: dict(packs[0]), calls, seed=seed, aborts=0.002)
+
+
+def test_members_and_buffers_of_before_are_read_alone():
+    class Buffer(io.BufferedReader):
+        pass
+
+    class Begun(io.BufferedReader):
+        def __init__(self, raw):
+            super().__init__(raw)
+
+    class New(io.BufferedReader):
+        def __new__(cls, raw):
+            return super().__new__(cls)
+
+    archive = tarfile.open(fileobj=io.BytesIO(tar_archive(LINES)), mode="r:gz")  # noqa: SIM115, it stays open
+    kept = archive.extractfile("lines")
+    assert not beside_others(kept.readline)[0]
+    assert not beside_others(kept.__init__, archive, archive.getmember("lines"))[0]
+    for type_ in Buffer, Begun, New:
+        assert not beside_others(lambda type_=type_: type_(io.BytesIO(LINES)).read(3))[0]
 
 
 @pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])

@@ -7,6 +7,7 @@ it may surprise, why nothing that a transaction can change is read or changed wi
 
 Kinds of types
     INERT      has no state that changes          INSTANCE   attributes only       LIST DICT ODICT SET DEQUE BYTEARRAY
+    FIELDS     as INSTANCE, over a base in C that compares and prints slots, with a metaclass in C: Structs of msgspec
     TUPLE      inert, with objects inside          GENERATOR  a suspended frame     ITERATOR   its struct is its state
     RECORD     the same, whatever it refers to     PERSISTENT   a container that never changes: what its ``__reduce__`` tells
     MODULE CLASS FUNCTION METHOD CONTEXT ARRAY     PROXY BUFFER   what the mapping proxy or memoryview is around
@@ -17,6 +18,7 @@ Kinds of types
     LOCAL      attributes of which each thread has its own
     FUTURE     asyncio's futures and tasks, those of the engine
     ELEMENT    elements of trees of XML, in C: their structure is copied (`trees`)
+    TRACEBACK  inert, but for what comes next
     FRAME      changes with the generator whose it is, if that is suspended
     FRAME_LOCALS   the variables of such a frame, as a mapping
     IRREVERSIBLE   C state that cannot be put back and that its methods alone change: who does is irrevocable
@@ -47,6 +49,7 @@ Effects of calls (the receiver of a method counts as the first argument)
     BUILDS_CLASS calls what the arguments, bases and a metaclass, have for that
     GETS_DICT ATTRIBUTES   the first argument's ``__dict__``; all its attributes and what it contains; or as GETS_LOCALS
     REDUCES      tells what the first argument is made of, by a ``__reduce__`` that may look whether there is a dict
+    REMAKES      makes another object like the first argument, a Struct: reads its fields, calls what its class was made with
     GETS_LOCALS  the variables of the function that calls
     RAISES       sets what raising sets in the first argument, an exception
     RELEASES     releases a memoryview
@@ -133,7 +136,7 @@ TYPES = """
     typing.ParamSpec INERT
     typing.TypeVarTuple INERT
     typing.TypeAliasType INERT
-    types.TracebackType INERT
+    types.TracebackType TRACEBACK
     types.FrameType FRAME
     types.CellType UNKNOWN
     types.SimpleNamespace INSTANCE
@@ -249,6 +252,7 @@ TYPES = """
     _io.IncrementalNewlineDecoder OPAQUE
     _tokenize.TokenizerIter OPAQUE
     _io.BufferedWriter STREAM
+    _io.BufferedReader OPAQUE
     _random.Random STRUCT
     _hashlib.HASH COPIED
     _hashlib.HASHXOF COPIED

@@ -15,6 +15,7 @@ has written something that waits is exclusive when it changes something at once,
 
 import _io
 import builtins
+import functools
 import operator
 import os
 import stat
@@ -320,6 +321,24 @@ def buffered_reader(*args, **named):
 
 
 _buffered_reader = _io.BufferedReader
+
+
+def begin_buffer(init):
+    """In the place of ``tarfile.ExFileObject.__init__``: what is around a stream in Python is the transaction's own, likewise."""
+
+    @functools.wraps(init)
+    def __init__(self, *args, **named):
+        _begin_buffer(self)
+        init(self, *args, **named)
+
+    return __init__
+
+
+@trusted
+def _begin_buffer(file):
+    core.own(file)
+    if not core.is_exclusive() and file.raw is None:  # it has not begun yet: nobody can have read from it
+        core.fresh(file)
 
 
 def reader_flush(file, /):

@@ -81,14 +81,20 @@ def _compresses(buffer):
     return any(type(buffer) is getattr(sys.modules.get(module), name, None) for module, name in _COMPRESSING.items())
 
 
-_COMPRESSING = {"gzip": "GzipFile", "bz2": "BZ2File", "lzma": "LZMAFile"}
+def _is_member(buffer):
+    """Is it a file in a tar archive, a buffer around a stream in Python?"""
+    return type(buffer) is getattr(sys.modules.get("tarfile"), "ExFileObject", None)
+
+
+_COMPRESSING = {"gzip": "GzipFile", "bz2": "BZ2File", "lzma": "LZMAFile", "zipfile": "ZipExtFile"}
 
 
 @trusted
 def text_stream(*args, **named):
     """Twin of ``TextIOWrapper``: around bytes that the transaction has made, or compresses, it is the transaction's own, as these are."""
     buffer = args[0] if args else named.get("buffer")
-    if not (core.is_fresh(buffer) if type(buffer) is _io.BytesIO else _compresses(buffer) and _engine.is_captured(buffer)):
+    in_c = type(buffer) is _io.BytesIO or _is_member(buffer)
+    if not (core.is_fresh(buffer) if in_c else _compresses(buffer) and _engine.is_captured(buffer)):
         core.exclusive("a text stream around what others may use")
     return core.fresh(_text_stream(*args, **named))
 

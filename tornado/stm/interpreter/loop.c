@@ -23,17 +23,6 @@ HIDDEN PyObject *loop_missing, *loop_disable;
 HIDDEN PyObject *loop_evaluate(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
 HIDDEN PyObject *loop_evaluate_alone(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag);
 
-/* Those of abstract classes. */
-static PyObject *instance_check, *subclass_check;
-
-/* C code has asked for that, and gets yes or no. */
-static bool
-is_check_of_class(_PyInterpreterFrame *frame)
-{
-    PyObject *code = (PyObject *)_PyFrame_GetCode(frame);
-    return code == instance_check || code == subclass_check;
-}
-
 static PyObject *
 enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
 {
@@ -76,11 +65,10 @@ enter(PyThreadState *tstate, _PyInterpreterFrame *frame, int throwflag)
     PyObject *handled = Py_XNewRef(handling->exc_value);
     Conversion *conversion = thread_of(tx)->conversion;     /* C code that calls this frame will look into what it returns */
     bool looked_into = UNLIKELY(conversion != NULL) && !STM_TRUSTED(frame);
-    bool checks_class = conversion != NULL && is_check_of_class(frame);
     thread_of(tx)->conversion = NULL;
     PyObject *result = loop_evaluate(tstate, frame, throwflag);
-    if (UNLIKELY(conversion != NULL) && (result == NULL || !checks_class))
-        conversion->calls_python = true;
+    if (UNLIKELY(conversion != NULL) && result == NULL)
+        conversion->raises_python = true;
     if (UNLIKELY(stm_self != tx)) {     /* a fiber's, whose last step was another thread's, alone */
         Py_XDECREF(handled);
         return result;
@@ -105,9 +93,7 @@ static const char samples[] =
     "class Replaced:\n"
     "    def __getattribute__(self, name): pass\n"
     "from sys import monitoring\n"
-    "missing, disable = monitoring.MISSING, monitoring.DISABLE\n"
-    "from abc import ABCMeta\n"
-    "instance_check, subclass_check = ABCMeta.__instancecheck__.__code__, ABCMeta.__subclasscheck__.__code__\n";
+    "missing, disable = monitoring.MISSING, monitoring.DISABLE\n";
 
 static int
 fetch_identities(void)
@@ -124,8 +110,6 @@ fetch_identities(void)
     loop_getattro = ((PyTypeObject *)PyDict_GetItemString(names, "Replaced"))->tp_getattro;
     loop_missing = Py_NewRef(PyDict_GetItemString(names, "missing"));
     loop_disable = Py_NewRef(PyDict_GetItemString(names, "disable"));
-    instance_check = Py_NewRef(PyDict_GetItemString(names, "instance_check"));
-    subclass_check = Py_NewRef(PyDict_GetItemString(names, "subclass_check"));
     Py_DECREF(names);
     return 0;
 }

@@ -64,6 +64,8 @@ PATCHES = {
         gc,*:isenabled                 core:collector_is_enabled              likewise
         gzip:GzipFile.__del__          patches.finalizers:quiet_gzip_file()   what is closed would run alone to do nothing
         compression._common._streams:DecompressReader.readinto  input_output.files:read_into()  a buffer in C has what is read put into its memory
+        tarfile:ExFileObject.__init__  input_output.files:begin_buffer()      a buffer in C is the transaction's own
+        tarfile:_FileInFile.readinto   input_output.files:read_into()         likewise, and has what is read put into its memory
         importlib.machinery:ExtensionFileLoader.exec_module  c_functions.libraries:declaring()  what its functions do is declared
         importlib.machinery:SourceFileLoader.exec_module     c_functions.libraries:declaring()  likewise, and it may be changed below
         sys:unraisablehook             patches.finalizers:quiet_hook()        an abort may stop a finalizer

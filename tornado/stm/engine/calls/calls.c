@@ -745,6 +745,10 @@ apply(Tx *tx, const EffectEntry *e, PyObject *callable, Args a)
         return open_attributes(tx, receiver);
     case EFFECT_REDUCES:
         return open_reduced(tx, receiver);
+    case EFFECT_REMAKES:
+        if (open_attributes(tx, receiver) < 0)
+            return -1;
+        return kind_of(tx, receiver) == &fields_kind ? open_making(tx, Py_TYPE(receiver)) : check_doomed(tx);
     case EFFECT_RAISES:
         return PyExceptionInstance_Check(receiver) ? open_exception(tx, receiver) : 0;
     case EFFECT_RELEASES:
@@ -846,6 +850,8 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
     bool watch = ends_in_python(type);
     if (watch)
         *entry = &watched;
+    if (type_entry(tx, type)->kind == &fields_kind)
+        return open_making(tx, type);
     bool python_init = false;
     PyObject *names[2] = {init_name, new_name};
     for (int i = 0; i < 2; i++) {
@@ -860,6 +866,9 @@ before_class_call(Tx *tx, PyObject *cls, Args a, const EffectEntry **entry)
         Py_XDECREF(m);
         if (r < 0)
             return -1;
+        /* A C function would begin it, with what it is given. */
+        if (i == 0 && !python_init && type_entry(tx, type)->kind == &opaque_kind)
+            return exclusive_for(tx, "construction of", cls);
     }
     if (python_init) {
         if (Py_TYPE(cls)->tp_call == PyType_Type.tp_call && only_makes(type) && !watch) {

@@ -9,8 +9,8 @@
  *           made for the purpose, refers to what it calls, and so do those that the classes of the data name.
  *           A converter never changes, so it is looked through once, with its parts: objects of its own type, and records.
  *
- * An exception that it raises is the attempt's own, and tells of what is open, unless a Python function has been called, which may have raised
- * one of its own, with anything inside: so C code may look into what has been noted there, and not beyond (OPAQUE).
+ * An exception that it raises is the attempt's own, and tells of what is open, unless a Python function has raised one of its own, with anything
+ * inside: so C code may look into what has been noted there, and not beyond (OPAQUE).
  *
  * Python functions that it calls have barriers of their own.  What it is given under a name may be an instance that it
  * gives the first attributes (`self_instance`): nobody else knows that one, or an exclusive transaction makes the call.
@@ -39,7 +39,8 @@
 
 static PyObject *names_in_classes;      /* list that only grows: under these a class has the converters of its instances */
 static PyObject *looked_through;        /* converter's address -> (itself, does it call only what is known?, what it reads of its own) */
-static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name, *name_name;
+static PyObject *call_name, *init_name, *new_name, *default_name, *expected_name, *context_name, *abc_name, *name_name,
+    *qualname_name;
 
 /* Types without state, whose objects refer to nothing that has any. */
 static PyTypeObject *leaves[MOST_LEAVES];
@@ -63,9 +64,10 @@ conversion_init(void)
     context_name = PyUnicode_InternFromString("custom_error_context");
     abc_name = PyUnicode_InternFromString("_abc_impl");
     name_name = PyUnicode_InternFromString("__name__");
+    qualname_name = PyUnicode_InternFromString("__qualname__");
     return names_in_classes == NULL || looked_through == NULL || call_name == NULL || init_name == NULL || new_name == NULL
         || default_name == NULL || expected_name == NULL || context_name == NULL || abc_name == NULL
-        || name_name == NULL ? -1 : 0;
+        || name_name == NULL || qualname_name == NULL ? -1 : 0;
 }
 
 int
@@ -211,9 +213,69 @@ is_known_step(PyTypeObject *type, PyObject *name)
     return known;
 }
 
-static bool
-makes_what_is_known(PyTypeObject *type)
+static int is_known_to_read(Tx *tx, PyObject *callable);
+
+static int
+gather_part(PyObject *obj, void *parts)
 {
+    return obj == NULL || PyDict_Check(obj) || PyType_Check(obj) ? 0 : PyList_Append(parts, obj);
+}
+
+/* What a class refers to besides its bases and its dict, or what a record refers to. */
+static PyObject *
+parts_of(PyObject *obj)
+{
+    PyObject *parts = PyList_New(0);
+    if (parts != NULL && Py_TYPE(obj)->tp_traverse(obj, gather_part, parts) != 0)
+        Py_CLEAR(parts);
+    return parts;
+}
+
+/* May it be called, or, where that makes a default, what it refers to? */
+static int
+is_known_part(Tx *tx, PyObject *part, bool is_default)
+{
+    Kind kind = kind_of(tx, part);
+    if (!is_default)
+        return PyCallable_Check(part) ? is_known_to_read(tx, part) : 1;
+    if (kind != &record_kind || is_python_class(Py_TYPE(part)))
+        return kind != &unknown_kind;
+    PyObject *factory = PyObject_GetAttrString(part, "factory");
+    if (factory == NULL)
+        PyErr_Clear();      /* a default itself */
+    int known = factory == NULL ? 1 : is_known_to_read(tx, factory);
+    Py_XDECREF(factory);
+    return known;
+}
+
+/* Of a class whose instances are made in C: it calls what makes defaults, and what it has noted of the class for the end. */
+static int
+calls_known_parts(Tx *tx, PyTypeObject *type)
+{
+    static PyObject *post_name;
+    if (post_name == NULL)
+        post_name = PyUnicode_InternFromString("__post_init__");
+    PyObject *post = post_name == NULL ? NULL : _PyType_LookupRef(type, post_name), *parts = parts_of((PyObject *)type);
+    int known = post_name == NULL || parts == NULL ? -1 : (post == NULL || PyFunction_Check(post)) && Py_TYPE(type)->tp_call == PyVectorcall_Call;
+    for (Py_ssize_t i = 0; known == 1 && i < PyList_GET_SIZE(parts); i++) {
+        PyObject *part = PyList_GET_ITEM(parts, i);
+        known = is_known_part(tx, part, false);
+        for (Py_ssize_t j = 0; known == 1 && PyTuple_Check(part) && j < PyTuple_GET_SIZE(part); j++) {
+            PyObject *item = PyTuple_GET_ITEM(part, j);
+            known = PyType_Check(item) ? 1 : is_known_part(tx, item, true);
+        }
+    }
+    Py_XDECREF(parts);
+    Py_XDECREF(post);
+    return known;
+}
+
+/* -1 to abort. */
+static int
+makes_what_is_known(Tx *tx, PyTypeObject *type)
+{
+    if (classify(type) == &fields_kind)
+        return calls_known_parts(tx, type);
     if (!is_python_class(type)) {
         int effect = effect_of_construction(type);
         return type == &PyDict_Type || effect == EFFECT_PURE || effect == EFFECT_READS || effect == EFFECT_DEEP || effect == EFFECT_PRINTS
@@ -250,7 +312,7 @@ is_known_to_read(Tx *tx, PyObject *callable)
     if (PyFunction_Check(callable))
         return 1;
     if (PyType_Check(callable))
-        return makes_what_is_known((PyTypeObject *)callable);
+        return makes_what_is_known(tx, (PyTypeObject *)callable);
     if (is_python_class(Py_TYPE(callable))) {
         PyObject *call = _PyType_LookupRef(Py_TYPE(callable), call_name);
         bool python = call != NULL && PyFunction_Check(call);
@@ -385,7 +447,8 @@ check_converter(Tx *tx, PyObject *converter, Reached *reached)
     }
     if (answer == NULL) {
         PyObject *own = PyList_New(0);
-        int known = own == NULL ? -1 : look_through(tx, converter, own, true);
+        int known = own == NULL ? -1 : PyType_Check(converter) ? makes_what_is_known(tx, (PyTypeObject *)converter)
+            : look_through(tx, converter, own, true);
         if (known >= 0)
             answer = PyTuple_Pack(3, converter, known ? Py_True : Py_False, own);
         Py_XDECREF(own);
@@ -546,6 +609,8 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
     Kind kind = kind_of(tx, obj);
     if (as_partial(obj) != NULL)
         return reach_partial(tx, as_partial(obj), reached);
+    if (type == &PyCoro_Type)       /* nobody but who awaits it looks into it; printed, it tells its name */
+        return open_attr_read(tx, obj, qualname_name);
     if (type == &PyFunction_Type || type == &PyCFunction_Type || type == &PyMethod_Type || type == &PyModule_Type || type == &PyType_Type
         || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type)
         return 0;       /* it makes nothing of them, but calls them where it asks for a method */
@@ -571,7 +636,7 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
             return -1;
         if (open_attributes(tx, obj) < 0 || reach_attributes(tx, obj, reached) < 0 || reach_class_of(tx, obj, reached) < 0)
             return -1;
-        if (kind == &instance_kind || kind == &inert_kind)
+        if (kind == &instance_kind || kind == &inert_kind || kind == &fields_kind)
             return 0;
     }
     else if (!(has_items && kind != &iterator_kind && kind != &generator_kind) && !is_view)
@@ -612,12 +677,45 @@ open_all_reachable(Tx *tx, Conversion *c)
     return n < 0 ? -1 : 0;
 }
 
+/* It is the converter that nobody has named; what it reads of its own is opened. */
+static int
+open_converter(Tx *tx, PyObject *converter)
+{
+    Reached reached;
+    int r = reached_begin(&reached) < 0 || check_converter(tx, converter, &reached) < 0 || open_all(tx, &reached, MOST_REACHED) < 0 ? -1 : 0;
+    reached_end(&reached);
+    return r < 0 ? -1 : check_doomed(tx);
+}
+
+int
+open_making(Tx *tx, PyTypeObject *cls)
+{
+    return open_converter(tx, (PyObject *)cls);
+}
+
+/* It will make instances of such a class: what it knows of the fields, the class refers to, once somebody has found that out. */
+static int
+open_known_fields(Tx *tx, PyObject *cls)
+{
+    PyObject *parts = parts_of(cls), *known = NULL;
+    for (Py_ssize_t i = 0; parts != NULL && known == NULL && i < PyList_GET_SIZE(parts); i++) {
+        PyObject *part = PyList_GET_ITEM(parts, i);
+        if (kind_of(tx, part) == &record_kind && !is_python_class(Py_TYPE(part)) && !PyCallable_Check(part))
+            known = part;
+    }
+    int r = parts == NULL ? -1 : known == NULL ? exclusive_for(tx, "the first conversion to", cls) : open_converter(tx, known);
+    Py_XDECREF(parts);
+    return r;
+}
+
 /* It will call this, if that can be called. */
 static int
 open_hook(Tx *tx, PyObject *arg)
 {
     if (!PyCallable_Check(arg))
         return 0;
+    if (PyType_Check(arg) && classify((PyTypeObject *)arg) == &fields_kind)
+        return open_known_fields(tx, arg);
     /* Of a class of Python's it may make instances past the constructor, and call what that says of its attributes. */
     int known = PyType_Check(arg) && is_python_class((PyTypeObject *)arg) ? 0 : is_known_to_read(tx, arg);
     return known < 0 ? -1 : known > 0 ? 0 : exclusive_for(tx, "call back of", arg);
@@ -630,6 +728,9 @@ open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n
         return -1;
     /* The first argument is data, of which it makes nothing if that can be called. */
     for (Py_ssize_t i = 1; i < n; i++) {
+        /* What typing makes of a type, in which what has been found out of that is kept. */
+        if (is_python_class(Py_TYPE(args[i])) && PyCallable_Check(args[i]) && !captured(tx, args[i]))
+            return exclusive_for(tx, "a conversion that may change", args[i]);
         if (open_hook(tx, args[i]) < 0)
             return -1;
     }
@@ -667,7 +768,7 @@ is_own_exception(Tx *tx, PyObject *obj)
     return fresh_has(&thread_of(tx)->raised, obj);
 }
 
-/* That of C code which has called no Python function. */
+/* That of C code to which no Python function has raised any. */
 static void
 note_own_exception(Tx *tx)
 {
@@ -699,7 +800,7 @@ call_conversion(PyObject *function, PyObject *const *args, Py_ssize_t n, PyObjec
     PyObject *result = PyObject_Vectorcall(function, args, n, kwnames);
     thread_of(tx)->conversion = c.outer;
     Py_XDECREF(c.received);
-    if (result == NULL && !c.calls_python && tx->open)
+    if (result == NULL && !c.raises_python && tx->open)
         note_own_exception(tx);
     return result;
 }

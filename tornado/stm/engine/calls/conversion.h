@@ -11,7 +11,7 @@ typedef struct Conversion {
     Py_ssize_t n;
     PyObject *received;         /* list of what Python functions have returned to it, but for leaves, or NULL */
     Py_ssize_t reached;         /* so many objects have been opened for it */
-    bool calls_python;          /* it has called a Python function, but to ask for the class of something */
+    bool raises_python;         /* a Python function that it has called has raised something */
     struct Conversion *outer;
 } Conversion;
 
@@ -31,6 +31,8 @@ void forget_converters(void);
 int calls_only_known(Tx *tx, PyObject *obj);
 /* A converter (a method's receiver), or NULL, is about to be called with these arguments. */
 int open_conversion(Tx *tx, PyObject *converter, PyObject *const *args, Py_ssize_t n, PyObject *const *kwvalues, Py_ssize_t nkw);
+/* C code is about to make an instance of the class, whose metaclass is in C, of what it is given, and calls what the class was made with. */
+int open_making(Tx *tx, PyTypeObject *cls);
 /* Is it a method in C that is given its converter, the receiver, as the first argument? */
 bool is_converters_method(PyObject *function, PyObject *receiver);
 /* Has a conversion of this attempt made it, an exception, which refers to nothing but what was read, and what nobody else has? */

@@ -12,6 +12,7 @@
 #include "../objects/class.h"
 #include "../objects/deep.h"
 #include "../objects/dict.h"
+#include "../objects/exception.h"
 #include "../objects/function.h"
 #include "../objects/known.h"
 #include "../objects/lru_cache.h"
@@ -959,15 +960,30 @@ call_after_warning(PyObject *call)
     return amid_warn;
 }
 
-/* Is it made, compared and printed by C code alone? */
+/* Are those of the category made, compared and printed by C code alone? */
 static bool
-is_plain_warning(PyObject *message, PyObject *category)
+is_plain_category(PyObject *category)
 {
     PyTypeObject *type = (PyTypeObject *)category, *base = (PyTypeObject *)PyExc_Warning;
-    return PyUnicode_CheckExact(message)
-        && (category == NULL || category == Py_None
-            || (Py_IS_TYPE(category, &PyType_Type) && PyType_IsSubtype(type, base) && type->tp_init == base->tp_init
-                && type->tp_new == base->tp_new));
+    return Py_IS_TYPE(category, &PyType_Type) && PyType_IsSubtype(type, base) && type->tp_init == base->tp_init && type->tp_new == base->tp_new;
+}
+
+/* A text, or a warning that has nothing but one, and may be raised.  -1 to abort. */
+static int
+is_plain_warning(Tx *tx, PyObject *message, PyObject *category)
+{
+    if (PyUnicode_CheckExact(message))
+        return category == NULL || category == Py_None || is_plain_category(category);
+    PyTypeObject *type = Py_TYPE(message);
+    if (!is_plain_category((PyObject *)type) || type->tp_str != ((PyTypeObject *)PyExc_Warning)->tp_str)
+        return 0;
+    static PyObject *args_name;
+    if (args_name == NULL)
+        args_name = PyUnicode_InternFromString("args");
+    if (args_name == NULL || open_exception(tx, message) < 0 || open_attr_read(tx, message, args_name) < 0)
+        return -1;
+    PyObject *args = ((PyBaseExceptionObject *)message)->args;
+    return args != NULL && PyTuple_GET_SIZE(args) == 1 && PyUnicode_CheckExact(PyTuple_GET_ITEM(args, 0));
 }
 
 static PyObject *
@@ -983,8 +999,11 @@ warn(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
         else if (!PyUnicode_EqualToUTF8(name, "stacklevel") && !PyUnicode_EqualToUTF8(name, "source"))
             plain = false;
     }
-    if (tx != NULL && tx->open && !(plain && is_plain_warning(args[0], category)) && exclusive_for(tx, "call of", original) < 0)
-        return NULL;
+    if (tx != NULL && tx->open) {
+        int known = plain ? is_plain_warning(tx, args[0], category) : 0;
+        if (known < 0 || (known == 0 && exclusive_for(tx, "call of", original) < 0))
+            return NULL;
+    }
     if (tx == NULL || !tx->open || tx->grade == GRADE_EXCLUSIVE)
         return PyObject_Vectorcall(original, args, n, kwnames);
     if (lock_shared(tx, cell_of(original, WHOLE)) < 0)

@@ -178,3 +178,37 @@ visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
     }
     return r;
 }
+
+/* ---- Tracebacks: nothing of them changes but what comes next, which templates rewrite --------------------------------------- */
+
+static bool
+is_next(PyObject *name)
+{
+    return PyUnicode_EqualToUTF8(name, "tb_next");
+}
+
+static int
+read_traceback(Tx *tx, PyObject *traceback, PyObject *name)
+{
+    return is_next(name) && lock_shared(tx, cell_of(traceback, WHOLE)) < 0 ? -1 : check_doomed(tx);
+}
+
+/* The interpreter looks for loops, from the new one on, so one transaction at a time joins tracebacks. */
+static int
+change_traceback(Tx *tx, PyObject *traceback, PyObject *name, bool del, bool Py_UNUSED(raw))
+{
+    bool first;
+    if (del || !is_next(name))
+        return exclusive_for(tx, "attribute assignment to", traceback);
+    if (lock_exclusive(tx, cell_of(&PyTraceBack_Type, WHOLE), &first) < 0 || lock_exclusive(tx, cell_of(traceback, WHOLE), &first) < 0)
+        return -1;
+    return !first || tx->grade == GRADE_EXCLUSIVE ? 0 : log_exception_field(tx, traceback, "tb_next");
+}
+
+const struct Kind traceback_kind = {
+    .plain = true,
+    .write_whole = open_nothing,
+    .read_key = open_no_key,
+    .read_attr = read_traceback,
+    .change_attr = change_traceback,
+};

@@ -209,7 +209,7 @@ assignment_hook(PyTypeObject *type, const char *method)
     PyObject *found = name ? _PyType_LookupRef(type, name) : NULL;
     int hook = found != NULL && (PyFunction_Check(found) || gives_guarded(found)) ? HOOK_PYTHON
         : found != NULL && Py_IS_TYPE(found, &PyWrapperDescr_Type)
-            && PyDescr_TYPE(found) == &PyBaseObject_Type ? HOOK_NONE : HOOK_UNKNOWN;
+            && (PyDescr_TYPE(found) == &PyBaseObject_Type || classify(PyDescr_TYPE(found)) == &fields_kind) ? HOOK_NONE : HOOK_UNKNOWN;
     Py_XDECREF(found);
     Py_XDECREF(name);
     PyErr_Clear();
@@ -609,8 +609,8 @@ open_through_attribute(Tx *tx, PyObject *obj, PyObject *name)
     return known ? check_doomed(tx) : exclusive_for(tx, "what is called by its name, an attribute of", obj);
 }
 
-static int
-iterate(Tx *tx, PyObject *obj, int Py_UNUSED(depth))
+int
+iterate_instance(Tx *tx, PyObject *obj, int Py_UNUSED(depth))
 {
     static PyObject *iter_name;
     if (iter_name == NULL)
@@ -622,7 +622,7 @@ iterate(Tx *tx, PyObject *obj, int Py_UNUSED(depth))
 const struct Kind instance_kind = {
     .write_whole = open_nothing,
     .read_key = open_no_key,
-    .iterate = iterate,
+    .iterate = iterate_instance,
     .visit = visit_attributes,
     .may_be_biased = instance_may_be_biased,
 };

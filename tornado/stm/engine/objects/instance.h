@@ -16,6 +16,7 @@ int open_through_method(Tx *tx, PyObject *obj, PyObject *name);
 /* What the class has under this name, of a classmethod or staticmethod the function itself; a new reference, or NULL. */
 PyObject *function_of_class(PyTypeObject *type, PyObject *name);
 int open_through_attribute(Tx *tx, PyObject *obj, PyObject *name);
+int iterate_instance(Tx *tx, PyObject *obj, int depth);
 
 extern const UndoKind undo_attr;    /* obj.key = old, or delete it */
 

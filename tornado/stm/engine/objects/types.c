@@ -9,7 +9,7 @@
 #include "types.h"
 
 #include "exception.h"
-
+#include "fields.h"
 #include "ndarray.h"
 #include "special.h"
 #include "structure.h"
@@ -149,5 +149,7 @@ classify(PyTypeObject *type)
         if (kind == &instance_kind && k != &inert_kind)
             kind = k;
     }
+    if (kind == &fields_kind && !fields_are_known(type))
+        return &unknown_kind;
     return has_unguarded_special_methods(type) ? &unknown_kind : kind;
 }
