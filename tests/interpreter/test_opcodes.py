@@ -673,6 +673,71 @@ def test_splitting_a_group_reads_what_its_parts_say(change):
     assert conflict(Group, "split", change)
 
 
+class PartsKept(ExceptionGroup):
+    """Its parts are what others have, too."""
+
+    kept = ()
+
+    def derive(self, parts):
+        return self.kept[0]
+
+
+class PartsKeptByAnotherName(PartsKept):
+    derive = lambda self, parts: self.kept[0]  # noqa: E731, for its name
+
+
+class GroupsThatAreKept:
+    def __init__(self, cls=PartsKept):
+        self.part = ExceptionGroup("part", [KeyError(2)])
+        self.group = cls("group", [ValueError(1), KeyError(2)])
+        self.group.kept = [self.part]
+        self.group.add_note("noted")
+
+    def split(self):
+        try:
+            raise self.group
+        except* ValueError:
+            pass
+
+    def catch(self):
+        try:
+            self.split()
+        except ExceptionGroup:
+            pass
+
+    def look(self):
+        return self.part.__traceback__
+
+    def context(self):
+        return self.part.__context__
+
+    def notes(self):
+        return getattr(self.part, "__notes__", None)
+
+    def told(self):
+        return self.look(), self.context(), self.part.__cause__, self.part.__suppress_context__, self.notes()
+
+
+@pytest.mark.parametrize("cls", [PartsKept, PartsKeptByAnotherName])
+def test_splitting_a_group_changes_a_part_that_others_have(cls):
+    # CHECK_EG_MATCH, CALL_INTRINSIC_2 INTRINSIC_PREP_RERAISE_STAR
+    groups, attempts, seen = GroupsThatAreKept(cls), [], trusted_list()
+    run(GroupsThatAreKept(cls).catch)
+
+    def attempt():
+        seen.append(groups.told())
+        groups.catch()
+        abort_once(attempts)
+
+    run(attempt)
+    assert seen == [(None, None, None, False, None)] * 2
+    assert groups.look() is not None and groups.notes() == ["noted"]
+
+
+@pytest.mark.parametrize("look", ["look", "context", "notes"])
+def test_who_splits_a_group_and_who_looks_at_a_part_that_it_has(look):
+    assert conflict(GroupsThatAreKept, "catch", look)
+
 def test_a_deleted_global_comes_back():
     # DELETE_GLOBAL
     namespace = {"x": 1, "y": 2}
