@@ -645,6 +645,42 @@ def test_raising_an_exception_out_of_its_own_context_is_put_back():
     assert seen == [(inner, None)] * 2
 
 
+class Answering(ValueError):
+    """Has something else under the names of what raising it sets."""
+
+    __cause__ = property(lambda self: KeyError("the cause"))
+    __traceback__ = property(lambda self: asked.append(self))
+    __suppress_context__ = args = "nothing"
+
+
+asked = trusted_list()
+
+
+def test_what_raising_sets_comes_back_whatever_the_class_has_under_its_names():
+    # RAISE_VARARGS
+    fields = [vars(BaseException)[name] for name in ("__traceback__", "__context__", "__cause__", "args")]
+    error, attempts, seen = Answering(), [], trusted_list()
+
+    def fail(error):
+        try:
+            try:
+                raise KeyError
+            except KeyError:
+                raise error from OSError()
+        except ValueError:
+            pass
+
+    def attempt():
+        seen.append([field.__get__(error) for field in fields])
+        fail(error)
+        abort_once(attempts)
+
+    run(fail, Answering())
+    run(attempt)
+    assert seen == [[None, None, None, ()]] * 2 and not asked
+    assert None not in [field.__get__(error) for field in fields]
+
+
 class Group:
     def __init__(self):
         self.leaf = ValueError("leaf")
