@@ -1320,6 +1320,16 @@ class OwnGroup(ExceptionGroup):
         return made
 
 
+class Frozen(OwnGroup):
+    __cause__, __context__ = property(lambda group: "nobody"), "nothing"
+
+    def derive(self, parts):
+        return Frozen("frozen", parts)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
 class Unable(ExceptionGroup):
     def derive(self, parts):
         return parts if self.message == "a list" else 1 / 0
@@ -1383,6 +1393,7 @@ def test_splitting_a_group(way, notes):
         for matcher in MATCHERS:
             compared(split, functools.partial(group, outer, inner, notes), matcher)
     compared(split, functools.partial(BaseExceptionGroup, "stop", [KeyboardInterrupt(), OwnGroup("own", [KeyError()])]), KeyError)
+    compared(split, lambda: raised(raised(Frozen("frozen", [KeyError(), ValueError()])), OSError()), KeyError)
     for message in "a list", "nothing":
         assert compared(split, functools.partial(Unable, message, [KeyError(), ValueError()]), KeyError)[0] == "raised"
 

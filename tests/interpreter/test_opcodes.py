@@ -645,6 +645,42 @@ def test_raising_an_exception_out_of_its_own_context_is_put_back():
     assert seen == [(inner, None)] * 2
 
 
+class Answering(ValueError):
+    """Has something else under the names of what raising it sets."""
+
+    __cause__ = property(lambda self: KeyError("the cause"))
+    __traceback__ = property(lambda self: asked.append(self))
+    __suppress_context__ = args = "nothing"
+
+
+asked = trusted_list()
+
+
+def test_what_raising_sets_comes_back_whatever_the_class_has_under_its_names():
+    # RAISE_VARARGS
+    fields = [vars(BaseException)[name] for name in ("__traceback__", "__context__", "__cause__", "args")]
+    error, attempts, seen = Answering(), [], trusted_list()
+
+    def fail(error):
+        try:
+            try:
+                raise KeyError
+            except KeyError:
+                raise error from OSError()
+        except ValueError:
+            pass
+
+    def attempt():
+        seen.append([field.__get__(error) for field in fields])
+        fail(error)
+        abort_once(attempts)
+
+    run(fail, Answering())
+    run(attempt)
+    assert seen == [[None, None, None, ()]] * 2 and not asked
+    assert None not in [field.__get__(error) for field in fields]
+
+
 class Group:
     def __init__(self):
         self.leaf = ValueError("leaf")
@@ -672,6 +708,71 @@ def test_splitting_a_group_reads_what_its_parts_say(change):
     # CHECK_EG_MATCH, CALL_INTRINSIC_2 INTRINSIC_PREP_RERAISE_STAR
     assert conflict(Group, "split", change)
 
+
+class PartsKept(ExceptionGroup):
+    """Its parts are what others have, too."""
+
+    kept = ()
+
+    def derive(self, parts):
+        return self.kept[0]
+
+
+class PartsKeptByAnotherName(PartsKept):
+    derive = lambda self, parts: self.kept[0]  # noqa: E731, for its name
+
+
+class GroupsThatAreKept:
+    def __init__(self, cls=PartsKept):
+        self.part = ExceptionGroup("part", [KeyError(2)])
+        self.group = cls("group", [ValueError(1), KeyError(2)])
+        self.group.kept = [self.part]
+        self.group.add_note("noted")
+
+    def split(self):
+        try:
+            raise self.group
+        except* ValueError:
+            pass
+
+    def catch(self):
+        try:
+            self.split()
+        except ExceptionGroup:
+            pass
+
+    def look(self):
+        return self.part.__traceback__
+
+    def context(self):
+        return self.part.__context__
+
+    def notes(self):
+        return getattr(self.part, "__notes__", None)
+
+    def told(self):
+        return self.look(), self.context(), self.part.__cause__, self.part.__suppress_context__, self.notes()
+
+
+@pytest.mark.parametrize("cls", [PartsKept, PartsKeptByAnotherName])
+def test_splitting_a_group_changes_a_part_that_others_have(cls):
+    # CHECK_EG_MATCH, CALL_INTRINSIC_2 INTRINSIC_PREP_RERAISE_STAR
+    groups, attempts, seen = GroupsThatAreKept(cls), [], trusted_list()
+    run(GroupsThatAreKept(cls).catch)
+
+    def attempt():
+        seen.append(groups.told())
+        groups.catch()
+        abort_once(attempts)
+
+    run(attempt)
+    assert seen == [(None, None, None, False, None)] * 2
+    assert groups.look() is not None and groups.notes() == ["noted"]
+
+
+@pytest.mark.parametrize("look", ["look", "context", "notes"])
+def test_who_splits_a_group_and_who_looks_at_a_part_that_it_has(look):
+    assert conflict(GroupsThatAreKept, "catch", look)
 
 def test_a_deleted_global_comes_back():
     # DELETE_GLOBAL

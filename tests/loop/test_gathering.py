@@ -207,3 +207,38 @@ def end_again_and_again():
 
 def test_a_loop_ends_in_the_midst_of_a_gathering():
     assert in_a_process("end_again_and_again()") == [5, 5, 5]
+
+
+async def hear_of_timers(times):
+    """Two tasks pass the turn to each other: while one of them is to be gathered, what comes after it is; returns how many rounds it took at most."""
+
+    async def pass_on():
+        while True:
+            await asyncio.sleep(0)
+
+    def tell():
+        nonlocal told
+        told += 1
+
+    loop = asyncio.get_running_loop()
+    other = asyncio.create_task(pass_on())
+    told = most = 0
+    for number in range(times):
+        core.exclusive(REASON)
+        loop.call_later(0.00001, tell)
+        rounds = 0
+        while told == number and rounds < 20000:
+            await asyncio.sleep(0)
+            rounds += 1
+        most = max(most, rounds)
+    other.cancel()
+    return most
+
+
+def hear_timers_amid_a_gathering():
+    return tornado.stm.run(hear_of_timers(60), threads=2)
+
+
+def test_what_waits_longer_than_what_is_gathered_comes_first():
+    """What is known to be prompt waited until nothing was left to be gathered, which was never where two tasks pass the turn to each other."""
+    assert in_a_process("hear_timers_amid_a_gathering()") < 20000

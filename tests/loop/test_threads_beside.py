@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import functools
+import gc
 import os
 import queue
 import sqlite3
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from pathlib import Path
 
 import pytest
@@ -797,6 +799,41 @@ def test_what_a_pool_has_done_before_anybody_asks_is_told_by_its_thread(pool_of_
     pool_of_one.submit = over_at_once
     on_a_loop(main)
     assert results == [(3, 1), (2, 1)] and tellers == pool_of_one._threads
+
+
+def test_what_a_pool_has_been_given_and_has_made_dies_with_the_last_that_has_it():
+    """It lived until the next collection of garbage, however large it was, for the pool's future and what waits for it had each other."""
+
+    class Large:
+        pass
+
+    def make(large):
+        if large is None:
+            raise ValueError(Large())
+        return Large()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for _ in range(20):
+            given = Large()
+            made = await loop.run_in_executor(executor, make, given)
+            dead.extend(map(weakref.ref, (given, made)))
+            given = made = None
+            try:
+                await loop.run_in_executor(executor, make, None)
+            except ValueError as e:
+                dead.append(weakref.ref(e.args[0]))
+
+    dead = []
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            on_a_loop(main)
+        assert sum(each() is not None for each in dead) == 0 and len(dead) == 60
+    finally:
+        if collects:
+            gc.enable()
 
 
 def test_what_somebody_wraps_for_a_pool_is_told_as_well(pool_of_one):

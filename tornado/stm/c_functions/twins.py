@@ -537,14 +537,34 @@ def _group_of(group, parts):
     made = group.derive(parts)
     if not issubclass(type(made), BaseExceptionGroup):
         raise TypeError("derive must return an instance of BaseExceptionGroup")
-    if (traceback := group.__traceback__) is not None:
-        made.__traceback__ = traceback
-    made.__context__ = group.__context__
-    made.__cause__ = group.__cause__
+    if _has_usual_fields(type(group)) and _has_usual_fields(type(made)):
+        if (traceback := group.__traceback__) is not None:
+            made.__traceback__ = traceback
+        made.__context__ = group.__context__
+        made.__cause__ = group.__cause__
+    else:
+        _copy_fields(group, made)
     notes = getattr(group, "__notes__", None)
     if hasattr(type(notes), "__getitem__") and not isinstance(notes, (dict, types.MappingProxyType)):
         made.__notes__ = list(notes)
     return made
+
+
+def _has_usual_fields(cls):
+    return (
+        cls.__setattr__ is BaseException.__setattr__ and cls.__getattribute__ is BaseException.__getattribute__
+        and cls.__traceback__ is BaseException.__traceback__
+        and cls.__context__ is BaseException.__context__ and cls.__cause__ is BaseException.__cause__
+    )  # fmt: skip
+
+
+@trusted
+def _copy_fields(group, made):
+    """As C code does, whatever the classes have under those names."""
+    core.exclusive("splitting of an exception group whose class says how attributes are set")
+    for field in BaseException.__traceback__, BaseException.__context__, BaseException.__cause__:
+        if (value := field.__get__(group)) is not None or field is not BaseException.__traceback__:
+            field.__set__(made, value)
 
 
 @trusted

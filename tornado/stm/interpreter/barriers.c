@@ -17,7 +17,7 @@
 #include "internal/pycore_ceval.h"
 
 /* Methods that C code calls, and what it looks at in what they return. */
-enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH, LOOKS_AT_ALL, LOOKS_AT_MEMORY, PRINTS };
+enum { LOOKS_AT_ITEMS, LOOKS_AT_TRUTH, LOOKS_AT_ALL, LOOKS_AT_MEMORY, PRINTS, MAKES_PART };
 static const struct { const char *name; int at; } looked_into[] = {
     {"__iter__", LOOKS_AT_ITEMS},
     {"keys", LOOKS_AT_ITEMS},
@@ -35,6 +35,7 @@ static const struct { const char *name; int at; } looked_into[] = {
     {"items", LOOKS_AT_ALL},    /* where it encodes them */
     {"__getitem__", PRINTS},    /* where a text is formatted; else it hands it on */
     {"__missing__", PRINTS},
+    {"derive", MAKES_PART},     /* where it splits a group of exceptions */
 };
 enum { LOOKED_INTO = sizeof looked_into / sizeof looked_into[0] };
 static PyObject *looked_into_names[LOOKED_INTO];
@@ -1064,10 +1065,28 @@ open_memory_for_any_use(Tx *tx, PyObject *view)
     return PyMemoryView_Check(view) && !PyMemoryView_GET_BUFFER(view)->readonly ? open_whole_write(tx, view) : open_whole_read(tx, view);
 }
 
+/* It copies to the part of a group, which may be one that others have, what the group says of itself. */
 static int
-open_returned(Tx *tx, PyObject *result, int at)
+open_part(Tx *tx, PyObject *group, PyObject *part)
 {
-    return at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
+    static PyObject *notes_name;
+    if (!PyExceptionInstance_Check(part) || group == NULL || !PyExceptionInstance_Check(group) || captured(tx, part))
+        return check_doomed(tx);
+    if (notes_name == NULL)
+        notes_name = PyUnicode_InternFromString("__notes__");
+    PyObject *notes = notes_name == NULL ? NULL : _PyObject_GenericGetAttrWithDict(group, notes_name, NULL, 1);
+    int r = open_exception(tx, part);
+    if (r == 0 && notes != NULL)
+        r = open_attr_write(tx, part, notes_name, false);
+    Py_XDECREF(notes);
+    return r;
+}
+
+static int
+open_returned(Tx *tx, const Called *called, PyObject *result, int at)
+{
+    return at == MAKES_PART ? open_part(tx, called->self, result)
+        : at == LOOKS_AT_TRUTH ? open_whole_read(tx, result)
         : at == LOOKS_AT_ALL ? open_rows(tx, result)
         : at == LOOKS_AT_MEMORY ? open_memory_for_any_use(tx, result)
         : at == PRINTS ? (is_formatting(tx) ? open_deep_read(tx, result) : 0)
@@ -1098,7 +1117,7 @@ open_returned_by_class(Tx *tx, const Called *called, PyObject *result)
     int r = 0;
     for (int i = 0; r == 0 && names >> i != 0; i++) {
         if (names >> i & 1)
-            r = open_returned(tx, result, looked_into[i].at);
+            r = open_returned(tx, called, result, looked_into[i].at);
     }
     return r;
 }
@@ -1110,9 +1129,9 @@ stm_return(Tx *tx, const Called *called, PyObject *result)
     while (i < LOOKED_INTO && looked_into_names[i] != called->name)
         i++;
     if (i < LOOKED_INTO)
-        r = open_returned(tx, result, looked_into[i].at);
+        r = open_returned(tx, called, result, looked_into[i].at);
     else if (PyIter_Check(result))      /* whoever gets an iterator goes over it, without asking for more */
-        r = open_returned(tx, result, LOOKS_AT_ITEMS);
+        r = open_returned(tx, called, result, LOOKS_AT_ITEMS);
     else if (called->self != NULL && !captured_container(tx, result))
         r = open_returned_by_class(tx, called, result);
     if (r < 0)

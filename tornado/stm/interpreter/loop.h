@@ -111,12 +111,12 @@ begins_plainly(_PyInterpreterFrame *frame)
 /* What is to be done if not. -1 with an exception: it must not begin. */
 int stm_enter(Tx *tx, PyThreadState *tstate, _PyInterpreterFrame *frame);
 
-/* Does C code look into what functions of that name return? As their first letters say: those of "keys", "items" and "__iter__". */
+/* Does C code look into what functions of that name return? As their first letters say: those of "keys", "items", "derive" and "__iter__". */
 static inline bool
 may_be_looked_into(PyObject *name)
 {
     char first = *(const char *)((PyASCIIObject *)name + 1);    /* or something else, of a name that is not ASCII */
-    return first == '_' || first == 'k' || first == 'i';
+    return first == '_' || first == 'k' || first == 'i' || first == 'd';
 }
 
 /* A function that C code calls, with the first of its arguments: who calls keeps both. */

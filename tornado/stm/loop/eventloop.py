@@ -10,6 +10,7 @@ import _thread
 import asyncio
 import contextlib
 import contextvars
+import functools
 import selectors
 import socket
 import threading
@@ -428,21 +429,16 @@ class Work:
     def start(self, executor):
         """At commit: hand it over.  Pools have locks, which the program may have taken as well."""
         core.leave_mutexes()
-        job = Job(self.func)
-        job.told = self.done
+        job, args = Job(self.func), self.args
+        self.func = self.args = None
+        tell = job.told = functools.partial(_tell, self.loop, self.future)
         try:
-            self.submitted = self.context.run(executor.submit, job, *self.args)
+            self.submitted = self.context.run(executor.submit, job, *args)
         except BaseException as e:
             self.loop._dispatcher.submit(events.Handle(_fail, (self.future, e), self.loop, None))
             return
         if job.told is not None:
-            self.submitted.add_done_callback(self.done)
-
-    @trusted
-    def done(self, submitted):
-        """On the thread of the pool that has done it, or on that which cancels it: what has come of it is for the transaction's future."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(_take_over, submitted, self.future)
+            self.submitted.add_done_callback(tell)
 
     def cancel(self, future):
         """The future is done: was it cancelled?"""
@@ -453,6 +449,16 @@ class Work:
     def _cancel(self):
         if self.submitted is not None:
             self.submitted.cancel()
+
+
+@trusted
+def _tell(loop, future, submitted):
+    """On the thread of the pool that has done it, or on that which cancels it: what has come of it is for the transaction's future.
+
+    The pool's future keeps its callbacks when it is done: so none of them refers to it, and what it has dies with the last that asks.
+    """
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_take_over, submitted, future)
 
 
 # A pool that has no thread for what it has been given raises that, and may come to it later.

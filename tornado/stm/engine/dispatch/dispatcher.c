@@ -1324,9 +1324,7 @@ gather(Dispatcher *d, Scheduling *s, bool looked, Step *step)
             *step = (Step){.what = WAIT, .how = LOOK};
             return true;
         }
-        Entry *entry = ready_take_gathered(d->ready, d->stop_at);
-        if (entry == NULL)
-            entry = ready_take_prompt(d->ready, d->stop_at);
+        Entry *entry = ready_take_in_gathering(d->ready, d->stop_at);
         if (entry != NULL) {
             *step = begin_run(d, s, entry, company_of(d, entry));
             if (g->idle != 0)

@@ -502,6 +502,19 @@ ready_take_prompt(ReadyQueue *q, uint64_t until)
     return q->prompt.n > 0 && q->prompt.first->is_prompt && can_be_taken(q, q->prompt.first, until) ? line_pop(&q->prompt) : NULL;
 }
 
+Entry *
+ready_take_in_gathering(ReadyQueue *q, uint64_t until)
+{
+    let_wait_aside(q, &q->gathered);
+    let_wait_aside(q, &q->prompt);
+    /* What is gathered may schedule what is, too, without end. */
+    bool older = q->prompt.n > 0 && q->gathered.n > 0 && age_of(q->prompt.first) < age_of(q->gathered.first);
+    Entry *entry = older ? ready_take_prompt(q, until) : NULL;
+    if (entry == NULL)
+        entry = ready_take_gathered(q, until);
+    return entry != NULL || older ? entry : ready_take_prompt(q, until);
+}
+
 static PyObject *
 taken(PyObject *self, PyObject *const *args, Py_ssize_t n, Entry *(*take)(ReadyQueue *q, uint64_t until))
 {

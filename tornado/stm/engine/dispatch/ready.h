@@ -108,6 +108,8 @@ Entry *ready_take(ReadyQueue *q, uint64_t until, bool on_anchor);   /* the next 
 Entry *ready_take_anchored(ReadyQueue *q, uint64_t until);      /* the same of those that the loop's thread should take */
 Entry *ready_take_gathered(ReadyQueue *q, uint64_t until);      /* the same of those alone */
 Entry *ready_take_prompt(ReadyQueue *q, uint64_t until);         /* the next prompt one, if that is known to be */
+/* The next for who gathers: of those to be gathered, or of those that are known to be prompt, whichever has waited longer. */
+Entry *ready_take_in_gathering(ReadyQueue *q, uint64_t until);
 bool ready_has_gathered(ReadyQueue *q, uint64_t until);         /* is there one that can be taken? */
 /* This thread has run it, with so many seconds of processor time, while so many passed: learn from that, and from its followers. */
 void ready_ran(ReadyQueue *q, Entry *entry, double used, double passed);

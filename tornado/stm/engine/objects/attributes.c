@@ -107,7 +107,7 @@ take_away(Tx *Py_UNUSED(tx), Undo *u)
 static const UndoKind undo_making = {.what = "a dict of attributes", .undo = take_away};
 
 /* Make one where the interpreter does, for only there do instances of a class share keys; and take it out at once. NULL without an
- * exception if there is one now. */
+ * exception if there is one now. Others may have found it meanwhile, and be about to keep it: so it is dropped late. */
 static PyObject *
 make_aside(PyObject *obj, PyObject **place)
 {
@@ -174,14 +174,14 @@ make_own_dict(Tx *tx, PyObject *obj, PyObject **dict)
             continue;
         forget_capture(tx, made);       /* likewise */
         if (lock_exclusive(tx, cell_of(made, WHOLE), &first) < 0 || undo_push(tx, &undo_making, obj, NULL, made) == NULL) {
-            Py_DECREF(made);
+            _PyObject_XDecRefDelayed(made);
             return -1;
         }
         if (put_in_place(obj, place, made)) {
             *dict = made;
             return 0;
         }
-        Py_DECREF(made);        /* a thread beside the loop has been faster */
+        _PyObject_XDecRefDelayed(made);        /* a thread beside the loop has been faster */
     }
 }
 

@@ -32,15 +32,33 @@ set_by_raising(PyObject *obj, PyObject *name)
 }
 
 static int
-log_exception_field(Tx *tx, PyObject *exception, const char *field)
+put_field_back(Tx *Py_UNUSED(tx), Undo *u)
 {
-    PyObject *name = PyUnicode_InternFromString(field);
-    PyObject *old = name ? PyObject_GetAttr(exception, name) : NULL;
-    Undo *u = old ? undo_push(tx, &undo_attr, exception, name, old) : NULL;
-    Py_XDECREF(old);
-    Py_XDECREF(name);
-    return u == NULL ? -1 : 0;
+    undo_exchange((PyObject **)((char *)u->obj + u->n), &u->old);
+    return 0;
 }
+
+/* Not by its name, which the class may have given to something else; and that it is not set is not None. */
+static const UndoKind undo_field = {.what = "what an exception says", .undo = put_field_back};
+
+static int
+log_field(Tx *tx, PyObject *exception, size_t offset)
+{
+    Undo *u = undo_push(tx, &undo_field, exception, NULL, *(PyObject **)((char *)exception + offset));
+    if (u == NULL)
+        return -1;
+    u->n = offset;
+    return 0;
+}
+
+static int
+put_suppression_back(Tx *Py_UNUSED(tx), Undo *u)
+{
+    ((PyBaseExceptionObject *)u->obj)->suppress_context = u->n != 0;
+    return 0;
+}
+
+static const UndoKind undo_suppression = {.what = "whether the context of an exception is shown", .undo = put_suppression_back};
 
 static int
 put_missed_back(Tx *Py_UNUSED(tx), Undo *u)
@@ -51,7 +69,6 @@ put_missed_back(Tx *Py_UNUSED(tx), Undo *u)
     return 0;
 }
 
-/* Not by their names: that they are not set is not None. */
 static const UndoKind undo_missed = {.what = "what an attribute was missed in", .undo = put_missed_back};
 
 /* The exception is about to be raised, which sets its traceback, context and cause. */
@@ -74,13 +91,14 @@ open_exception(Tx *tx, PyObject *exception)
     PyAttributeErrorObject *missed = is_attribute_error(exception) ? (PyAttributeErrorObject *)exception : NULL;
     if (missed != NULL && undo_push(tx, &undo_missed, exception, missed->name, missed->obj) == NULL)
         return -1;
-    /* Undone backwards: setting the cause sets __suppress_context__ as well. */
-    if (log_exception_field(tx, exception, "__traceback__") < 0
-        || log_exception_field(tx, exception, "__suppress_context__") < 0
-        || log_exception_field(tx, exception, "__context__") < 0
-        || log_exception_field(tx, exception, "__cause__") < 0)
+    if (log_field(tx, exception, offsetof(PyBaseExceptionObject, traceback)) < 0
+        || log_field(tx, exception, offsetof(PyBaseExceptionObject, context)) < 0
+        || log_field(tx, exception, offsetof(PyBaseExceptionObject, cause)) < 0)
         return -1;
-    return 0;
+    Undo *u = undo_push(tx, &undo_suppression, exception, NULL, NULL);
+    if (u != NULL)
+        u->n = ((PyBaseExceptionObject *)exception)->suppress_context;
+    return u == NULL ? -1 : 0;
 }
 
 /* Are the attributes that are objects all that this kind of exception consists of? */
@@ -101,11 +119,11 @@ open_exception_init(Tx *tx, PyObject *exception)
     PyTypeObject *kind = c_base(Py_TYPE(exception));
     if (!has_plain_fields(kind))
         return exclusive_for(tx, "a new beginning of", exception);
-    if (open_exception(tx, exception) < 0 || log_exception_field(tx, exception, "args") < 0)
+    if (open_exception(tx, exception) < 0 || log_field(tx, exception, offsetof(PyBaseExceptionObject, args)) < 0)
         return -1;
     for (; kind != NULL && kind != (PyTypeObject *)PyExc_BaseException; kind = kind->tp_base) {
         for (PyMemberDef *m = kind->tp_members; m != NULL && m->name != NULL; m++) {
-            if (m->type == _Py_T_OBJECT && !(m->flags & Py_READONLY) && log_exception_field(tx, exception, m->name) < 0)
+            if (m->type == _Py_T_OBJECT && !(m->flags & Py_READONLY) && log_field(tx, exception, m->offset) < 0)
                 return -1;
         }
     }
