@@ -39,12 +39,12 @@ put_field_back(Tx *Py_UNUSED(tx), Undo *u)
 }
 
 /* Not by its name, which the class may have given to something else; and that it is not set is not None. */
-static const UndoKind undo_field = {.what = "what an exception says", .undo = put_field_back};
+static const UndoKind undo_field = {.what = "what an exception or a traceback says", .undo = put_field_back};
 
 static int
-log_field(Tx *tx, PyObject *exception, size_t offset)
+log_field(Tx *tx, PyObject *o, size_t offset)
 {
-    Undo *u = undo_push(tx, &undo_field, exception, NULL, *(PyObject **)((char *)exception + offset));
+    Undo *u = undo_push(tx, &undo_field, o, NULL, *(PyObject **)((char *)o + offset));
     if (u == NULL)
         return -1;
     u->n = offset;
@@ -220,7 +220,7 @@ change_traceback(Tx *tx, PyObject *traceback, PyObject *name, bool del, bool Py_
         return exclusive_for(tx, "attribute assignment to", traceback);
     if (lock_exclusive(tx, cell_of(&PyTraceBack_Type, WHOLE), &first) < 0 || lock_exclusive(tx, cell_of(traceback, WHOLE), &first) < 0)
         return -1;
-    return !first || tx->grade == GRADE_EXCLUSIVE ? 0 : log_exception_field(tx, traceback, "tb_next");
+    return !first || tx->grade == GRADE_EXCLUSIVE ? 0 : log_field(tx, traceback, offsetof(PyTracebackObject, tb_next));
 }
 
 const struct Kind traceback_kind = {
