@@ -1308,7 +1308,8 @@ static PyMethodDef methods[] = {
     {"gil_is_enabled", gil_is_enabled, METH_NOARGS,
      DOC("gil_is_enabled(): do threads take turns from here on, and not just while an extension module is loaded?")},
     {"inject_aborts", inject_aborts, METH_VARARGS,
-     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability; each attempt halves it")},
+     DOC("inject_aborts(rate, seed): a test hook, abort at a barrier with this probability, at the commit with 64 times that; each"
+         " attempt halves it")},
     {"bias", bias, METH_O,
      DOC("bias(obj): a test hook, while no transactions run: let it be read without a lock as if nobody had written to it for long;"
          " False if that cannot be")},

@@ -189,10 +189,20 @@ stm_delay(Tx *tx)
 /* A test hook. The chance halves with each attempt, so that long transactions are
  * aborted at all of their places, the later ones too, and come to their end. */
 static bool
-abort_injected(Tx *tx)
+abort_injected(Tx *tx, int times)
 {
     int attempts = tx->txn != NULL ? tx->txn->attempts : 0;
-    return next_random(tx) < (attempts < 32 ? stm_inject_rate >> attempts : 0);
+    uint64_t chance = (uint64_t)stm_inject_rate * times;
+    return next_random(tx) < (attempts < 32 ? chance >> attempts : 0);
+}
+
+#define AT_THE_END 64       /* so many times as likely as at a barrier: then all is undone */
+
+int
+contention_may_end(Tx *tx)
+{
+    bool ends = stm_inject_rate == 0 || state_of(tx) != TX_ACTIVE || !abort_injected(tx, AT_THE_END);
+    return ends ? 0 : abort_self(tx, CAUSE_INJECTED);
 }
 
 /* The slow side of check_doomed(). */
@@ -209,7 +219,7 @@ stm_attention(Tx *tx)
     if (tx->releasing == AFTER_COMMIT && tx->grade == GRADE_NONE)
         return become_exclusive(tx, "what C code calls where an object dies");     /* and is no finalizer in Python */
     interruptible(tx);
-    if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx))
+    if (stm_inject_rate != 0 && state == TX_ACTIVE && !tx->releasing && abort_injected(tx, 1))
         return abort_self(tx, CAUSE_INJECTED);
     return 0;
 }

@@ -97,6 +97,7 @@ bool is_to_be_put_off(Tx *tx);
 bool move_to_anchor(Tx *tx);
 /* Have this attempt abort: always -1. */
 int abort_self(Tx *tx, int cause);
+int contention_may_end(Tx *tx);     /* a test hook: 0, or -1 if the attempt is to be rolled back where it would commit */
 
 /* Has an older one, whose patience is at its end, reserved c->cell? Then *c tells of it. */
 bool find_reservation(Tx *tx, Conflict *c);

@@ -378,7 +378,7 @@ tx_commit(Tx *tx)
     if (UNLIKELY(ended != NULL) && become_inevitable(tx, GRADE_IRREVOCABLE) < 0)
         return -1;
     if (tx->grade == GRADE_NONE) {
-        if (wait_for_predecessor(tx) < 0)
+        if (contention_may_end(tx) < 0 || wait_for_predecessor(tx) < 0)
             return -1;
         if (!change_state(tx, attempt_of(tx), TX_ACTIVE, TX_COMMITTING)) {
             PyErr_SetNone(stm_Abort);
