@@ -126,6 +126,23 @@ def test_explain_names_functions_as_declarations_do(tmp_path):
     assert any("tornado.stm.effects.declare(type(x).poll, EFFECT), x: a select.poll" in reason for reason in reasons), reasons
 
 
+IMPORTS = """
+import asyncio, importlib
+
+async def find():
+    importlib.import_module("colorsys")
+
+asyncio.run(find())
+"""
+
+
+@parallel_only
+def test_what_importlib_imports_is_an_import(tmp_path):
+    (tmp_path / "app.py").write_text(IMPORTS)
+    (_, reason), _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
+    assert " 1 times  an import: " in reason and reason.endswith(f'for File "{tmp_path / "app.py"}", line 5, in find')
+
+
 @parallel_only
 def test_explain_names_what_was_declared_and_is_not_there(tmp_path):
     (tmp_path / "app.py").write_text(FUNCTIONS)
