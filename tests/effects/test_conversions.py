@@ -387,6 +387,77 @@ def test_what_is_in_a_container_is_read_as_its_attributes_are(container):
     assert meet(make, dump, change) == CONFLICT
 
 
+class Failed(Exception):
+    pass
+
+
+class Failure(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    error: BaseException
+
+
+@needs_threads
+@pytest.mark.parametrize("error", [ValueError("x", 1), OSError(2, "no", "file"), StopIteration([1]), Failed("y"), AttributeError("z", obj=[])])
+def test_an_exception_is_a_field_beside_others(error):
+    Failure(error=error)
+    assert not alone_after(lambda: Failure(error=error))
+    assert alone_after(lambda: Failure(error=ExceptionGroup("", [ValueError()])))
+
+
+def in_arguments(inside):
+    return ValueError([inside])
+
+
+def in_an_attribute(inside):
+    error = Failed()
+    error.inside = inside
+    return error
+
+
+def in_a_field(inside):
+    return StopIteration(inside)
+
+
+def in_its_context(inside):
+    error = Failed()
+    error.__context__ = ValueError(inside)
+    return error
+
+
+@needs_threads
+@pytest.mark.parametrize("hold", [in_arguments, in_an_attribute, in_a_field, in_its_context])
+def test_what_an_exception_holds_is_read(hold):
+    def make():
+        inside = Hashed()
+        return inside, hold(inside)
+
+    def validate(inside, error):
+        Failure(error=error)
+
+    def change(inside, error):
+        inside.size += 1
+
+    Failure(error=ValueError())
+    assert meet(make, validate, change) == CONFLICT
+
+
+@needs_threads
+def test_what_raising_sets_is_read():
+    def make():
+        return (Failed(),)
+
+    def validate(error):
+        Failure(error=error)
+
+    def throw(error):
+        try:
+            raise error
+        except Failed:
+            pass
+
+    assert meet(make, validate, throw) == CONFLICT
+
+
 @needs_threads
 def test_partial_functions_are_called_beside_others():
     def fallback(more, value, *, last):

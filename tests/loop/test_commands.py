@@ -2,17 +2,15 @@
 
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import zipfile
-from pathlib import Path
 
 import pytest
 
+from extensions import compile_extension
 from interpreters import ROOT, has_gil, on_both, parallel_only, without_report
 
 WHO_AM_I = """
@@ -479,17 +477,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def compile_extension(folder, name, text):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
-        pytest.skip("needs a C compiler and Python's headers")
-    (folder / "module.c").write_text(text)
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-I", sysconfig.get_path("include"), "module.c", "-o", name + sysconfig.get_config_var("EXT_SUFFIX")],
-        cwd=folder, check=True, timeout=100,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from extensions import compile_extension
 from interpreters import ROOT, has_gil, on_each, parallel_only
 from tornado.stm.loop import graceful
 from tornado.stm.program import report
@@ -94,14 +95,35 @@ def test_explain(python, app):
         assert shares == sorted(shares, reverse=True)
         line = next(line for line in reasons if "sqlite3.Connection.getlimit" in line)
         assert line.endswith(f'File "{app}", line 10, in query')
-        assert "call sqlite3.Connection.getlimit EFFECT" in reasons[reasons.index(line) + 1]
+        assert reasons[reasons.index(line) + 1].strip() == report.STANDARD
         # Where a library did that: the program's line, too.
         line = next(line for line in reasons if "_SSLContext:" in line)
         assert "ssl.py" in line and line.endswith(f'for File "{app}", line 14, in context')
 
 
+EXTENSION = """
+#include <Python.h>
+
+static PyObject *same(PyObject *self, PyObject *o) { return Py_NewRef(o); }
+static PyMethodDef functions[] = {{"same", same, METH_O, NULL}, {NULL}};
+static PyMethodDef methods[] = {{"same", same, METH_O, NULL}, {NULL}};
+static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, NULL}};
+/* Its name is that of a function, which has no such attribute. */
+static PyType_Spec spec = {"unknown.same", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "unknown", NULL, -1, functions};
+
+PyMODINIT_FUNC
+PyInit_unknown(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+    PyModule_AddObject(module, "Thing", PyType_FromSpec(&spec));
+    return module;
+}
+"""
+
 FUNCTIONS = """
-import asyncio, ctypes, select, _sqlite3
+import asyncio, ctypes, _sqlite3, unknown
 
 async def ask(function, argument):
     for _ in range(20):
@@ -109,32 +131,61 @@ async def ask(function, argument):
         await asyncio.sleep(0)
 
 async def main():
-    magnitude = ctypes.CDLL(None).abs
-    await asyncio.gather(ask(_sqlite3.complete_statement, "a"), ask(magnitude, -1), ask(select.poll().poll, 0))
+    magnitude, thing = ctypes.CDLL(None).abs, unknown.Thing()
+    await asyncio.gather(*[ask(*each) for each in [
+        (_sqlite3.complete_statement, "a"), (magnitude, -1), (unknown.same, 1), (thing.same, 1)]])
 
 asyncio.run(main())
 """
 
 
-@parallel_only
-def test_explain_names_functions_as_declarations_do(tmp_path):
+@pytest.fixture
+def functions(tmp_path):
+    compile_extension(tmp_path, "unknown", EXTENSION)
     (tmp_path / "app.py").write_text(FUNCTIONS)
-    reasons, _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
-    assert any("call _sqlite3.complete_statement EFFECT" in reason for reason in reasons), reasons
-    assert any("tornado.stm.effects.declare(abs, EFFECT)" in reason for reason in reasons), reasons
-    # In the module that is the name of a function, which has no such attribute.
-    assert any("tornado.stm.effects.declare(type(x).poll, EFFECT), x: a select.poll" in reason for reason in reasons), reasons
+    return str(tmp_path / "app.py")
 
 
 @parallel_only
-def test_explain_names_what_was_declared_and_is_not_there(tmp_path):
-    (tmp_path / "app.py").write_text(FUNCTIONS)
+def test_explain_names_functions_as_declarations_do(functions):
+    lines, _ = run(sys.executable, "-j", "2", "--explain", functions)
+    assert any("call unknown.same EFFECT" in line for line in lines), lines
+    assert any("tornado.stm.effects.declare(abs, EFFECT)" in line for line in lines), lines
+    assert any("tornado.stm.effects.declare(type(x).same, EFFECT), x: a unknown.same" in line for line in lines), lines
+
+
+@parallel_only
+def test_explain_asks_nobody_to_declare_the_standard_library(functions):
+    lines, _ = run(sys.executable, "-j", "2", "--explain", functions)
+    (number,) = [i for i, line in enumerate(lines) if "call of _sqlite3.complete_statement:" in line]
+    assert lines[number + 1].strip() == report.STANDARD
+
+
+IMPORTS = """
+import asyncio, importlib
+
+async def find():
+    importlib.import_module("colorsys")
+
+asyncio.run(find())
+"""
+
+
+@parallel_only
+def test_what_importlib_imports_is_an_import(tmp_path):
+    (tmp_path / "app.py").write_text(IMPORTS)
+    (_, reason), _ = run(sys.executable, "-j", "2", "--explain", str(tmp_path / "app.py"))
+    assert " 1 times  an import: " in reason and reason.endswith(f'for File "{tmp_path / "app.py"}", line 5, in find')
+
+
+@parallel_only
+def test_explain_names_what_was_declared_and_is_not_there(tmp_path, functions):
     names = {
         "_sqlite3.complete_statement": False, "_sqlite3.complete_statment": True, "_sqlite3.Nothing.*": True, "sqlite3.dump.none": False,
         "asyncio.run": True, "no_such_module.function": False,
     }  # fmt: skip
     (tmp_path / "more.effects").write_text("".join(f"call {name} PURE\n" for name in names))
-    lines, _ = run(sys.executable, "-j", "2", "--explain", "--effects", str(tmp_path / "more.effects"), str(tmp_path / "app.py"))
+    lines, _ = run(sys.executable, "-j", "2", "--explain", "--effects", str(tmp_path / "more.effects"), functions)
     told = [line.rpartition(": ")[2] for line in lines if line.startswith("  declared, but nothing in C")]
     assert told == [name for name, is_told in names.items() if is_told]
 

@@ -11,6 +11,7 @@ import _collections
 import _compat_pickle
 import _csv
 import _heapq
+import _imp
 import _locale
 import _queue
 import _string
@@ -888,5 +889,5 @@ TWINS = {
     **_lock_twins(_thread.RLock),
     **{function: _engine.c_twin(function) for function in (
         builtins.exec, builtins.eval, builtins.__import__, type.__subclasses__, _abc._abc_subclasscheck, _lru_wrapper.cache_info,
-        _lru_wrapper.cache_clear, _warnings.warn)},
+        _lru_wrapper.cache_clear, _warnings.warn, _imp.acquire_lock)},
 }

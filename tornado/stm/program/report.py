@@ -28,6 +28,9 @@ LONG_CALLBACK, PLACES = 2.0, 5
 #: reasons in a report
 REASONS = 3
 
+#: of a function that nobody but us can declare
+STANDARD = "one of the standard library's own, which runs alone: keep it out of each request (while the program starts it does not matter)"
+
 SERIAL = "tornado.stm: transactions ran one at a time: none was alone longer than others, and none was rolled back"
 
 
@@ -179,12 +182,14 @@ def reasons(stats, whole, most, explain):
 
 
 def hint_of(reason):
-    """What could be done where this is a reason for: a call of what nobody has declared, perhaps for this release; else None."""
+    """What there is to know, or to do, where this is a reason for: a call of what nobody has declared, perhaps for this release; else None."""
     what, of, called = reason.partition(":")[0].partition("call of ")
     if what or not of:
         return None
     from ..c_functions import libraries
 
+    if called.partition(".")[0] in sys.stdlib_module_names and " " not in called:
+        return STANDARD
     declaration = declaration_of(called)
     return libraries.not_for_this_release(called) or (declaration and f"if you know what its C code does: {declaration}")
 

@@ -20,6 +20,7 @@
 #include "../objects/access.h"
 #include "../objects/attributes.h"
 #include "../objects/deep.h"
+#include "../objects/exception.h"
 #include "../objects/instance.h"
 #include "../objects/known.h"
 #include "../objects/names.h"
@@ -628,8 +629,12 @@ open_and_reach(Tx *tx, PyObject *obj, Reached *reached)
         || kind == &dict_kind || kind == &list_kind || kind == &set_kind || kind == &deque_kind || kind == &ordered_dict_kind
         || kind == &bytearray_kind || kind == &array_kind || kind == &memoryview_kind || kind == &tuple_kind || kind == &proxy_kind;
     bool python = is_python_class(type) && kind->c_state != C_STATE_UNKNOWN;
-    if (PyExceptionInstance_Check(obj))
-        return exclusive_for(tx, "a look into", obj);
+    if (PyExceptionInstance_Check(obj)) {
+        if (kind != &instance_kind)
+            return exclusive_for(tx, "a look into", obj);
+        if (visit_all_of_exception(tx, obj, visit_reached, reached) < 0)
+            return -1;
+    }
     if (kind == &instance_kind || (python && (has_items || kind == &inert_kind))) {
         /* Two may look into it at a time, so neither makes the dict for itself. */
         if (can_have_dict(type) && give_own_dict(tx, obj) < 0)

@@ -1268,6 +1268,16 @@ import_module(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject 
     return PyObject_Vectorcall(original, args, n, kwnames);
 }
 
+/* _imp.acquire_lock(): what importlib imports, or looks for, without calling __import__(). */
+static PyObject *
+begin_import(PyObject *original, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    Tx *tx = stm_self;
+    if (tx != NULL && tx->open && exclusive_for(tx, "an import", NULL) < 0)
+        return NULL;
+    return PyObject_Vectorcall(original, args, n, kwnames);
+}
+
 /* ---- The table -------------------------------------------------------------------------------- */
 
 /* The original complains of keywords. */
@@ -1319,6 +1329,7 @@ static PyMethodDef twins[] = {
     TWIN("exec", run_statements),
     TWIN("eval", run_expression),
     TWIN("__import__", import_module),
+    TWIN("acquire_lock", begin_import),
     {NULL, NULL, 0, NULL},
 };
 

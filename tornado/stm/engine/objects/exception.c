@@ -197,6 +197,36 @@ visit_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
     return r;
 }
 
+int
+visit_all_of_exception(Tx *tx, PyObject *obj, Visit visit, void *arg)
+{
+    static const PyMemberDef base[] = {
+        {"args", _Py_T_OBJECT, offsetof(PyBaseExceptionObject, args)},
+        {"__context__", _Py_T_OBJECT, offsetof(PyBaseExceptionObject, context)},
+        {"__cause__", _Py_T_OBJECT, offsetof(PyBaseExceptionObject, cause)},
+        {NULL},
+    };
+    PyTypeObject *type = c_base(Py_TYPE(obj));
+    if (!has_plain_fields(type) || tells_errors(type))
+        return exclusive_for(tx, "a look into", obj);
+    for (; type != NULL && type != &PyBaseObject_Type; type = type->tp_base) {
+        const PyMemberDef *m = type == (PyTypeObject *)PyExc_BaseException ? base : type->tp_members;
+        for (; m != NULL && m->name != NULL; m++) {
+            if (m->type != _Py_T_OBJECT)
+                continue;
+            PyObject *name = PyUnicode_InternFromString(m->name), *value = NULL;
+            int r = name == NULL ? -1 : open_attr_read(tx, obj, name);
+            if (r == 0 && (value = Py_XNewRef(*(PyObject **)((char *)obj + m->offset))) != NULL)
+                r = visit(tx, value, arg);
+            Py_XDECREF(value);
+            Py_XDECREF(name);
+            if (r < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
 /* ---- Tracebacks: nothing of them changes but what comes next, which templates rewrite --------------------------------------- */
 
 static bool

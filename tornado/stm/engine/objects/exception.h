@@ -11,5 +11,7 @@ int open_exception_group(Tx *tx, PyObject *exception, int depth);
 /* Does this type of exceptions, in C but not Python's own, keep what it tells of by its method errors()? */
 bool tells_errors(PyTypeObject *type);
 int visit_exception(Tx *tx, PyObject *exception, Visit visit, void *arg);
+/* What it has besides its attributes in a dict or in slots, but for the traceback: what Python's own types keep in C. */
+int visit_all_of_exception(Tx *tx, PyObject *exception, Visit visit, void *arg);
 
 #endif
