@@ -10,6 +10,7 @@ import _bisect
 import _collections
 import _csv
 import _heapq
+import _imp
 import _io
 import _locale
 import _queue
@@ -912,6 +913,7 @@ BY_HAND = {
     open: "test_opening_files",
     _io.BufferedWriter: "test_making_a_buffered_writer",
     os.sendfile: "test_sending_a_file",
+    _imp.acquire_lock: "tests/loop/test_report.py",
     _socket.socket: "test_making_sockets",
     **dict.fromkeys((time.thread_time, time.thread_time_ns), "test_thread_ties"),
     _ssl._SSLSocket.shutdown: "test_tls",  # what it returns depends on the other side: the whole of tests/io/test_tls.py

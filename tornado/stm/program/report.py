@@ -188,10 +188,12 @@ def hint_of(reason):
         return None
     from ..c_functions import libraries
 
+    if (other := libraries.not_for_this_release(called)) is not None:
+        return other
     if called.partition(".")[0] in sys.stdlib_module_names and " " not in called:
         return STANDARD
     declaration = declaration_of(called)
-    return libraries.not_for_this_release(called) or (declaration and f"if you know what its C code does: {declaration}")
+    return declaration and f"if you know what its C code does: {declaration}"
 
 
 def declaration_of(called):
