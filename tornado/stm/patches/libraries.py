@@ -109,7 +109,7 @@ def lent(connection):
 def turns_taken(call):
     """``HTTPRoute._call_handler_function`` of Litestar: a handler that is a coroutine function has steps of its own.
 
-    Else it computes in that in which msgspec's C code makes its arguments, which runs alone from there on where the request is one of them, and
+    Else it computes in that in which msgspec's C code makes its arguments, which runs alone from there on, and
     in that in which it encodes the answer, which waits for all others to end what they compute if C code has to look into what it does not know.
     """
 
